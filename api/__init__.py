@@ -1,1 +1,1 @@
-"""The faces: HTTP API, pages, command line; and the one place of wiring."""
+"""The user interfaces (HTTP API, pages, command line) and the wiring of the product."""

@@ -1,4 +1,4 @@
-"""The web application: routes, pages, errors, and the life of the product behind them."""
+"""The web application: routes, pages, error handlers and lifespan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from api.bootstrap import Product
 from api.http import errors, openapi
 from api.http.conditional import kept_answers
 from api.http.middleware import RequestMiddleware
-from api.http.query_parameters import only_known_parameters
+from api.http.strict_requests import only_known_parameters
 from api.jobs.cluster_node import ClusterNode
 from api.pages import STATIC
 from api.pages import routes as pages
@@ -27,6 +27,7 @@ from api.routes import (
     approvals,
     budgets,
     calendars,
+    comparisons,
     economics,
     keys,
     market,
@@ -45,7 +46,9 @@ DISTRIBUTION = "gpu-capacity-broker"
 
 
 def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
-    """The application over ``product``, which it migrates at start and closes at the end."""
+    """The application of ``product``. It migrates the database at startup and closes
+    the product at the end.
+    """
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -65,7 +68,7 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
         version=version(DISTRIBUTION),
         description="Plans, reserves and accounts for GPU capacity over many providers.",
         lifespan=life,
-        openapi_url=None,  # openapi.install answers there
+        openapi_url=None,  # openapi.install serves it
         docs_url=None,
         redoc_url=None,
     )
@@ -82,9 +85,11 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
 
 @cache
 def _rooms() -> Sequence[BaseRoute]:
-    """All routes, made once a process: they know no product, and it takes tenths of a second."""
+    """All routes. They are made once per process, because that takes tenths of a second; they hold no
+    product.
+    """
     together = APIRouter(dependencies=[Depends(only_known_parameters)])
-    for room in (calendars, plans, approvals, reservations, prices, market, reoptimizations):
+    for room in (calendars, plans, comparisons, approvals, reservations, prices, market, reoptimizations):
         together.include_router(room.router)
     for room in (spend, economics, budgets, keys, webhooks, operations, session, pages):
         together.include_router(room.router)
@@ -94,7 +99,7 @@ def _rooms() -> Sequence[BaseRoute]:
 async def _prepared(product: Product) -> None:
     try:
         await _prepare(product)
-    except Exception as error:  # the framework would tell it as a text, with lines of source
+    except Exception as error:  # the framework would report it with a stack trace
         log.error("the server cannot start", exc_info=error)
         raise
 
@@ -104,7 +109,7 @@ async def _prepare(product: Product) -> None:
     await product.store.say_alive()
     product.readiness.schema_current = True
     if not await product.store.seal_secrets():
-        log.warning("webhook secrets are stored as they are: set BROKER_SECRETS_KEY to seal them")
+        log.warning("webhook secrets are stored unencrypted: set BROKER_SECRETS_KEY to encrypt them")
     secret = product.settings.admin_key
     if secret is not None:
         await product.keys.ensure_admin_key(secret.get_secret_value())

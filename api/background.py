@@ -1,4 +1,4 @@
-"""Work that goes on after a request was answered, and figures of how the product is doing."""
+"""Background tasks of the process, and the conditions of its readiness."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ log = structlog.get_logger()
 
 
 class Background:
-    """Tasks of this process. Keeps them alive, logs how they fail, ends them with the process."""
+    """Background tasks of this process. They are kept alive, their failures are logged, and they end with the
+    process.
+    """
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Runs ``work`` beside everything else; who awaits the task and is cancelled cancels it too."""
+        """Runs ``work`` in the background. Cancelling the returned task, or who awaits
+        it, cancels the work.
+        """
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -31,7 +35,7 @@ class Background:
             log.error("background work failed", exc_info=task.exception())
 
     async def stop(self) -> None:
-        """Cancels what still runs and waits for its end; what is unfinished is taken up at the next start."""
+        """Cancels all running tasks and waits for their end. Unfinished work is resumed at the next start."""
         while self._tasks:
             ending = tuple(self._tasks)
             for task in ending:
@@ -41,9 +45,10 @@ class Background:
 
 @dataclass
 class Readiness:
-    """What ``/readyz`` waits for. ``serving`` ends with the wish to stop, before any connection is refused.
+    """The conditions of ``/readyz``. ``serving`` becomes false when shutdown is requested, before connections
+    are refused.
 
-    ``awaited``: feeds that have not answered their first poll, for which readiness does not wait.
+    ``awaited`` names feeds that have not answered their first poll; readiness does not wait for them.
     """
 
     serving: bool = True

@@ -1,4 +1,4 @@
-"""The one place of wiring: engines, store and use cases become a product."""
+"""The wiring: providers, optimizer, store and use cases are joined into a product here only."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from broker.services.holding.reservation_creator import ReservationCreator
 from broker.services.holding.reservations import ReservationsService, ReservingRules
 from broker.services.market.forecasting import ForecastSources
 from broker.services.market.offers import OffersService
-from broker.services.market.price_forecasts import PlanOutlooks
+from broker.services.market.price_forecasts import PlanPriceForecasts
 from broker.services.market.prices import HistoryRules, PricesService
 from broker.services.market.probes import Probe, ProbesService
 from broker.services.market.usable_offers import OfferRules
@@ -100,9 +100,9 @@ LEAST_STALE_AFTER = timedelta(minutes=2)
 
 @dataclass
 class Product:
-    """Everything that the faces use, joined once. ``close`` it when done.
+    """All parts that the user interfaces need. ``close`` it at the end.
 
-    ``missing``: settings without which orders are not sent, of the sellers that lack one.
+    ``missing`` has, by provider, the settings that are missing for sending orders.
     """
 
     settings: Settings
@@ -139,9 +139,9 @@ class Product:
     failed_sign_ins: FailedAttempts = field(default_factory=FailedAttempts)
 
     async def close(self) -> None:
-        """Ends tasks, connections and worker processes, and gives the database back, in that order.
+        """Ends tasks, connections and worker processes, and releases the database, in that order.
 
-        What fails to close keeps nothing else open. Twice is no error.
+        A failure to close one part does not prevent the others from closing. Closing twice is no error.
         """
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.store.close)
@@ -154,7 +154,7 @@ class Product:
 
 
 def build_executor(wish: str, events: PlanEvents, *, processes: int = 2, memory_gib: float = 4.0) -> Planners:
-    """Where plans are made: in processes of their own by default, so that the server keeps answering."""
+    """The executor of the planner: by default separate processes, so that the server stays responsive."""
     if wish == "thread":
         return PlannerThread()
     if wish == "process":
@@ -176,7 +176,7 @@ def _no_cluster(wish: str, expected: str) -> InputError:
 
 
 def _contracts(path: Path | None) -> tuple[ContractPrice, ...]:
-    """The overlay file's contract prices; none without one. Raises InputError."""
+    """The contract prices of the file; none without a file. Raises InputError."""
     if path is None:
         return ()
     try:
@@ -188,7 +188,7 @@ def _contracts(path: Path | None) -> tuple[ContractPrice, ...]:
 
 
 def _probes(reached: Mapping[str, ProviderSettings]) -> Mapping[str, Probe]:
-    """A probe for each seller that is asked with credentials of one's own."""
+    """A probe for each provider that is called with the installation's own credentials."""
     own = {
         name: each for name, each in reached.items() if not each.sandbox and not each.keyless and each.secrets
     }
@@ -204,11 +204,11 @@ def build_product(
     exclusive: bool = True,
     clock: Clock | None = None,
 ) -> Product:
-    """The product of ``settings``, on the providers that ``environ`` configures.
+    """The product for ``settings``, with the providers that ``environ`` configures.
 
-    ``sandbox_url`` serves providers without credentials when no setting names a sandbox; ``live`` adds
-    open feeds. ``clock`` None: the sandbox's where there is one, else the machine's. Raises InputError, and
-    Conflict when another process has the SQLite file.
+    ``sandbox_url`` serves providers without credentials if no setting names a sandbox; ``live`` adds public
+    price feeds. ``clock`` None: the sandbox's clock if there is a sandbox, else the system clock. Raises
+    InputError, and Conflict if another process holds the SQLite file.
     """
     sandbox = settings.sandbox_url or (None if live else sandbox_url)
     reached = configured(environ, sandbox, keyless=live)
@@ -270,7 +270,7 @@ def build_product(
         workloads_at_once=settings.team_workloads_at_once,
     )
     sources = ForecastSources(load_provider_classes())
-    outlooks = PlanOutlooks(units, sources)
+    price_forecasts = PlanPriceForecasts(units, sources)
     traffic = IntervalRules(settings.traffic_growth, settings.traffic_spread)
     futures = SpendFutures(MonteCarlo(), sources, traffic)
     return Product(
@@ -323,7 +323,7 @@ def build_product(
             read_request=read_request,
             rules=rules,
             budgets=gate,
-            outlooks=outlooks,
+            price_forecasts=price_forecasts,
         ),
         reservations=ReservationsService(
             units,
@@ -341,7 +341,7 @@ def build_product(
             selling,
             clock,
             notifier,
-            rules=ReconcileRules(keep_strays=settings.strays == "keep"),
+            rules=ReconcileRules(keep_orphans=settings.strays == "keep"),
             creator=creator,
             fallback_offers=fallback_offers,
         ),
@@ -354,7 +354,7 @@ def build_product(
             clock,
             notifier,
             read_request=read_request,
-            outlooks=outlooks,
+            price_forecasts=price_forecasts,
             budgets=gate,
             rules=ReoptimizeRules(
                 terms=load_moving_terms(),

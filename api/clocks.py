@@ -1,4 +1,4 @@
-"""The clock of an installation that has no sandbox market, and how a sandbox market's is followed."""
+"""The system clock, and how a sandbox market's clock is followed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class SystemClock:
     """This machine's time in UTC."""
 
     def now(self) -> datetime:
-        """Now, aware."""
+        """The current time in UTC."""
         return datetime.now(UTC)
 
 
 async def follow_market(clock: Clock) -> None:
-    """Sets a sandbox market's clock by the market; a failure is logged, and the time goes on as it was."""
+    """Sets a sandbox clock by the sandbox market. A failure is logged, and the clock goes on."""
     if not isinstance(clock, MarketClock):
         return
     try:

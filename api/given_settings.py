@@ -1,4 +1,4 @@
-"""The installation's settings as they were given; what cannot be is told by the variable's name."""
+"""Reads the settings of the installation; errors name the environment variable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from broker.settings import Settings, is_secret
 
 
 def read_settings(**given: Any) -> Settings:
-    """What is ``given`` over environment over ``broker.toml``; InputError with every problem."""
+    """The settings: ``given`` before environment before ``broker.toml``. Raises InputError with every
+    problem.
+    """
     try:
         return Settings(**given)
     except ValidationError as error:
@@ -26,12 +28,12 @@ def read_settings(**given: Any) -> Settings:
 
 
 def _found(row: ErrorDetails) -> str:
-    """What stood there; of a secret, no more than its length."""
+    """The value that was found; for a secret only its length."""
     value = row["input"]
     if not is_secret(str(row["loc"][0])):
         return describe(value)
     text = value.get_secret_value() if isinstance(value, SecretStr) else value
     if not isinstance(text, str):
-        return "something that is no text"
+        return "a value that is not text"
     around = "" if text == text.strip() else " with spaces around them"
     return f"{len(text)} characters{around}" if text else '""'

@@ -1,19 +1,24 @@
-"""Asking for a plan and following it: what the API and the pages share."""
+"""Requests for plans and their progress, for the API and the pages."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 from api.notices.events import FINAL_STATES, with_pauses
+from api.schemas.plans.comparison import ComparisonDocument, compare
+from api.schemas.workloads.what_if import WhatIfForm, assumed_prices, changed_document
 from api.schemas.workloads.workload_writer import to_document
 from api.schemas.workloads.workloads import read_workloads
 from broker.domain.basics.account import Caller
+from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import format_usd
 from broker.ports.planning import PlanOptions, PlanRecord, Whereabouts
+from broker.services.planning.planning import Change, Comparison
 from broker.settings import Settings
 
 if TYPE_CHECKING:
@@ -24,7 +29,7 @@ LONGEST_RETRY_S = 30
 
 
 def options_of(settings: Settings) -> PlanOptions:
-    """How the installation plans where a request says nothing else."""
+    """The planning options of the installation, for requests that give none."""
     return PlanOptions(
         settings.plan_time_limit_s,
         workers=settings.plan_workers,
@@ -34,24 +39,74 @@ def options_of(settings: Settings) -> PlanOptions:
 async def ask_for_plan(
     product: Product, caller: Caller, text: str, options: PlanOptions, source: str, *, intended: bool = False
 ) -> PlanRecord:
-    """Stores the wish of a workloads document and begins to plan it; InputError with places in ``text``."""
-    # In a thread: a large document takes seconds, and others want answers meanwhile.
+    """Stores the request of a workloads document and starts planning. Raises InputError with positions in
+    ``text``.
+    """
+    # In a thread, because a large document takes seconds, during which other requests are served.
     read = partial(read_workloads, source=source, base=None, now=product.clock.now())
     wish = await asyncio.to_thread(read, text)
-    # Stored with absolute times, so that a run after a crash asks the same question.
+    # Stored with absolute times, so that planning again after a crash gives the same request.
     document = json.dumps(to_document(wish))
     record = await product.planning.request_plan(caller, document, wish, options, intended=intended)
     product.background.start(product.planning.run(record.plan_id))
     return record
 
 
+async def ask_for_comparison(
+    product: Product, caller: Caller, asked: WhatIfForm, options: PlanOptions
+) -> Comparison:
+    """Stores a plan for each question and begins to make them; InputError with places in ``asked``."""
+    base = await product.planning.find_plan(caller, asked.based_on)
+    now = product.clock.now()
+    changes = await asyncio.to_thread(_changes, base.document, asked, now)
+    found = await product.planning.request_comparison(caller, base.plan_id, changes, options)
+    for record in found.variants:
+        product.background.start(product.planning.run(record.plan_id))
+    return found
+
+
+def _changes(document: str, asked: WhatIfForm, now: datetime) -> list[Change]:
+    changes: list[Change] = []
+    problems: list[FieldProblem] = []
+    for index, change in enumerate(asked.changes):
+        try:
+            text = changed_document(document, change, index)
+        except InputError as error:
+            problems += error.problems
+            continue
+        try:
+            request = read_workloads(text, source="request", base=None, now=now)
+        except InputError as error:
+            problems += [_in_changed(problem, index) for problem in error.problems]
+            continue
+        stored = json.dumps(to_document(request))
+        changes.append(Change(change.name, stored, request, assumed_prices(change)))
+    if problems:
+        raise InputError("request", tuple(problems))
+    return changes
+
+
+def _in_changed(problem: FieldProblem, index: int) -> FieldProblem:
+    """A problem of the document that a change makes, whose lines nobody has seen, at that change."""
+    found = f"{problem.found} at {problem.pointer or '/'} of the changed document"
+    return FieldProblem(f"/changes/{index}", found, problem.expected)
+
+
+def comparison_of(
+    product: Product, base: PlanRecord, others: Sequence[PlanRecord], comparison_id: str | None = None
+) -> ComparisonDocument:
+    """``others`` beside ``base``, as the API tells it."""
+    read = partial(read_workloads, source="stored plan", base=None, now=product.clock.now(), stored=True)
+    return compare(base, others, read, comparison_id=comparison_id)
+
+
 def retry_after_s(whereabouts: Whereabouts) -> int:
-    """When it is worth while to ask again for a plan on its way."""
+    """Seconds after which a client should ask again for a plan that is being made."""
     return min(whereabouts.position or 1, LONGEST_RETRY_S)
 
 
 def record_to_event(record: PlanRecord, whereabouts: Whereabouts | None) -> dict[str, object]:
-    """Where a plan stands, as its event stream says it."""
+    """The status of a plan as an event of its stream."""
     event: dict[str, object] = {"state": str(record.state)}
     if whereabouts is not None:
         told = {"position": whereabouts.position, "phase": whereabouts.phase}
@@ -66,9 +121,10 @@ def record_to_event(record: PlanRecord, whereabouts: Whereabouts | None) -> dict
 async def plan_events(
     product: Product, caller: Caller, first: PlanRecord
 ) -> AsyncIterator[Mapping[str, object] | None]:
-    """Where the plan stands, then each change until it is finished; None in a silence.
+    """The plan's status, then each change until it is finished; None after a pause.
 
-    In a silence the store is asked, as the plan may be made by another process, and its place in the line.
+    After a pause the store is read, because another process may make the plan, or its queue position may
+    change.
     """
     last = await event_of(product, first)
     yield last
@@ -89,6 +145,6 @@ async def plan_events(
 
 
 async def event_of(product: Product, record: PlanRecord) -> Mapping[str, object]:
-    """Where a plan stands and where it is, as its event stream says it."""
+    """The plan's stored status as an event of its stream."""
     whereabouts = await product.planning.find_whereabouts([record])
     return record_to_event(record, whereabouts.get(record.plan_id))

@@ -1,7 +1,6 @@
-"""Failed sign-ins of one address: after too many it waits.
+"""Limits failed sign-ins by address: after too many, the address must wait.
 
-A guard against a program that tries keys, kept in this process alone: keys have 256 random bits, so what it
-saves is the work, not the key.
+It only limits work and is kept in this process, because keys with 256 random bits cannot be guessed anyway.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ MOST_ADDRESSES = 10_000
 
 
 class FailedAttempts:
-    """Counts by address; of more than ``MOST_ADDRESSES`` those that failed longest ago are forgotten."""
+    """Counts failures by address. Beyond ``MOST_ADDRESSES`` addresses, the oldest failures are forgotten."""
 
     def __init__(self) -> None:
         self._failures: OrderedDict[str, deque[datetime]] = OrderedDict()
 
     def wait_s(self, address: str, now: datetime) -> int:
-        """Whole seconds that ``address`` has to wait; 0: it may try."""
+        """Whole seconds that ``address`` must wait; 0: it may try now."""
         recent = self._recent(address, now)
         if len(recent) < MOST_FAILURES:
             return 0
         return max(1, int((recent[0] + WITHIN - now).total_seconds()) + 1)
 
     def note(self, address: str, now: datetime) -> None:
-        """One more failure."""
+        """Counts one more failure."""
         recent = self._recent(address, now)
         recent.append(now)
         self._failures[address] = recent

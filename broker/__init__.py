@@ -1,1 +1,1 @@
-"""The ground floor: the words of the product, its rules, its ports, its use cases and its store."""
+"""The lowest layer: domain rules, ports, use cases and store."""

@@ -1,4 +1,4 @@
-"""Reads ``config/`` into typed objects; the one reader of each file there.
+"""Reads ``config/`` into typed objects; the only reader of each file there.
 
 ``config/gpus.csv`` accelerators · ``config/models.csv`` model shapes · ``config/market.toml`` price gate ·
 ``config/exchange_rates.csv`` dated rates · ``config/countries.csv``, ``config/geography.toml`` countries and
@@ -79,7 +79,7 @@ def _gpu(row: Mapping[str, str]) -> GpuSpec:
 
 @cache
 def load_gate_rules() -> GateRules:
-    """What the price gate believes; a GPU's floor is its rated power times a tariff below any market's."""
+    """Rules of the price gate. A GPU's price floor is its rated power times a tariff below any market's."""
     rules = tomllib.loads((CONFIG / "market.toml").read_text())
     jump, outlier = rules["jump"], rules["outlier"]
     return GateRules(
@@ -96,7 +96,7 @@ def load_gate_rules() -> GateRules:
 
 @cache
 def load_provider_classes() -> Mapping[str, str]:
-    """The class of each provider that ``config/market.toml`` names; any other is a GPU cloud."""
+    """Provider classes of ``config/market.toml`` by provider; all others are GPU clouds."""
     table = tomllib.loads((CONFIG / "market.toml").read_text())["provider_classes"]
     named = {kind: providers for kind, providers in table.items() if kind != "source"}
     return MappingProxyType({name: kind for kind, providers in named.items() for name in providers})
@@ -104,7 +104,7 @@ def load_provider_classes() -> Mapping[str, str]:
 
 @cache
 def load_moving_terms() -> MovingTerms:
-    """What moving work is assumed to cost."""
+    """Assumed costs of moves."""
     said = tomllib.loads((CONFIG / "moving.toml").read_text())
     egress = said["egress"]
     between = {name: usd for name, usd in egress["between_regions"].items() if name != "source"}
@@ -113,7 +113,7 @@ def load_moving_terms() -> MovingTerms:
         other_egress_usd_per_gb=Decimal(egress["other_usd_per_gb"]),
         between_regions_usd_per_gb={name: Decimal(usd) for name, usd in between.items()},
         staging_gbit_s=float(said["staging"]["gbit_s"]),
-        settle=timedelta(seconds=said["handover"]["settle_seconds"]),
+        handover=timedelta(seconds=said["handover"]["settle_seconds"]),
         checkpoint_every=timedelta(minutes=said["checkpoint"]["every_minutes"]),
         resale_share=Decimal(said["resale"]["share"]),
     )
@@ -121,14 +121,14 @@ def load_moving_terms() -> MovingTerms:
 
 @cache
 def load_spot_prior() -> SpotPrior:
-    """What is expected of a spot offer whose provider says nothing, before anything was seen of it."""
+    """The prior of the interruption rate of spot offers."""
     said = tomllib.loads((CONFIG / "moving.toml").read_text())["spot"]
     return SpotPrior(float(said["interruptions_per_node_hour"]), float(said["prior_node_hours"]))
 
 
 @cache
 def load_launch_table() -> LaunchTable:
-    """How long nodes take to run, to have the image and the weights, where nothing was measured."""
+    """Assumed times of nodes, images and weights at a launch, for what was not measured."""
     said = tomllib.loads((CONFIG / "cold_starts.toml").read_text())
     image, weights = said["image"], said["weights"]
     fetch = FetchTerms(float(image["gb"]) / float(image["pull_gbyte_s"]), float(weights["gbyte_s"]))
@@ -158,7 +158,7 @@ def _price_floors(usd_per_kwh: Decimal) -> Mapping[str, Decimal]:
 
 @cache
 def load_exchange_rates() -> tuple[ExchangeRate, ...]:
-    """Dated rates of the currencies that providers quote in."""
+    """Dated exchange rates of the currencies in which providers quote."""
     with (CONFIG / "exchange_rates.csv").open(newline="") as file:
         return tuple(
             ExchangeRate(
@@ -170,7 +170,7 @@ def load_exchange_rates() -> tuple[ExchangeRate, ...]:
 
 @cache
 def load_energy_facts() -> EnergyFacts:
-    """What energy is estimated from."""
+    """Inputs of the energy estimate."""
     facts = tomllib.loads((CONFIG / "energy.toml").read_text())
     with (CONFIG / "grid.csv").open(newline="") as file:
         grid = tuple(
@@ -198,7 +198,7 @@ def load_models() -> Mapping[str, ModelShape]:
 
 @cache
 def load_hugging_face_names() -> Mapping[str, str]:
-    """Hugging Face names of the named models that have one."""
+    """Hugging Face names by model name, for models that have one."""
     with (CONFIG / "models.csv").open(newline="") as file:
         return MappingProxyType({row["model"]: row["hf_id"] for row in csv.DictReader(file) if row["hf_id"]})
 
@@ -222,7 +222,7 @@ def _country_rows() -> list[dict[str, str]]:
 
 @cache
 def load_geographies() -> Mapping[str, frozenset[str]]:
-    """Sets of country codes by the name that a policy's ``geography`` gives them."""
+    """Sets of country codes by their name in a policy's ``geography``."""
     told = tomllib.loads((CONFIG / "geography.toml").read_text())
     regions: dict[str, set[str]] = {}
     for row in _country_rows():
@@ -237,14 +237,14 @@ def load_geographies() -> Mapping[str, frozenset[str]]:
 
 @cache
 def load_compliance_tags() -> Mapping[str, str]:
-    """What each tag of compliance attests."""
+    """Meanings of the compliance tags."""
     return MappingProxyType(tomllib.loads((CONFIG / "compliance.toml").read_text())["tags"])
 
 
 def resolve_model(name: str, base: Path, pointer: str, source: str) -> ModelShape:
-    """A named shape, or one read from a Hugging Face ``config.json`` (a path relative to ``base``).
+    """The shape of a named model, or of a Hugging Face ``config.json`` (a path relative to ``base``).
 
-    Raises InputError at ``pointer`` of ``source`` that names the closest known models.
+    Raises InputError at ``pointer`` of ``source``, with the closest known names.
     """
     models = load_models()
     if name in models:
@@ -266,9 +266,9 @@ def resolve_model(name: str, base: Path, pointer: str, source: str) -> ModelShap
 
 
 def resolve_gpu(name: str, pointer: str, source: str) -> str:
-    """The canonical name of a GPU; a memory suffix that adds nothing (``A10G-24GB``) is dropped.
+    """The canonical name of a GPU; a redundant memory suffix (``A10G-24GB``) is removed.
 
-    Raises InputError at ``pointer`` of ``source`` that names the closest known GPUs.
+    Raises InputError at ``pointer`` of ``source``, with the closest known names.
     """
     gpus = load_gpus()
     if name in gpus:
@@ -288,9 +288,9 @@ def resolve_gpu(name: str, pointer: str, source: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What is publicly known of a provider's node type but not said by its API.
+    """Published facts of a provider's node type that its API does not state.
 
-    ``gpu`` (canonical) and ``gpus_per_node`` where the API names the node type alone.
+    ``gpu`` (canonical) and ``gpus_per_node`` are set if the API states only the name of the node type.
     """
 
     gpu: str | None = None
@@ -306,7 +306,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class ListPrice:
-    """A published price of one GPU and hour, for a provider whose API gives none."""
+    """A published price per GPU-hour, for a provider whose API states none."""
 
     usd_per_gpu_hour: Decimal
     on: date
@@ -315,12 +315,12 @@ class ListPrice:
 
 @dataclass(frozen=True, slots=True)
 class ProviderFacts:
-    """``config/providers/<provider>.toml``.
+    """The contents of ``config/providers/<provider>.toml``.
 
-    ``silicon``: the provider's GPU words → canonical names. ``nodes``: facts by the provider's SKU
-    name. ``countries``: region (or its prefix) → ISO country. ``compliance``: tags that hold for all.
-    ``search``: what to ask of a provider that only answers searches; its adapter says what the keys mean.
-    ``prices``: published prices by what is sold and how, for a provider whose API gives none.
+    ``silicon``: canonical names by the provider's GPU names. ``nodes``: facts by the provider's SKU name.
+    ``countries``: ISO countries by region or its prefix. ``compliance``: tags of all its offers. ``search``:
+    queries for a provider that only answers searches; its adapter documents the keys. ``prices``: published
+    prices by SKU and tier, for a provider whose API states none.
     """
 
     silicon: Mapping[str, str]
@@ -331,7 +331,7 @@ class ProviderFacts:
     prices: Mapping[str, Mapping[str, ListPrice]] = field(default_factory=dict, hash=False)
 
     def country_of(self, region: str) -> str | None:
-        """Country of ``region`` by exact name, else by the longest known prefix."""
+        """Country of ``region`` by its name, or by the longest known prefix."""
         if region in self.countries:
             return self.countries[region]
         prefixes = [known for known in self.countries if region.startswith(known)]
@@ -346,7 +346,7 @@ def load_provider_names() -> frozenset[str]:
 
 @cache
 def load_provider_facts(provider: str) -> ProviderFacts:
-    """Facts of one provider; KeyError-free: missing tables are empty."""
+    """Facts of one provider. Missing tables are empty."""
     data = tomllib.loads((CONFIG / "providers" / f"{provider}.toml").read_text())
     return ProviderFacts(
         silicon=MappingProxyType(data.get("silicon", {})),
@@ -393,10 +393,10 @@ def _node(row: Mapping[str, Any]) -> NodeFacts:
 
 
 def infer_intra_node(gpu: str, gpus_per_node: int) -> IntraNode | None:
-    """The link that a form factor implies; None for one GPU or an unknown GPU.
+    """The link within a node that the form factor implies; None for one GPU or an unknown GPU.
 
-    Rule: SXM and OAM boards are always joined by their own switch or mesh, at the datasheet rate of
-    ``config/gpus.csv`` (both directions); PCIe cards talk over PCIe, bridges are not assumed.
+    SXM and OAM boards always have their own switch or mesh, with the datasheet rate of ``config/gpus.csv``
+    (both directions). PCIe cards use PCIe; bridges are not assumed.
     """
     spec = load_gpus().get(gpu)
     if spec is None or gpus_per_node < 2:
@@ -413,7 +413,7 @@ def infer_intra_node(gpu: str, gpus_per_node: int) -> IntraNode | None:
 
 @cache
 def load_operators() -> Operators:
-    """Every operator that is known, and the marketplaces whose hosts are operators of their own."""
+    """All known operators, and the marketplaces whose hosts are separate operators."""
     said = tomllib.loads((CONFIG / "operators.toml").read_text())
     return Operators(
         tuple(_operator(key, row) for key, row in said["operators"].items()),

@@ -1,7 +1,7 @@
-"""Named places at which a test has this process die, as by a power cut.
+"""Named points at which a test can kill this process, as a power failure would.
 
-There is one before and one after every commit and every provider call of reserving, releasing and
-reconciling; ``tests/faults`` finds those calls in the source and fails where a point is missing.
+There is one before and one after each commit and provider call of reserving, releasing and reconciling.
+``tests/faults`` finds these calls in the source and fails if a point is missing.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import signal
 from collections.abc import Callable
 
 VARIABLE = "BROKER_CRASH_POINT"
-"""Environment variable that names the point; nothing happens anywhere while it is not set."""
+"""Environment variable with the name of the point. Without it, no point has an effect."""
 
 watchers: list[Callable[[str], None]] = []
-"""Told of every point that is passed."""
+"""Functions that are called with the name of each passed point."""
 
 
 def here(name: str) -> None:
-    """Ends this process with SIGKILL if ``name`` is the point that the environment names."""
+    """Kills this process with SIGKILL if the environment variable names this point."""
     for watcher in watchers:
         watcher(name)
     if os.environ.get(VARIABLE) == name:

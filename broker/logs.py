@@ -1,12 +1,13 @@
-"""The log of a process: where its records come from, what each looks like, and how it gets to stderr.
+"""The log of a process: the sources of its records, their format, and their way to stderr.
 
-Records of structlog and of ``logging`` (ours, uvicorn's, asyncio's) take one way. Where a record is made it
-is made short: an exception becomes its type, its message and its last places in the code, without the values
-of variables and without lines of source. What is long is cut. Then secrets are struck out
-(``broker.redaction``) and one line of text or JSON is written. A server does the second part on a thread of
-its own (``on_a_thread``), so that no request waits for who reads the log.
+Records of structlog and of ``logging`` (ours, uvicorn's, asyncio's) are processed alike. A record is
+shortened where it is created: an exception becomes its type, message and last code locations, without values
+of variables and source lines, and long texts are cut. Then secrets are redacted (``broker.redaction``) and
+one line of text or JSON is written. A server does the second part on a separate thread (``on_a_thread``), so
+that no request waits for the reader of the log.
 
-Other packages are heard from WARNING on, whatever the level: their further records hold headers and rows.
+Records of other packages are logged from WARNING on, at every level, because their other records contain
+headers and rows.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ T = TypeVar("T")
 
 OURS = ("api", "broker", "providers", "optimizer")
 MOST_WAITING = 4096
-"""Records that may wait to be written; what comes beyond is dropped and counted."""
+"""Maximum number of records that wait to be written; further ones are dropped and counted."""
 LONGEST_MESSAGE = 600
 LONGEST_TEXT = 2000
 LARGEST_FIELD = 20
@@ -63,7 +64,7 @@ MOST_CAUSES = 3
 MOST_MEMBERS = 3
 STOP_LIMIT_S = 5.0
 _RAW = "stderr"
-_TOLD = "_told_in_the_log"
+_LOGGED = "_is_logged"
 _ROOTS = tuple(
     sorted({f"{Path(entry).resolve()}{os.sep}" for entry in sys.path if entry}, key=len, reverse=True)
 )
@@ -72,7 +73,7 @@ _UNSEEN = {**ESCAPES, ord("\n"): "\\n"}
 
 @dataclass(frozen=True, slots=True)
 class LogForm:
-    """How a process logs. ``level``: from which level on our own records are written."""
+    """Format and level of a log. ``level``: minimum level of our own records."""
 
     level: int = logging.WARNING
     as_json: bool = False
@@ -80,7 +81,7 @@ class LogForm:
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """What a process that we start logs with: our form, the secrets that we know, and whose work it does."""
+    """The log settings of a child process: our form, known secrets, and bound fields such as ``trace_id``."""
 
     form: LogForm
     known: Known = field(repr=False)
@@ -90,7 +91,7 @@ _form = LogForm()
 
 
 def begin(*, level: int | None = None, as_json: bool | None = None) -> None:
-    """Logs from now on to stderr; what is None stays as it was. Again is no error."""
+    """Starts logging to stderr. Arguments that are None do not change. Calling it again is no error."""
     global _form
     _form = LogForm(_form.level if level is None else level, _form.as_json if as_json is None else as_json)
     _configure(_form)
@@ -105,7 +106,7 @@ def begin(*, level: int | None = None, as_json: bool | None = None) -> None:
 
 
 def begin_for_ours(handed: Handed) -> None:
-    """In a process that is another's (a Dask worker): our records alone, unless we log here already."""
+    """Starts logging in a process of another program (a Dask worker), only for our records."""
     root = logging.getLogger()
     if _handler in root.handlers or any(_handler in logging.getLogger(name).handlers for name in OURS):
         return
@@ -120,7 +121,7 @@ def begin_for_ours(handed: Handed) -> None:
 
 
 def catch_the_rest() -> None:
-    """Warnings, and exceptions that nobody awaits, are records too."""
+    """Logs warnings and unhandled exceptions too."""
     logging.captureWarnings(True)
     sys.excepthook = _on_uncaught
     threading.excepthook = _on_uncaught_of_thread
@@ -128,25 +129,25 @@ def catch_the_rest() -> None:
 
 
 def handed_on() -> Handed:
-    """What a process that we start is handed."""
+    """The log settings for a child process."""
     return Handed(_form, known_secrets())
 
 
 def take_over(handed: Handed) -> None:
-    """In a process that we started: logs as the one that started it."""
+    """In a child process: logs as its parent does."""
     know(handed.known)
     begin(level=handed.form.level, as_json=handed.form.as_json)
     catch_the_rest()
 
 
 def to_argument() -> str:
-    """What a process is handed on its command line, where no secret may stand: our form, whose work it is."""
+    """Log settings without secrets, for a child process's command line."""
     bound = {name: str(value) for name, value in get_contextvars().items()}
     return json.dumps({"level": _form.level, "as_json": _form.as_json, "bound": bound})
 
 
 def take_argument(argument: str) -> None:
-    """In the process: what ``to_argument`` said."""
+    """In the child process: applies the settings of ``to_argument``."""
     said = json.loads(argument)
     begin(level=said["level"], as_json=said["as_json"])
     catch_the_rest()
@@ -154,19 +155,19 @@ def take_argument(argument: str) -> None:
 
 
 def bound_now() -> Mapping[str, Any]:
-    """What every record of the request at hand carries (its ``trace_id``), for ``on_behalf``."""
+    """Fields of all records of the current request (its ``trace_id``), for ``on_behalf``."""
     return get_contextvars()
 
 
 def on_behalf(bound: Mapping[str, Any], fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-    """``fn`` in another process or thread; its records carry ``bound``."""
+    """Calls ``fn`` in another process or thread, with the fields ``bound`` in all records."""
     with bound_contextvars(**bound):
         return fn(*args, **kwargs)
 
 
 @contextmanager
 def on_a_thread() -> Iterator[None]:
-    """Records are rendered and written by another thread; at the end all that wait are written."""
+    """A context in which another thread renders and writes records. At its end all of them are written."""
     waiting: queue.Queue[logging.LogRecord] = queue.Queue(MOST_WAITING)
     listener = _Listener(waiting, _writer)
     _handler.queue = waiting
@@ -181,26 +182,26 @@ def on_a_thread() -> Iterator[None]:
 
 
 def is_json() -> bool:
-    """Whether stderr is a log of JSON lines, and so no place to show a secret once."""
+    """Whether stderr is a log of JSON lines, to which no secret may be printed."""
     return _form.as_json
 
 
 def writer() -> logging.Handler:
-    """What writes records in the end: where a filter sees each of them."""
+    """The handler that writes all records; a filter there sees each of them."""
     return _writer
 
 
-def was_told(error: BaseException) -> bool:
-    """Whether a record tells of ``error`` already."""
-    return bool(getattr(error, _TOLD, False))
+def is_logged(error: BaseException) -> bool:
+    """Whether ``error`` is already logged."""
+    return bool(getattr(error, _LOGGED, False))
 
 
 def summary_of(error: BaseException, causes: int = MOST_CAUSES) -> dict[str, Any]:
-    """An exception in short: its type, message and last places, its cause, and the members of a group."""
+    """Summary of an exception: type, message, last code locations, cause, and members of a group."""
     kind = type(error)
     walked = ((frame.f_code, line) for frame, line in walk_tb(error.__traceback__))
     where = deque((one for one in walked if not one[0].co_filename.startswith("<frozen")), MOST_FRAMES)
-    told: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "type": kind.__qualname__
         if kind.__module__ == "builtins"
         else f"{kind.__module__}.{kind.__qualname__}",
@@ -208,18 +209,18 @@ def summary_of(error: BaseException, causes: int = MOST_CAUSES) -> dict[str, Any
         "frames": [f"{_place(code.co_filename)}:{line} {code.co_name}" for code, line in where],
     }
     if isinstance(error, BaseExceptionGroup):
-        told["members"] = [summary_of(one, 0) for one in error.exceptions[:MOST_MEMBERS]]
-        told["member_count"] = len(error.exceptions)
+        summary["members"] = [summary_of(one, 0) for one in error.exceptions[:MOST_MEMBERS]]
+        summary["member_count"] = len(error.exceptions)
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if cause is not None and causes:
-        told["cause"] = summary_of(cause, causes - 1)
-    return told
+        summary["cause"] = summary_of(cause, causes - 1)
+    return summary
 
 
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # a broken __str__ must not hide what went wrong
+    except Exception:  # a broken __str__ must not hide the error
         return "(no message: its __str__ fails)"
 
 
@@ -228,12 +229,12 @@ def _place(path: str) -> str:
 
 
 def _cut(text: str, longest: int) -> str:
-    """``text`` cut for now: so long that a secret at the cut is beyond what ``_shown`` shows."""
+    """``text`` cut early, so that a secret at the cut is beyond the part that ``_shown`` keeps."""
     return text if len(text) <= longest + LONGEST else text[: longest + LONGEST] + "…"
 
 
 def _shown(text: str, longest: int) -> str:
-    """``text`` without secrets, on one line, cut."""
+    """``text`` without secrets, on one line, cut to ``longest``."""
     clean = redacted(text)
     if len(text) > longest + LONGEST:
         clean = clean[:-LONGEST]
@@ -243,7 +244,7 @@ def _shown(text: str, longest: int) -> str:
 
 
 def _plain(value: object, depth: int = 0) -> object:
-    """``value`` as text, numbers, lists and mappings, which nobody changes any more."""
+    """``value`` copied to strings, numbers, lists and mappings."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
@@ -260,7 +261,7 @@ def _plain(value: object, depth: int = 0) -> object:
 
 
 def _struck(value: object, longest: int = LONGEST_TEXT) -> object:
-    """``value`` of ``_plain`` without secrets."""
+    """A ``value`` of ``_plain`` without secrets."""
     if isinstance(value, str):
         return _shown(value, longest)
     if isinstance(value, Mapping):
@@ -274,25 +275,25 @@ def _struck(value: object, longest: int = LONGEST_TEXT) -> object:
 
 
 def _prepared(_: WrappedLogger, __: str, fields: EventDict) -> EventDict:
-    """Structlog's processor where a record is made."""
+    """Structlog processor that shortens a new record."""
     given = fields.pop("exc_info", None)
     error = given if isinstance(given, BaseException) else sys.exc_info()[1] if given else None
     if isinstance(given, tuple):
         error = given[1]
     made = {str(name): _plain(value) for name, value in fields.items()}
     if error is not None:
-        made["exception"] = _told(error)
+        made["exception"] = _marked_summary(error)
     return made
 
 
-def _told(error: BaseException) -> dict[str, Any]:
-    with suppress(AttributeError):  # some exceptions take no attributes
-        setattr(error, _TOLD, True)
+def _marked_summary(error: BaseException) -> dict[str, Any]:
+    with suppress(AttributeError):  # some exceptions have no settable attributes
+        setattr(error, _LOGGED, True)
     return summary_of(error)
 
 
 def _of_logging(_: WrappedLogger, __: str, fields: EventDict) -> EventDict:
-    """What ``_Handler.prepare`` noted in a record of ``logging``."""
+    """Adds the fields that ``_Handler.prepare`` stored in a record of ``logging``."""
     record = cast("logging.LogRecord", fields["_record"])
     fields.update(getattr(record, "bound", {}))
     if getattr(record, "exception", None) is not None:
@@ -301,7 +302,7 @@ def _of_logging(_: WrappedLogger, __: str, fields: EventDict) -> EventDict:
 
 
 def _dated(_: WrappedLogger, __: str, fields: EventDict) -> EventDict:
-    """When, how grave, whose and what stand first."""
+    """Puts time, level, logger and event first."""
     at = datetime.fromtimestamp(fields["_record"].created, UTC).isoformat(timespec="milliseconds")
     first = {
         "timestamp": at.replace("+00:00", "Z"),
@@ -321,19 +322,19 @@ def _strike(_: WrappedLogger, __: str, fields: EventDict) -> EventDict:
 def _exception_as_text(_: WrappedLogger, __: str, fields: EventDict) -> EventDict:
     exception = fields.get("exception")
     if isinstance(exception, Mapping):
-        fields["exception"] = "\n".join(_told_lines(exception, "  "))
+        fields["exception"] = "\n".join(_summary_lines(exception, "  "))
     return fields
 
 
-def _told_lines(told: Mapping[str, Any], indent: str) -> Iterator[str]:
-    yield f"{indent}{told['type']}: {told['message']}"
-    for place in reversed(told["frames"]):
+def _summary_lines(summary: Mapping[str, Any], indent: str) -> Iterator[str]:
+    yield f"{indent}{summary['type']}: {summary['message']}"
+    for place in reversed(summary["frames"]):
         yield f"{indent}  {place}"
-    for member in told.get("members", ()):
-        yield from _told_lines(member, f"{indent}  | ")
-    if "cause" in told:
+    for member in summary.get("members", ()):
+        yield from _summary_lines(member, f"{indent}  | ")
+    if "cause" in summary:
         yield f"{indent}because of"
-        yield from _told_lines(told["cause"], indent)
+        yield from _summary_lines(summary["cause"], indent)
 
 
 def _configure(form: LogForm) -> None:
@@ -365,25 +366,25 @@ def _configure(form: LogForm) -> None:
 
 
 class _Writer(logging.Handler):
-    """Writes records to the process's stderr as it stands at that moment."""
+    """Writes records to the current stderr of the process."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One record, in one write."""
+        """Writes one record with one call."""
         try:
             line = without_known(self.format(record))
-        except Exception as error:  # a record that cannot be shown must not end what it tells of
-            line = f"a record of {record.name!r} cannot be shown: {type(error).__name__}"
+        except Exception as error:  # a failure of the log must not stop the program
+            line = f"a record of {record.name!r} cannot be rendered: {type(error).__name__}"
             line = json.dumps({"level": "error", "event": line}) if _form.as_json else line
         stream = sys.stderr.below if isinstance(sys.stderr, _Lines) else sys.stderr
         try:
             stream.write(line + "\n")
             stream.flush()
         except (OSError, ValueError):
-            return  # nobody reads any more
+            return  # stderr is closed
 
 
 class _Handler(QueueHandler):
-    """Makes records short where they are made; writes them, or has them wait for the thread that does."""
+    """Shortens records where they are created, and writes them or queues them for the writing thread."""
 
     def __init__(self) -> None:
         super().__init__(cast("Any", None))
@@ -391,30 +392,30 @@ class _Handler(QueueHandler):
         self.dropped = 0
 
     def filter(self, record: logging.LogRecord) -> Any:
-        """Whether to tell it: what ours have told, a server does not tell again."""
+        """Whether to log it; exceptions that we logged are not logged again by the server."""
         error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
-        if error is not None and was_told(error) and record.name.partition(".")[0] not in OURS:
+        if error is not None and is_logged(error) and record.name.partition(".")[0] not in OURS:
             return False
         return super().filter(record)
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        """A copy that holds texts alone: no frames, nothing that may change. Nothing is rendered here."""
+        """A copy without frames and mutable objects. It is not rendered yet."""
         record = copy.copy(record)
         if not hasattr(record, "_logger"):
             error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
             record.msg = _cut(_one_line(record.getMessage()), LONGEST_TEXT)
             record.__dict__["bound"] = {name: _plain(value) for name, value in get_contextvars().items()}
-            record.__dict__["exception"] = _told(error) if error is not None else None
+            record.__dict__["exception"] = _marked_summary(error) if error is not None else None
         record.args = None
         record.exc_info = record.exc_text = record.stack_info = None
         return record
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Prepares a record and hands it on."""
+        """Prepares a record and passes it on."""
         try:
             prepared = self.prepare(record)
-        except Exception as error:  # a record that cannot be made short must not end what it tells of
-            words = f"a record of {record.name!r} cannot be made: {type(error).__name__}"
+        except Exception as error:  # a failure of the log must not stop the program
+            words = f"a record of {record.name!r} cannot be prepared: {type(error).__name__}"
             prepared = logging.makeLogRecord({"name": record.name, "levelno": record.levelno, "msg": words})
             prepared.levelname = record.levelname
         if self.is_waiting:
@@ -423,14 +424,14 @@ class _Handler(QueueHandler):
             _writer.handle(prepared)
 
     def enqueue(self, record: logging.LogRecord) -> None:
-        """Has it wait, unless too many do."""
+        """Queues the record, or drops it if the queue is full."""
         try:
             self.queue.put_nowait(record)
         except queue.Full:
             self.dropped += 1
 
     def take_dropped(self) -> int:
-        """How many were dropped since the last time."""
+        """Number of records that were dropped since the last call."""
         self.acquire()
         try:
             dropped, self.dropped = self.dropped, 0
@@ -440,7 +441,7 @@ class _Handler(QueueHandler):
 
 
 class _Listener(QueueListener):
-    """The thread that writes; says how many records did not come so far."""
+    """The writing thread, which also reports dropped records."""
 
     def handle(self, record: logging.LogRecord) -> None:
         """Writes one record."""
@@ -449,13 +450,13 @@ class _Listener(QueueListener):
             self.tell_dropped()
 
     def tell_dropped(self) -> None:
-        """One record for all that were dropped since the last time."""
+        """Writes one record about all that were dropped since the last call."""
         if dropped := _handler.take_dropped():
-            words = f"{dropped} records were dropped: more came than could be written"
+            words = f"{dropped} records were dropped, because they came faster than they could be written"
             super().handle(logging.LogRecord(__name__, logging.WARNING, __file__, 0, words, None, None))
 
     def stop(self) -> None:
-        """Writes what waits; a reader who has stopped holds the end up for STOP_LIMIT_S at most."""
+        """Writes all queued records, for at most STOP_LIMIT_S if the reader of stderr has stopped."""
         thread, self._thread = self._thread, None
         ends_at = time.monotonic() + STOP_LIMIT_S
         while thread is not None and time.monotonic() < ends_at:
@@ -469,7 +470,7 @@ class _Listener(QueueListener):
 
 
 class _Lines(io.TextIOBase):
-    """stderr of a process that logs JSON: each line that anything writes there becomes a record."""
+    """stderr of a process that logs JSON: each line that is written to it becomes a record."""
 
     def __init__(self, below: TextIO) -> None:
         self.below = below
@@ -477,28 +478,28 @@ class _Lines(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """That of the stream below."""
+        """Encoding of the underlying stream."""
         return self.below.encoding or "utf-8"
 
     @property
     def errors(self) -> str:  # type: ignore[override]
-        """What is done with what cannot be encoded."""
+        """Encoding error handler of the underlying stream."""
         return self.below.errors or "backslashreplace"
 
     def fileno(self) -> int:
-        """That of the stream below, for what writes without Python."""
+        """File descriptor of the underlying stream, for native libraries."""
         return self.below.fileno()
 
     def isatty(self) -> bool:
-        """No screen: colours would be no JSON."""
+        """False, because colours would not be valid JSON."""
         return False
 
     def writable(self) -> bool:
-        """It is."""
+        """True."""
         return True
 
     def write(self, text: str) -> int:
-        """Makes records of lines that are whole."""
+        """Logs complete lines as records."""
         *lines, self._begun = (self._begun + text).split("\n")
         for line in lines:
             if line.strip():
@@ -506,14 +507,14 @@ class _Lines(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Nothing: what is begun waits for its end."""
+        """Does nothing; an incomplete line waits for its end."""
 
 
 _TRACEBACK = "Traceback (most recent call last)"
 
 
 def _one_line(message: str) -> str:
-    """A message; of a traceback in text its last line alone."""
+    """A message on one line; of a traceback in text only its last line."""
     message = message.strip()
     return message.splitlines()[-1] if message.startswith(_TRACEBACK) else message
 
@@ -521,18 +522,18 @@ def _one_line(message: str) -> str:
 def _on_uncaught(kind: type[BaseException], error: BaseException, _: TracebackType | None) -> None:
     if issubclass(kind, KeyboardInterrupt):
         return
-    logging.getLogger(__name__).critical("the process ends: unexpected error", exc_info=error)
+    logging.getLogger(__name__).critical("the process ends because of an unexpected error", exc_info=error)
 
 
-def _on_uncaught_of_thread(told: threading.ExceptHookArgs) -> None:
-    if not issubclass(told.exc_type, SystemExit):
-        name = told.thread.name if told.thread is not None else "?"
-        logging.getLogger(__name__).error("a thread ended: %s", name, exc_info=told.exc_value)
+def _on_uncaught_of_thread(args: threading.ExceptHookArgs) -> None:
+    if not issubclass(args.exc_type, SystemExit):
+        name = args.thread.name if args.thread is not None else "?"
+        logging.getLogger(__name__).error("a thread ended: %s", name, exc_info=args.exc_value)
 
 
-def _on_unraisable(told: sys.UnraisableHookArgs) -> None:
-    words = told.err_msg or "an exception that nobody can catch"
-    logging.getLogger(__name__).error("%s: %s", words, type(told.object).__name__, exc_info=told.exc_value)
+def _on_unraisable(args: sys.UnraisableHookArgs) -> None:
+    words = args.err_msg or "an exception that cannot be raised"
+    logging.getLogger(__name__).error("%s: %s", words, type(args.object).__name__, exc_info=args.exc_value)
 
 
 _writer = _Writer()

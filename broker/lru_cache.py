@@ -1,4 +1,4 @@
-"""Results that are kept for as long as what they were made of is the same, and then forgotten by size."""
+"""A cache with a limited size that evicts the least recently used results."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ Value = TypeVar("Value")
 
 
 class LruCache(Generic[Value]):
-    """The results that were asked for last, of ``most`` in size together; the newest always stays.
+    """A cache of total size ``most``, which always keeps the newest result.
 
-    A key has to name all that its result depends on: versions of the store, never the time.
+    A key must contain everything on which its result depends, such as versions of the store, but never the
+    time.
     """
 
     def __init__(self, most: int, size: Callable[[Value], int] = lambda _: 1) -> None:
@@ -22,14 +23,14 @@ class LruCache(Generic[Value]):
         self._sizes = 0
 
     def find(self, key: Hashable) -> Value | None:
-        """What was kept under ``key``."""
+        """The cached value of ``key``; None if there is none."""
         value = self._found.get(key)
         if value is not None:
             self._found.move_to_end(key)
         return value
 
     def keep(self, key: Hashable, value: Value) -> Value:
-        """Keeps ``value``, and forgets what was asked for least lately where it is too much."""
+        """Caches and returns ``value``, and evicts the least recently used values above the limit."""
         before = self._found.pop(key, None)
         self._sizes -= 0 if before is None else self._size(before)
         self._found[key] = value
@@ -40,11 +41,11 @@ class LruCache(Generic[Value]):
         return value
 
     def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The kept value, or the one that ``make`` makes now."""
+        """The cached value, or else the result of ``make``, which is then cached."""
         found = self.find(key)
         return self.keep(key, make()) if found is None else found
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Evicts everything."""
         self._found.clear()
         self._sizes = 0

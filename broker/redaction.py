@@ -1,8 +1,8 @@
-"""What must not stand in a log: secrets that are known, and what looks like one.
+"""Redaction of logs: known secrets, and texts that look like secrets.
 
-``register_secret`` makes a text known, in the forms in which it travels (as it is, in a URL, in base64, in
-JSON and in a Python string). ``redacted`` strikes out the known ones, then what has the form of a secret: our
-keys, what follows ``Bearer`` or a name such as ``token=``, the user of a URL, and what follows its host.
+``register_secret`` registers a secret in all encodings in which it occurs (plain, URL, base64, JSON and
+Python string). ``redacted`` removes registered secrets, and then texts with the form of a secret: our keys,
+values after ``Bearer`` or names such as ``token=``, and users of URLs and what follows their hosts.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 MARK = "[redacted]"
 SHORTEST = 8
-"""Characters of the shortest text that is struck out wherever it stands: ``broker`` may be a password too."""
+"""Minimum length of a registered secret; shorter ones, such as ``broker``, may be ordinary words."""
 ALONE_BELOW = 16
-"""Shorter secrets than that are struck out as words, not as parts of words."""
+"""Secrets shorter than this are redacted only as whole words."""
 LONGEST = 4096
-"""No form of a secret that is known is taken for longer than that."""
+"""Maximum length of a registered encoding of a secret."""
 
 _NAMES = (
     r"(?:pass(?:word|wd|phrase)|secret|(?:access|api|auth|bearer|refresh|session|id|security|csrf)[_-]?token"
@@ -51,24 +51,24 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(rf"(?i)([?&](?:key|code|sig|auth|pwd|token|session))=({_VALUE}+)"), rf"\1={MARK}"),
     (re.compile(r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)"), MARK),
     (re.compile(r"(?s)\binput_value=.*?(?=, input_type=|$)"), f"input_value={MARK}"),
-    # PostgreSQL names the row that it refused.
+    # PostgreSQL reports the values of a refused row.
     (re.compile(r"(?i)\b(DETAIL|CONTEXT):\s[^\n]*"), rf"\1: {MARK}"),
     (re.compile(r"(?s)\[parameters: .*?\](?=\n|\s*\(Background|$)"), f"[parameters: {MARK}]"),
 )
 _HINT = re.compile(r"(?i)[:=@,%]|broker_live|whsec_|bearer|basic|-----BEGIN")
-"""What every one of the patterns needs: most texts have none of it."""
+"""Parts of which each pattern needs one; most texts have none."""
 _SECRET_NAME = re.compile(rf"(?i)(?:^|[_-])(?:{_NAMES}|pwd|cookie|authorization)$|^(?:{_HEADERS})$")
 _OF_ENVIRONMENT = re.compile(
     r"(?i)(?:^|_)(?:key|token|secret|password|passwd|passphrase|credentials?)(?:_id)?$"
 )
 
 Known = Mapping[str, re.Pattern[str] | None]
-"""Forms of secrets, the longest first; with a pattern where one counts only as a word of its own."""
+"""Encodings of secrets, longest first; with a pattern for those that match only as whole words."""
 _known: Known = {}
 
 
 def register_secret(*texts: str | None) -> None:
-    """Makes texts known, which no log shows from now on. Texts below SHORTEST are left to the patterns."""
+    """Registers secrets, which no log shows from now on. Texts below SHORTEST are not registered."""
     global _known
     found = dict(_known)
     for text in texts:
@@ -78,12 +78,12 @@ def register_secret(*texts: str | None) -> None:
                 alone = rf"(?<![A-Za-z0-9]){re.escape(form)}(?![A-Za-z0-9])"
                 found[form] = re.compile(alone) if len(form) < ALONE_BELOW else None
             found.update(dict.fromkeys(_in_base64(secret)))
-    # A new table in place of the old one: another thread may be reading that.
+    # It replaces the old table, because another thread may be reading that.
     _known = {form: found[form] for form in sorted(found, key=len, reverse=True)}
 
 
 def register_environment(environ: Mapping[str, str]) -> None:
-    """Makes the values of variables known whose names say that they are secret, and passwords in URLs."""
+    """Registers the values of variables with secret names, and passwords in URLs."""
     for name, value in environ.items():
         if _OF_ENVIRONMENT.search(name):
             register_secret(value, *value.split(","))
@@ -91,18 +91,18 @@ def register_environment(environ: Mapping[str, str]) -> None:
 
 
 def known_secrets() -> Known:
-    """What is known, for a process that we start."""
+    """Registered secrets, for a child process."""
     return _known
 
 
 def know(known: Known) -> None:
-    """Makes known what another process knows."""
+    """Registers the secrets of another process."""
     global _known
     _known = {**known, **_known}
 
 
 def password_of(url: str) -> str | None:
-    """The password in a URL; None where there is none, or no URL."""
+    """The password in a URL; None if there is none, or it is not a URL."""
     try:
         password = urlsplit(url).password if "://" in url else None
     except ValueError:
@@ -111,14 +111,14 @@ def password_of(url: str) -> str | None:
 
 
 def origin_of(url: str) -> str:
-    """Scheme and host of a URL: what may be shown of an address whose path may be a secret."""
+    """Scheme and host of a URL, which may be shown although its path may be secret."""
     scheme, found, rest = url.partition("://")
     host = re.split(r"[/?#\\]", rest, maxsplit=1)[0].rpartition("@")[2]
     return f"{scheme}://{host}" if found and host else MARK
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a field of that name holds a secret."""
+    """Whether a field with this name contains a secret."""
     return _SECRET_NAME.search(name) is not None
 
 
@@ -133,7 +133,7 @@ def redacted(text: str) -> str:
 
 
 def without_known(text: str) -> str:
-    """``text`` without the secrets that are known."""
+    """``text`` without registered secrets."""
     for form, alone in _known.items():
         if form in text:
             text = alone.sub(MARK, text) if alone is not None else text.replace(form, MARK)
@@ -149,7 +149,7 @@ def _origin(found: re.Match[str]) -> str:
 
 
 def _spellings(text: str) -> Iterable[str]:
-    """``text`` as URLs, JSON and Python write it."""
+    """``text`` in the encodings of URLs, JSON and Python."""
     return {
         text,
         quote(text, safe=""),
@@ -163,7 +163,7 @@ def _spellings(text: str) -> Iterable[str]:
 
 
 def _in_base64(text: str) -> Iterable[str]:
-    """What base64 makes of ``text`` wherever it stands in something longer: that depends on the place."""
+    """The base64 encodings of ``text`` inside a longer text, which depend on its position."""
     raw = text.encode()
     for before in range(3):
         coded = base64.b64encode(b"\0" * before + raw).decode()

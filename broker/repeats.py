@@ -1,4 +1,4 @@
-"""Failures that come again and again: the first is told, then how many there were, and when they are over."""
+"""Repeated failures: which of them to log, and how many were not logged."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class _Failing:
 
 
 class Repeats:
-    """Of each thing that fails, what was told of it last. ``monotonic_s``: seconds of a steady clock."""
+    """The last logged failure of each thing that fails. ``monotonic_s``: a monotonic clock in seconds."""
 
     def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._monotonic_s = monotonic_s
         self._failing: dict[str, _Failing] = {}
 
     def failed(self, name: str, words: str) -> int | None:
-        """How many were not told before this one, which is to be told; None: it is counted alone.
+        """The number of failures not logged before this one, if it is to be logged; None: only count it.
 
-        To be told are the first one, one with other words, and one in a minute.
+        The first failure, one with a different text, and one per minute are to be logged.
         """
         now_s, known = self._monotonic_s(), self._failing.get(name)
         if known is not None and known.words == words and now_s - known.told_at_s < TOLD_EVERY_S:
@@ -36,6 +36,6 @@ class Repeats:
         return 0 if known is None else known.untold
 
     def succeeded(self, name: str) -> int | None:
-        """How many were not told of a failure that is over; None where there was none."""
+        """The number of unlogged failures of a failure that has ended; None if there was no failure."""
         known = self._failing.pop(name, None)
         return None if known is None else known.untold

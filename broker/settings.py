@@ -27,11 +27,11 @@ WANTED: Mapping[str, str] = MappingProxyType(
         "(several keys with commas between)",
     }
 )
-"""What has to stand in a setting, where more than a value is wanted."""
+"""Required values of settings that accept only some values."""
 
 
 def data_folder() -> Path:
-    """Where the installation of one user keeps its own."""
+    """The data folder of this user's installation."""
     return Path.home() / ".local" / "share" / "gpu-capacity-broker"
 
 
@@ -41,12 +41,12 @@ def default_database_url() -> str:
 
 
 def default_calibration_file() -> Path:
-    """The user's own measured rows, beside the default database."""
+    """The file of the user's own measurements, beside the default database."""
     return data_folder() / "measured.csv"
 
 
 class ProviderQuota(BaseModel):
-    """The most that the whole installation may hold of a provider at once."""
+    """Maximum of what the installation may hold of a provider at once."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -55,12 +55,12 @@ class ProviderQuota(BaseModel):
 
 
 class _Environment(EnvSettingsSource):
-    """The environment. What is no JSON where JSON is wanted is left to the setting's own validation."""
+    """The environment. Values that should be JSON and are not are left to the validation of the setting."""
 
     def prepare_field_value(
         self, field_name: str, field: FieldInfo, value: Any, value_is_complex: bool
     ) -> Any:
-        """The value of a variable as the setting takes it."""
+        """The value of a variable, decoded from JSON if the setting needs it."""
         try:
             return super().prepare_field_value(field_name, field, value, value_is_complex)
         except ValueError:
@@ -68,10 +68,10 @@ class _Environment(EnvSettingsSource):
 
 
 class Settings(BaseSettings):
-    """What the contract's section 8 names; each is also a key of ``broker.toml`` without the prefix.
+    """The settings. Each is an environment variable, and a key of ``broker.toml`` without the prefix.
 
-    A setting that is given but empty is refused: whoever writes ``BROKER_ADMIN_KEY=`` by a variable that was
-    not set means anything but "no key", and the same goes for a limit, an address or a file.
+    An empty value is refused: an empty ``BROKER_ADMIN_KEY=`` usually comes from another variable that is not
+    set, and does not mean "no key". The same holds for limits, addresses and files.
     """
 
     model_config = SettingsConfigDict(
@@ -134,7 +134,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments, then environment, then the TOML file."""
+        """Sources in order of priority: arguments, environment, TOML file."""
         return init_settings, _Environment(settings_cls), TomlConfigSettingsSource(settings_cls)
 
     @field_validator("*", mode="before")
@@ -172,7 +172,7 @@ def is_secret(name: str) -> bool:
 
 
 def _instead(name: str, field: FieldInfo) -> str:
-    """What to do where a setting is given but empty."""
+    """What to write instead of an empty value."""
     default = field.get_default(call_default_factory=True)
     otherwise = "to have none" if default in (None, {}) else f"for {default}"
     return f"{WANTED.get(name, 'a value')}; unset it {otherwise}"

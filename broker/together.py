@@ -1,4 +1,4 @@
-"""Work that goes on at once and ends together: ``asyncio.gather`` leaves the rest behind when one fails."""
+"""Concurrent tasks that end together; ``asyncio.gather`` leaves the others running if one fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 async def all_ended(works: Iterable[Awaitable[T]]) -> list[T]:
-    """Results in order. The first error is raised once every work has ended, as none may go on unseen."""
+    """Results in order. The first error is raised after all have ended, so that none continues unobserved."""
     results: list[T] = []
     for outcome in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(outcome, BaseException):
@@ -21,7 +21,7 @@ async def all_ended(works: Iterable[Awaitable[T]]) -> list[T]:
 
 
 async def all_or_none(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Results in order. The first error cancels the rest: for questions whose answers only serve together."""
+    """Results in order. The first error cancels the others, because only all results together are useful."""
     async with one_error() as group:
         tasks = [group.create_task(work) for work in works]
     return [task.result() for task in tasks]

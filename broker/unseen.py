@@ -1,7 +1,7 @@
-"""Characters that nobody sees: they steer a terminal, turn a line around, or make two names look alike.
+"""Invisible characters: they control a terminal, reverse the direction of text, or make two names look alike.
 
-What comes from outside may hold none but tabs and line breaks. Where text is shown, those of old rows are
-told by their number.
+Input from outside may contain none except tabs and line breaks. Where text is shown, those of old rows are
+escaped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _RANGES = (
     (0x7F, 0x9F),
     (0xAD, 0xAD),
     (0x61C, 0x61C),
-    (0x200B, 0x200B),  # the joiners after it belong to the spelling of several languages
+    (0x200B, 0x200B),  # the joiners after it are needed in several languages
     (0x200E, 0x200F),
     (0x2028, 0x202E),
     (0x2060, 0x206F),
@@ -25,7 +25,7 @@ _RANGES = (
     (0xFFF9, 0xFFFB),
     (0xE0001, 0xE007F),
 )
-"""Unicode's control and format characters, and its two separators of lines."""
+"""Control and format characters of Unicode, and its two line separators."""
 
 
 def _escape(code: int) -> str:
@@ -37,22 +37,22 @@ def _escape(code: int) -> str:
 ESCAPES: Mapping[int, str] = MappingProxyType(
     {code: _escape(code) for first, last in _RANGES for code in range(first, last + 1)}
 )
-"""Every such character, layout too, by its code."""
-_HIDDEN = {code: told for code, told in ESCAPES.items() if chr(code) not in LAYOUT}
+"""Escapes of all these characters, and of layout characters."""
+_HIDDEN = {code: escaped for code, escaped in ESCAPES.items() if chr(code) not in LAYOUT}
 _SEARCH = re.compile("[" + "".join(re.escape(chr(code)) for code in _HIDDEN) + "]")
 
 
 def find_unseen(text: str) -> str | None:
-    """The first unseen character of ``text`` that is no layout."""
+    """The first invisible character of ``text`` that is not layout; None if there is none."""
     found = _SEARCH.search(text)
     return None if found is None else found.group()
 
 
 def shown(text: str) -> str:
-    """``text`` with unseen characters told by their number; layout stays. Markup stays markup."""
+    """``text`` with escaped invisible characters, except layout. Markup stays markup."""
     return text if _SEARCH.search(text) is None else text.translate(_HIDDEN)
 
 
 def name_of(character: str) -> str:
-    """A character as messages name it: ``U+202E (RIGHT-TO-LEFT OVERRIDE)``."""
+    """The name of a character in messages: ``U+202E (RIGHT-TO-LEFT OVERRIDE)``."""
     return f"U+{ord(character):04X} ({unicodedata.name(character, 'a control character')})"

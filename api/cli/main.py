@@ -43,11 +43,15 @@ class BrokerGroup(LazyGroup):
         "backtest": CommandEntry(
             "api.cli.plans.backtest", "Re-optimization policies over recorded prices.", PLAN
         ),
+        "compare": CommandEntry("api.cli.plans.compare", "Plans side by side.", PLAN),
         "export": CommandEntry(
             "api.cli.plans.export", "A plan for SkyPilot, dstack, vLLM, Kueue, Slurm.", PLAN
         ),
         "plans": CommandEntry(
             "api.cli.plans.plans", "Plans of the running server: ask for one, read one.", HOLD
+        ),
+        "what-if": CommandEntry(
+            "api.cli.plans.what_if", "Plan changes of a plan, and compare them with it.", HOLD
         ),
         "reserve": CommandEntry("api.cli.holding.reserve", "Reserve a plan on the running server.", HOLD),
         "reservations": CommandEntry("api.cli.holding.reservations", "What is reserved.", HOLD),

@@ -36,7 +36,7 @@ def find_market(path: Path | None) -> Market:
     else:
         market = read_market(read_text(path), str(path))
     offers = shared(load_operators().with_hosts(market.offers))
-    return replace(market, offers=load_launch_table().told(with_spot_rates(offers)))
+    return replace(market, offers=load_launch_table().with_launch_times(with_spot_rates(offers)))
 
 
 def orderable(market: Market) -> Market:
@@ -49,7 +49,7 @@ def orderable(market: Market) -> Market:
 
 def with_spot_rates(offers: Iterable[Offer]) -> tuple[Offer, ...]:
     """``offers``; a spot offer whose provider states no interruption rate gets the assumed rate."""
-    return SpotBook((), load_spot_prior()).told(offers)
+    return SpotBook((), load_spot_prior()).with_rates(offers)
 
 
 def stored_market(wanted: OfferFilter) -> Market:

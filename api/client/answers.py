@@ -11,7 +11,7 @@ import httpx
 from api.client.notebook import plan_html
 from api.schemas.base.problem import Problem, error_of
 from api.schemas.plans.plan import PLAN
-from api.schemas.plans.plan_record import PlanSummaryForm, StandingForm
+from api.schemas.plans.plan_record import StandingForm, UnmadePlanForm
 from broker.domain.basics.errors import BrokerError, FieldProblem, InputError
 from broker.domain.planning.plan import Plan
 from broker.ports.planning import PlanState
@@ -48,14 +48,14 @@ class MadePlan:
         return plan_html(self.plan)
 
 
-def read_plan_answer(body: dict[str, Any]) -> MadePlan | PlanSummaryForm:
+def read_plan_answer(body: dict[str, Any]) -> MadePlan | UnmadePlanForm:
     """The plan, or where it stands while there is none."""
     if "placements" not in body:
-        return PlanSummaryForm.model_validate(body)
+        return UnmadePlanForm.model_validate(body)
     return MadePlan(PLAN.read(body), StandingForm.model_validate(body), body)
 
 
-def made_or_waiting(found: MadePlan | PlanSummaryForm) -> MadePlan | None:
+def made_or_waiting(found: MadePlan | UnmadePlanForm) -> MadePlan | None:
     """The plan; None while it is queued or running. PlanFailed."""
     if isinstance(found, MadePlan):
         return found

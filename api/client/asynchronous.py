@@ -24,7 +24,7 @@ from api.client.synchronous import address_and_key, authorization
 from api.schemas.accounts.webhooks import NewWebhookForm, TestDeliveryForm, ToldWebhookForm, WebhookForm
 from api.schemas.finance.spend import SpendForm
 from api.schemas.holding.reservation import ReservationForm
-from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm
+from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm, UnmadePlanForm
 from broker.domain.basics.webhook import EVERYTHING, WebhookFormat
 from broker.domain.market.offer import Offer
 from broker.domain.spend.spend import CostView, Interval
@@ -106,7 +106,7 @@ class AsyncBrokerClient:
             await asyncio.sleep(calls.PAUSE_S)
         return made
 
-    async def find_plan(self, plan_id: str) -> MadePlan | PlanSummaryForm:
+    async def find_plan(self, plan_id: str) -> MadePlan | UnmadePlanForm:
         """One plan, or where it stands. Raises NotFound."""
         return await self._do(calls.find_plan(plan_id))
 

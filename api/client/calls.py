@@ -18,7 +18,7 @@ from api.schemas.base.times import format_time
 from api.schemas.finance.spend import SpendForm
 from api.schemas.holding.reservation import ReservationForm, ReservationsForm
 from api.schemas.market.offer import OFFER, OfferForm
-from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm
+from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm, UnmadePlanForm
 from broker.domain.basics.webhook import WebhookFormat
 from broker.domain.market.offer import Offer
 from broker.domain.spend.spend import CostView, Interval
@@ -132,7 +132,7 @@ def _told(value: object) -> str:
     raise TypeError(f"a workloads document has text, numbers, lists and times, found {value!r}")
 
 
-def find_plan(plan_id: str) -> Call[MadePlan | PlanSummaryForm]:
+def find_plan(plan_id: str) -> Call[MadePlan | UnmadePlanForm]:
     """``GET /v1/plans/{id}``."""
     return Call("GET", f"/v1/plans/{part(plan_id)}", read_plan_answer)
 

@@ -33,7 +33,8 @@ from api.schemas.finance.finance import ApprovalForm, ApprovalPage, BudgetForm, 
 from api.schemas.finance.spend import AS_OF_HEADER, SpendForm
 from api.schemas.holding.reservation import ReservationForm, ShortfallForm
 from api.schemas.market.provider import QUARANTINED, QuarantinedForm
-from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm
+from api.schemas.plans.comparison import COMPARISON, AcceptedComparisonForm, ComparisonDocument
+from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm, UnmadePlanForm
 from api.schemas.plans.reoptimization import REOPTIMIZATION, ReoptimizationForm
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.errors import FieldProblem, InputError
@@ -94,7 +95,7 @@ class BrokerClient:
         region: str | None = None,
         tier: str | None = None,
     ) -> Iterator[Offer]:
-        """Offers now, cheapest per GPU-hour first, page by page. ``gpu`` is a canonical name."""
+        """Asks for a plan of a workloads document (YAML or JSON)."""
         return self._each(calls.list_offers(gpu, provider, region, tier))
 
     def find_offer(self, offer_id: str) -> Offer:
@@ -135,20 +136,43 @@ class BrokerClient:
             time.sleep(calls.PAUSE_S)
         return made
 
-    def find_plan(self, plan_id: str) -> MadePlan | PlanSummaryForm:
+    def find_plan(self, plan_id: str) -> MadePlan | UnmadePlanForm:
         """One plan, or where it stands. Raises NotFound."""
         return self._do(calls.find_plan(plan_id))
 
     def list_plans(self) -> Iterator[PlanSummaryForm]:
-        """Every plan, newest first, page by page."""
+        """All plans, newest first, fetched page by page."""
         return self._each(calls.list_plans())
 
     def cancel_plan(self, plan_id: str) -> None:
-        """Ends a plan that waits or is being made; twice is no error. Conflict for one that is made."""
+        """Cancels a plan that is queued or running; twice is no error. Raises Conflict
+        for a finished plan.
+        """
         self._do(calls.cancel_plan(plan_id))
 
+    def ask_what_if(
+        self, plan_id: str, changes: Sequence[Mapping[str, object]], idempotency_key: str
+    ) -> AcceptedComparisonForm:
+        """Asks for a plan of each change of the plan's document."""
+        answer = self._call(
+            "POST",
+            "/v1/plans",
+            headers=calls.once(idempotency_key),
+            body={"based_on": plan_id, "changes": list(changes)},
+        )
+        return self._read(AcceptedComparisonForm, answer)
+
+    def find_comparison(self, comparison_id: str) -> ComparisonDocument:
+        """A plan beside its variants; NotFound."""
+        return self._parsed(COMPARISON.read, self._call("GET", f"/v1/comparisons/{part(comparison_id)}"))
+
+    def compare_plans(self, plan_ids: Sequence[str]) -> ComparisonDocument:
+        """Plans beside the first of them; NotFound."""
+        params = {"plan": list(plan_ids)}
+        return self._parsed(COMPARISON.read, self._call("GET", "/v1/comparisons", params=params))
+
     def set_intended(self, plan_id: str, *, intended: bool) -> None:
-        """Says whether a draft counts in projected spend; Conflict for what is no draft."""
+        """Sets whether a draft counts in projected spend. Raises Conflict for a plan that is not a draft."""
         self._call("POST", f"/v1/plans/{part(plan_id)}/intend", body={"intended": intended})
 
     def reserve_plan(self, plan_id: str, idempotency_key: str | None = None) -> list[ReservationForm]:
@@ -176,44 +200,46 @@ class BrokerClient:
         return self._do(calls.find_reservation(reservation_id))
 
     def list_reservations(self, plan_id: str | None = None) -> Iterator[ReservationForm]:
-        """Every reservation, newest first, page by page."""
+        """All reservations, newest first, fetched page by page."""
         return self._each(calls.list_reservations(plan_id))
 
     def release(self, reservation_id: str) -> ReservationForm:
-        """Asks for the end of a reservation; a second time is no error."""
+        """Requests the release of a reservation; twice is no error."""
         return self._do(calls.release(reservation_id))
 
     def list_shortfalls(self, plan_id: str | None = None) -> list[Shortfall]:
-        """Hours for which sellers refuse nodes that are reserved, earliest first."""
+        """Times for which sellers refuse reserved nodes, earliest first."""
         path = "/v1/reservations/shortfalls"
         return list(self._pages(PageForm[ShortfallForm], path, {"plan_id": plan_id}))
 
     def extend(self, reservation_id: str, end: str) -> ReservationForm:
-        """Holds on until ``end`` (a time with its zone); a second time is no error."""
+        """Extends a reservation until ``end`` (a time with its zone); twice is no error."""
         path = f"/v1/reservations/{part(reservation_id)}/extend"
         return self._read(ReservationForm, self._call("POST", path, body={"end": end}))
 
     def list_reoptimizations(self) -> Iterator[Reoptimization]:
-        """Every look, newest first, page by page."""
+        """All re-optimizations, newest first, fetched page by page."""
         return self._pages(PageForm[ReoptimizationForm], "/v1/reoptimizations")
 
     def find_reoptimization(self, reoptimization_id: str) -> Reoptimization:
-        """One look with its moves; NotFound."""
+        """One re-optimization with its moves. Raises NotFound."""
         path = f"/v1/reoptimizations/{part(reoptimization_id)}"
         return self._parsed(REOPTIMIZATION.read, self._call("GET", path))
 
     def decide_proposal(self, reoptimization_id: str, word: str, idempotency_key: str) -> Reoptimization:
-        """Says ``word`` (accept, reject) to a proposal; Conflict for one that is over."""
+        """Accepts or rejects a proposal (``word``: accept, reject). Raises Conflict for one that has lapsed
+        or was decided.
+        """
         path = f"/v1/reoptimizations/{part(reoptimization_id)}/{word}"
         answer = self._call("POST", path, headers={"Idempotency-Key": idempotency_key})
         return self._parsed(REOPTIMIZATION.read, answer)
 
     def list_audit(self, object_id: str) -> Iterator[AuditEntry]:
-        """Every step of one object, newest first, page by page."""
+        """All audit entries of one object, newest first, fetched page by page."""
         return self._pages(PageForm[AuditForm], "/v1/audit", {"object_id": object_id})
 
     def list_keys(self) -> Iterator[KeyForm]:
-        """Every key that the caller sees, newest first, page by page."""
+        """All keys that the caller may see, newest first, fetched page by page."""
         return self._pages(KeyPage, "/v1/keys")
 
     def create_key(self, body: Mapping[str, object], idempotency_key: str) -> NewKeyForm:
@@ -222,36 +248,36 @@ class BrokerClient:
         return self._read(NewKeyForm, self._call("POST", "/v1/keys", body=body, headers=headers))
 
     def revoke_key(self, key_id: str) -> None:
-        """Ends a key for good; a second time is no error."""
+        """Revokes a key for good; twice is no error."""
         self._call("DELETE", f"/v1/keys/{part(key_id)}")
 
     def list_quarantine(self) -> Iterator[Quarantined]:
-        """Every offer whose price is not believed, oldest doubt first."""
+        """All offers in quarantine, oldest first."""
         return self._pages(PageForm[QuarantinedForm], "/v1/quarantine")
 
     def believe_price(self, offer_id: str) -> Quarantined:
-        """Releases an offer from quarantine at its price; a second time is no error."""
+        """Releases an offer from quarantine at its price; twice is no error."""
         path = f"/v1/quarantine/{quote(offer_id)}/release"
         return self._parsed(QUARANTINED.read, self._call("POST", path))
 
     def list_budgets(self) -> list[BudgetForm]:
-        """Every budget against what is owed and expected."""
+        """All budgets with what is owed and expected."""
         return self._read(BudgetPage, self._call("GET", "/v1/budgets")).items
 
     def put_budget(self, team: str, period: BudgetPeriod, body: Mapping[str, object]) -> BudgetForm:
-        """Sets a budget over the one of the same team and period."""
+        """Sets a budget; it replaces the one of the same team and period."""
         return self._read(BudgetForm, self._call("PUT", _budget(team, period), body=body))
 
     def delete_budget(self, team: str, period: BudgetPeriod) -> None:
-        """Ends a budget; NotFound."""
+        """Deletes a budget. Raises NotFound."""
         self._call("DELETE", _budget(team, period))
 
     def list_approvals(self, state: ApprovalState | None = None) -> Iterator[ApprovalForm]:
-        """Plans before finance, newest first, page by page."""
+        """Plans that need approval, newest first, fetched page by page."""
         return self._pages(ApprovalPage, "/v1/approvals", {"state": state})
 
     def decide(self, plan_id: str, verdict: Verdict, comment: str) -> None:
-        """Finance's word on a plan."""
+        """Approves or rejects a plan."""
         verb = {Verdict.APPROVED: "approve", Verdict.REJECTED: "reject"}[verdict]
         self._call("POST", f"/v1/plans/{part(plan_id)}/{verb}", body={"comment": comment})
 
@@ -261,17 +287,17 @@ class BrokerClient:
         return self._read(ChangesForm, self._call("GET", "/v1/spend/changes", params=wanted))
 
     def find_interval(self, since: str | None, until: str | None, interval: Interval) -> IntervalForm:
-        """P10, P50 and P90 of what is expected."""
+        """P10, P50 and P90 of expected spend."""
         wanted = {"from": since, "to": until, "interval": str(interval)}
         return self._read(IntervalForm, self._call("GET", "/v1/spend/interval", params=wanted))
 
     def close_month(self, month: str, comment: str) -> ClosedMonth:
-        """Closes a month that is over."""
+        """Closes a past month."""
         wanted = {"month": month, "comment": comment}
         return self._parsed(CLOSED_MONTH.read, self._call("POST", "/v1/spend/close", params=wanted))
 
     def find_units(self, since: str | None, until: str | None) -> UnitsForm:
-        """Unit economics and energy."""
+        """Unit costs and energy."""
         wanted = {"from": since, "to": until}
         return self._read(UnitsForm, self._call("GET", "/v1/spend/units", params=wanted))
 
@@ -289,7 +315,9 @@ class BrokerClient:
         view: CostView = CostView.AMORTIZED,
         narrowed: Mapping[str, str] = MappingProxyType({}),
     ) -> SpendForm:
-        """Projected and actual spend by period and group; ``narrowed``: only of a team, provider, tier …"""
+        """Projected and actual spend by period and group. ``narrowed`` filters by team, provider, tier and so
+        on.
+        """
         return self._do(calls.find_spend(group_by, interval, since, until, view, narrowed))
 
     def create_webhook(
@@ -320,7 +348,7 @@ class BrokerClient:
         self._do(calls.delete_webhook(webhook_id))
 
     def download(self, path: str, file: Path, params: Mapping[str, str | None]) -> str:
-        """Streams an answer into ``file``; the ``Broker-As-Of`` that it says."""
+        """Streams an answer into ``file`` and returns its ``Broker-As-Of`` header."""
         given = {name: value for name, value in params.items() if value is not None}
         try:
             with self._http.stream("GET", path, params=given) as answer, file.open("wb") as out:
@@ -358,7 +386,7 @@ class BrokerClient:
         method: str,
         path: str,
         *,
-        params: Mapping[str, str | None] | None = None,
+        params: Mapping[str, str | Sequence[str] | None] | None = None,
         headers: Mapping[str, str] | None = None,
         body: Mapping[str, object] | None = None,
         content: bytes | None = None,

@@ -1,6 +1,6 @@
-"""Placements as dstack configurations: a fleet each, and the task or service that runs on it.
+"""Placements as dstack configurations: a fleet for each, and the task or service that runs on it.
 
-``dstack apply -f FILE``, the fleet first. Fields: dstack's fleet, task and service YAML.
+Apply the fleet first: ``dstack apply -f FILE``. Fields: dstack's fleet, task and service YAML.
 """
 
 from __future__ import annotations

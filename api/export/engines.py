@@ -1,4 +1,4 @@
-"""The commands of the engines that plans name, for tools that launch nodes."""
+"""The commands of the serving engines, for tools that launch nodes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from api.export import sglang, tensorrt_llm, vllm
-from api.export.options import engine_of
-from api.export.servers import SERVED, gpus_per_node, nodes_per_server, replicas_per_server
+from api.export.servers import SERVED, engine_of, gpus_per_node, nodes_per_server, replicas_per_server
 from broker.domain.basics.errors import FieldProblem
 from broker.domain.planning.plan import Placement
 from broker.domain.planning.workload import ServingEngine, WorkloadKind
@@ -15,9 +14,11 @@ from broker.domain.planning.workload import ServingEngine, WorkloadKind
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """How an engine is installed and started. ``spans``: what joins the nodes of one server, with the count
-    of nodes, the own place and the first one's address filled in; None where a server stays in its node.
-    ``replicas``: whether a server runs several side by side.
+    """How an engine is installed and started.
+
+    ``spans`` has the options that join the nodes of one server: the number of nodes, the node's rank and the
+    first node's address are filled in; None if a server cannot span nodes. ``replicas``: whether one server
+    runs several replicas.
     """
 
     install: str
@@ -45,7 +46,7 @@ COMMANDS: Mapping[ServingEngine, Commands] = {
 
 
 def commands_of(placement: Placement) -> Commands:
-    """Those of the placement's engine."""
+    """The commands of the placement's engine."""
     return COMMANDS[engine_of(placement)]
 
 
@@ -55,10 +56,12 @@ def command_problems(at: str, placement: Placement) -> Iterator[FieldProblem]:
         return
     engine, known = engine_of(placement), commands_of(placement)
     if placement.kind is WorkloadKind.BATCH and engine is not ServingEngine.VLLM:
-        yield FieldProblem(f"{at}/engine", repr(str(engine)), "vllm, which works off files of requests")
+        yield FieldProblem(f"{at}/engine", repr(str(engine)), "vllm, which can process files of requests")
     if known.spans is None and nodes_per_server(placement) > 1:
-        expected = f"replicas of at most one node, as {engine} has them without a launcher of its own"
+        expected = f"replicas of at most one node, because {engine} would need a launcher for more"
         yield FieldProblem(f"{at}/gpus_per_replica", f"{placement.gpus_per_replica} GPUs", expected)
     if not known.replicas and replicas_per_server(placement) > 1:
         found = f"{placement.gpus_per_replica} of a node's {gpus_per_node(placement)} GPUs"
-        yield FieldProblem(f"{at}/gpus_per_replica", found, f"one replica a node, as {engine} serves")
+        yield FieldProblem(
+            f"{at}/gpus_per_replica", found, f"one replica per node, the most that {engine} serves"
+        )

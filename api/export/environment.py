@@ -1,4 +1,4 @@
-"""What an exported task finds in its environment, whichever tool starts it."""
+"""Environment variables of an exported task, for every tool that starts it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BATCH_GUARD = ': "${INPUT:?set INPUT and OUTPUT to files of requests and answers
 
 
 def environment(placement: Placement, models: Mapping[str, str]) -> dict[str, str]:
-    """Layout, precision and time of a placement, and what the user is to fill in, empty."""
+    """Layout, precision and time of a placement, and empty variables for the user to fill in."""
     layout = placement.parallelism
     found = {
         "BROKER_OFFER_ID": placement.offer_id,

@@ -1,4 +1,4 @@
-"""Data sets of spend as CSV, written row by row."""
+"""Spend as CSV, written row by row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHUNK_ROWS = 500
 
 
 def cell_text(value: Cell) -> str:
-    """A cell as CSV carries it: empty for null, decimals with a point (readers take ``8`` for an integer)."""
+    """A value as a CSV cell: empty for null, decimals with a point (readers take ``8`` for an integer)."""
     if value is None:
         return ""
     if isinstance(value, Decimal):
@@ -35,7 +35,7 @@ def focus_csv(rows: AsyncIterator[FocusRow], version: FocusVersion) -> AsyncIter
 
 
 async def csv_chunks(rows: AsyncIterator[FocusRow], columns: Sequence[str]) -> AsyncIterator[bytes]:
-    """The header and then ``rows`` in UTF-8, some hundred rows a chunk."""
+    """The header and then ``rows`` in UTF-8, some hundred rows per chunk."""
     chunk: list[Sequence[str]] = [columns]
     async for row in rows:
         chunk.append([cell_text(row.get(column)) for column in columns])

@@ -1,4 +1,4 @@
-"""Files of spend in the background: rows to CSV first, then to the form that was asked for."""
+"""Spend files that are written in the background: rows to CSV first, then to the requested format."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from api.background import Background
-from api.export.convert import convert
+from api.export.files import MEDIA_TYPES, convert, write_spend
 from api.export.manifest import manifest, sha256_of, totals_of
-from api.export.spend_files import MEDIA_TYPES, write_spend
 from api.schemas.base.times import format_time
 from api.schemas.finance.spend import SpendForm
 from broker.domain.basics.access import EVERY_TEAM, require_scope, scope_of
@@ -30,7 +29,9 @@ ID_BYTES = 9
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A file to write: name, form (a key of MEDIA_TYPES), and what writes it and gives its manifest."""
+    """A requested file: its name, its format (a key of MEDIA_TYPES), and the writer, which returns its
+    manifest.
+    """
 
     name: str
     form: str
@@ -39,7 +40,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class RowFile:
-    """Rows as CSV chunks, and what the manifest says of them."""
+    """Rows as CSV chunks, with the facts for their manifest."""
 
     chunks: AsyncIterator[bytes]
     data_set: str
@@ -48,7 +49,7 @@ class RowFile:
     version: str | None = None
 
     async def write(self, file: Path) -> dict[str, Any]:
-        """Writes ``file``, a few hundred rows a time; the totals are read back from the rows."""
+        """Writes ``file``, some hundred rows at a time. The totals are read back from the written rows."""
         csv_file = file.with_name("rows.csv")
         with csv_file.open("wb") as out:
             async for chunk in self.chunks:
@@ -67,12 +68,12 @@ class RowFile:
 
 @dataclass(frozen=True, slots=True)
 class SumFile:
-    """Sums of spend, as the API answers them."""
+    """Sums of spend in the form of the API."""
 
     form: SpendForm
 
     async def write(self, file: Path) -> dict[str, Any]:
-        """Writes ``file`` in the form of its suffix."""
+        """Writes ``file`` in the format of its suffix."""
         await asyncio.to_thread(write_spend, file, file.suffix.removeprefix("."), self.form)
         return manifest(
             data_set=f"Spend by {self.form.interval} and {self.form.group_by}",
@@ -84,7 +85,9 @@ class SumFile:
 
 
 class ExportJobs:
-    """Writes files beside everything else, and keeps them in the store for a day: any replica answers."""
+    """Writes files in the background, and keeps them in the store for a day, so that any replica can serve
+    them.
+    """
 
     def __init__(self, units: ExportUnits, clock: Clock, background: Background) -> None:
         self._units = units
@@ -92,7 +95,7 @@ class ExportJobs:
         self._background = background
 
     async def start(self, caller: Caller, wanted: Wanted) -> ExportJob:
-        """Begins to write; the job, which is not done yet."""
+        """Begins to write a file; returns the unfinished job."""
         require_scope(caller, Scope.SPEND_READ)
         now = self._clock.now()
         job = ExportJob(
@@ -110,14 +113,14 @@ class ExportJobs:
         return job
 
     async def find(self, caller: Caller, export_id: str) -> ExportJob:
-        """One that the caller's team asked for; NotFound."""
+        """A job that the caller's team requested. Raises NotFound."""
         require_scope(caller, Scope.SPEND_READ)
         async with self._units(scope_of(caller)) as uow:
             job = await uow.exports.find(export_id)
         return replace(job, state=job.state_at(self._clock.now()))
 
     async def find_content(self, caller: Caller, export_id: str) -> tuple[ExportJob, bytes]:
-        """The file; NotFound, and Conflict while it is not there."""
+        """The finished file. Raises NotFound, and Conflict until it is finished."""
         job = await self.find(caller, export_id)
         if job.state is not ExportState.DONE:
             raise Conflict(f"export {export_id} is {job.state}: {job.problem or 'ask again in a moment'}")

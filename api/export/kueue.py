@@ -14,8 +14,7 @@ import yaml
 
 from api.export.engines import command_problems, commands_of
 from api.export.environment import BATCH_GUARD, MODEL_GUARD, RUN_GUARD, environment
-from api.export.options import engine_of
-from api.export.servers import PORT, gpus_per_node, nodes_per_server, servers
+from api.export.servers import PORT, engine_of, gpus_per_node, nodes_per_server, servers
 from api.export.targets import Exported, export_each, load_images
 from api.export.vllm import batch_command
 from api.schemas.base.times import format_time

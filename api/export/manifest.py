@@ -1,8 +1,8 @@
-"""What an exported file is: its hash, how many rows, what they sum to, and of when.
+"""The manifest of an exported file: hash, number of rows, totals, and time.
 
-Prices stand in FOCUS rows twice where capacity is bought ahead: in its Purchase and in the hours that it
-covers. As the specification has it for sums of ``ListCost`` and ``ContractedCost``, one of them is left out,
-and here it is the Purchase. ``BilledCost`` and ``EffectiveCost`` count each money once as they are.
+FOCUS rows of capacity that is bought in advance have prices twice: on the Purchase row and on the hours that
+it covers. As the specification requires, sums of ``ListCost`` and ``ContractedCost`` leave one of them out,
+here the Purchase. ``BilledCost`` and ``EffectiveCost`` count each amount once already.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def manifest(
 
 
 def _to_the_cent(usd: Decimal) -> str:
-    """With two places at least: a CSV's ``164.0`` is read as money."""
+    """The amount with at least two decimals (a CSV file has ``164.0``)."""
     whole = usd.quantize(CENT)
     return format_usd(whole if whole == usd else usd)
 
 
 def totals_of(path: Path, columns: Sequence[str]) -> tuple[int, dict[str, Decimal]]:
-    """Rows of a CSV file and the sums of ``columns``, read back from what was written."""
+    """The number of rows of a CSV file and the sums of ``columns``, read back from the file."""
     totals = dict.fromkeys(columns, ZERO)
     rows = 0
     with path.open(encoding="utf-8", newline="") as file:
@@ -71,7 +71,7 @@ def _add(totals: dict[str, Decimal], row: Mapping[str, str]) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """Hex digest of a file's bytes."""
+    """The hex digest of a file."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(READ_BYTES):
@@ -82,7 +82,7 @@ def sha256_of(path: Path) -> str:
 async def streamed_manifest(
     chunks: AsyncIterator[bytes], *, data_set: str, version: str, as_of: datetime, columns: Sequence[str]
 ) -> dict[str, Any]:
-    """The manifest of a CSV that is made to be counted and not kept."""
+    """The manifest of a CSV stream that is counted and not stored."""
     digest, rows = hashlib.sha256(), 0
     totals = dict.fromkeys(columns, ZERO)
     at: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Tables of files as text, row by row: CSV, and Parquet where pyarrow is there."""
+"""Reads table files as text, row by row: CSV, and Parquet if pyarrow is installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Table = tuple[list[str], Iterator[Mapping[str, str]]]
 
 @contextmanager
 def open_table(path: Path) -> Iterator[Table]:
-    """Header and rows of a file; ``""`` is null. InputError for a file that is no table."""
+    """Header and rows of a file; ``""`` is null. Raises InputError for a file that is not a table."""
     if path.suffix.lower() == ".parquet":
         yield parquet_text(path)
         return

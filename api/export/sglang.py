@@ -1,12 +1,11 @@
-"""Serving placements as SGLang's command line.
+"""Serving placements as SGLang command lines.
 
-Options: those of ``python -m sglang.launch_server``, as its page of server arguments names them.
+Options: those of ``python -m sglang.launch_server``, as documented under its server arguments.
 """
 
 from __future__ import annotations
 
-from api.export.options import Settings, options
-from api.export.servers import PORT, replicas_per_server, sequences_most
+from api.export.servers import PORT, Settings, options, replicas_per_server, sequences_most
 from api.export.targets import load_precisions
 from broker.domain.planning.plan import Placement
 from broker.domain.planning.workload import ServingEngine

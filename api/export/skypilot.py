@@ -1,6 +1,6 @@
-"""Placements as SkyPilot tasks: ``sky launch FILE``, ``sky serve up FILE`` for services.
+"""Placements as SkyPilot tasks: ``sky launch FILE``, or ``sky serve up FILE`` for services.
 
-Fields: SkyPilot's task YAML. Of a training run the user gives the command, as COMMAND.
+Fields: SkyPilot's task YAML. The user gives the command of a training run in COMMAND.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _task(name: str, placement: Placement, models: Mapping[str, str], words: Wor
 
 
 def _serve(placement: Placement) -> str:
-    """The server's command, with what joins its nodes where it spans several."""
+    """The server's command, with the options that join its nodes if it spans several."""
     commands = commands_of(placement)
     if commands.spans is None or nodes_per_server(placement) == 1:
         return commands.serve(placement)

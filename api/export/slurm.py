@@ -20,7 +20,7 @@ from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.workload import WorkloadKind
 
 MASTER_PORT = 29500
-FIRST = 'MASTER=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)'
+FIRST = 'MASTER=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)'
 LEFT_TO_USER = frozenset({"COMMAND", "INPUT", "OUTPUT"})
 
 

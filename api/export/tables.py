@@ -1,4 +1,4 @@
-"""Tables as Parquet and XLSX files, written in batches so that a large one does not fill the memory."""
+"""Tables as Parquet and XLSX files, written in batches so that a large table does not fill the memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ Rows = Iterable[Sequence[str]]
 
 
 def write_parquet(path: Path, columns: Columns, rows: Rows) -> None:
-    """Writes rows of text with ``decimal128(38, 12)`` amounts and UTC times; InputError for a bad path."""
+    """Writes rows of text with ``decimal128(38, 12)`` amounts and UTC times. Raises InputError for a bad
+    path.
+    """
     schema = pa.schema([(name, _TYPES[kind]) for name, kind in columns])
     source = iter(rows)
     try:
@@ -56,9 +58,9 @@ def _value(kind: Kind, text: str) -> Decimal | datetime | str | None:
 
 
 def write_xlsx(path: Path, sheet: str, columns: Columns, rows: Rows) -> None:
-    """Writes one sheet: amounts as numbers, times as dates, all else as text that is never a formula.
+    """Writes one sheet: amounts as numbers, times as dates, everything else as text that is never a formula.
 
-    InputError beyond MOST_XLSX_ROWS, and for a bad path.
+    Raises InputError for more than MOST_XLSX_ROWS rows, and for a bad path.
     """
     options = {"constant_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
     try:
@@ -78,7 +80,8 @@ def write_xlsx(path: Path, sheet: str, columns: Columns, rows: Rows) -> None:
                 if last > MOST_XLSX_ROWS:
                     found = f"more than {MOST_XLSX_ROWS} rows"
                     raise InputError(
-                        str(path), (FieldProblem("", found, "a CSV or Parquet file for so many"),)
+                        str(path),
+                        (FieldProblem("", found, "a CSV or Parquet file, which has no such limit"),),
                     )
                 for at, (_, kind) in enumerate(columns):
                     _write_cell(page, (last, at), kind, row[at], forms)
@@ -100,7 +103,7 @@ def _write_cell(page: Any, at: tuple[int, int], kind: Kind, text: str, forms: Ma
 
 
 def parquet_text(path: Path) -> tuple[list[str], Iterator[Mapping[str, str]]]:
-    """Header and rows of a Parquet file as CSV would say them; InputError."""
+    """Header and rows of a Parquet file in the text form of CSV. Raises InputError."""
     try:
         file = pq.ParquetFile(path)
     except (OSError, pa.ArrowInvalid) as error:

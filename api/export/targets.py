@@ -1,4 +1,4 @@
-"""What the tools that a plan is exported to call sellers and GPUs; reads ``config/export.toml``."""
+"""The names that export targets use for sellers and GPUs, from ``config/export.toml``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 
 
 class Target(StrEnum):
-    """A tool that takes a plan over."""
+    """A tool to which plans are exported."""
 
     SKYPILOT = "skypilot"
     DSTACK = "dstack"
@@ -33,7 +33,7 @@ class Target(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """One tool's words; ``same_regions`` and ``same_types``: sellers whose own words it uses."""
+    """The names of one tool. ``same_regions`` and ``same_types``: sellers whose own names it uses."""
 
     target: Target
     sellers: Mapping[str, str]
@@ -48,7 +48,7 @@ def _export_words() -> Mapping[str, Any]:
 
 
 def load_words(target: Target) -> Words:
-    """The words of a tool that launches nodes."""
+    """The names of a tool that launches nodes."""
     table = _export_words()[target]
     return Words(
         target=target,
@@ -66,7 +66,7 @@ def load_images() -> Mapping[str, str]:
 
 
 def load_precisions(engine: ServingEngine) -> Mapping[str, Mapping[str, str]]:
-    """An engine's arguments for a precision."""
+    """An engine's arguments for each precision."""
     table: Mapping[str, Mapping[str, str]] = _export_words()[engine]["precisions"]
     return table
 
@@ -123,7 +123,7 @@ def export_each(
 
 
 def named(plan: Plan) -> Iterator[tuple[str, Placement]]:
-    """Placements with a name each that every tool takes: letters, digits and single dashes."""
+    """Placements with unique names that every tool accepts: letters, digits and single dashes."""
     names = [_plain(placement.workload) for placement in plan.placements]
     counts, seen = Counter(names), Counter[str]()
     for name, placement in zip(names, plan.placements, strict=True):

@@ -1,13 +1,12 @@
-"""Serving placements as TensorRT-LLM's command line.
+"""Serving placements as TensorRT-LLM command lines.
 
-Options: those of ``trtllm-serve``, as its page of commands names them. It runs one replica a server, and
-takes the format from the checkpoint.
+Options: those of ``trtllm-serve``, as documented under its commands. A server has one replica, and takes the
+number format from the checkpoint.
 """
 
 from __future__ import annotations
 
-from api.export.options import Settings, options
-from api.export.servers import PORT, sequences_most
+from api.export.servers import PORT, Settings, options, sequences_most
 from broker.domain.planning.plan import Placement
 from broker.domain.planning.workload import ServingEngine
 
@@ -20,8 +19,11 @@ GATHERED = (
 
 
 def serve_command(placement: Placement) -> str:
-    """``trtllm-serve`` with the placement's options; the model is ``$MODEL``. Attention ranks have no option
-    of the command line, only some of its file; prompts gather for them, as the estimate assumes."""
+    """``trtllm-serve`` with the placement's options; the model is ``$MODEL``.
+
+    Attention ranks have no command-line option, so their options are written to a file. They wait to batch
+    prompts together, as the estimate assumes.
+    """
     layout = placement.parallelism
     settings: Settings = {
         "served_model_name": placement.workload,

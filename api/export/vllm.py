@@ -1,6 +1,6 @@
-"""Serving and batch placements as vLLM's own configuration: ``vllm serve --config FILE``.
+"""Serving and batch placements as vLLM configuration files: ``vllm serve --config FILE``.
 
-Fields: the long options of ``vllm serve``, as its documentation of ``--config`` asks for.
+Fields: the long options of ``vllm serve``, as documented under ``--config``.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import yaml
 
-from api.export.options import Settings, engine_of, options
-from api.export.servers import PORT, SERVED, replicas_per_server, sequences_most
+from api.export.servers import PORT, SERVED, Settings, engine_of, options, replicas_per_server, sequences_most
 from api.export.targets import Exported, export_each, load_precisions
 from broker.domain.basics.errors import FieldProblem
 from broker.domain.planning.plan import Placement, Plan
@@ -20,8 +19,10 @@ INSTALL = "pip install --quiet vllm"
 
 
 def vllm_settings(placement: Placement, model: str | None) -> Settings:
-    """Options of one server: a node's, or those of a replica that spans nodes. No model: left to the user.
-    vLLM counts attention ranks beside the tensor group, plans inside it."""
+    """Options of one server, on one node or for one replica that spans nodes. The user adds the model.
+
+    vLLM counts attention ranks separately from the tensor-parallel group; plans count them within it.
+    """
     layout = placement.parallelism
     settings: Settings = {} if model is None else {"model": model}
     settings |= {

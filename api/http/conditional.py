@@ -11,7 +11,7 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from broker.lru_cache import LruCache
-from broker.ports.planning import PlanRecord, Standing
+from broker.ports.planning import BusinessStatus, PlanRecord
 
 FRESH = {"Cache-Control": "private, no-cache"}
 """It may be kept by who asked, and is asked for again each time."""
@@ -27,7 +27,7 @@ def kept_answers() -> LruCache[Tagged]:
     return LruCache(MOST_BYTES, lambda tagged: len(tagged[1]))
 
 
-def plan_key(record: PlanRecord, standing: Standing | None) -> tuple[object, ...]:
+def plan_key(record: PlanRecord, standing: BusinessStatus | None) -> tuple[object, ...]:
     """The cache key of a plan's answer: everything it depends on. A plan changes only with its record's
     version."""
     rest = (record.state, record.problem, record.needs_approval, record.approval_reason, record.supersedes)

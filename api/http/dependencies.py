@@ -20,7 +20,7 @@ from broker.domain.basics.errors import FieldProblem, InputError, NotAuthenticat
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import Tier
 from broker.domain.planning.workload import WorkloadKind
-from broker.services.accounts.accounts import Answer, Retell
+from broker.services.accounts.accounts import Answer, Replay
 
 if TYPE_CHECKING:
     from api.bootstrap import Product
@@ -114,7 +114,7 @@ def json_answer(status: int, document: Any, headers: Mapping[str, str] | None = 
 
 
 async def answer_once(
-    request: Request, caller: Caller, act: Callable[[], Awaitable[Answer]], again: Retell | None = None
+    request: Request, caller: Caller, act: Callable[[], Awaitable[Answer]], again: Replay | None = None
 ) -> Response:
     """The answer of ``act``; for an ``Idempotency-Key`` that was used before, the first answer again.
 

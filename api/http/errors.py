@@ -19,7 +19,7 @@ from api.schemas.base.document import describe, pointer_of
 from api.schemas.base.problem import MEDIA_TYPE
 from api.schemas.base.validation import expected_of
 from broker.domain.basics import errors
-from broker.logs import was_told
+from broker.logs import is_logged
 
 log = structlog.get_logger()
 
@@ -176,7 +176,7 @@ async def on_unexpected(request: Request, error: Exception) -> Response:
 
 def log_unexpected(request: Request, error: Exception) -> None:
     """Logs an unexpected error with its traceback."""
-    if not was_told(error):
+    if not is_logged(error):
         log.error("unexpected error", path=request.url.path, exc_info=error)
 
 

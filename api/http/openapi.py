@@ -13,12 +13,14 @@ from pydantic.json_schema import models_json_schema
 
 from api.http.dependencies import IDEMPOTENCY_HEADER, LONGEST_KEY
 from api.schemas.base.problem import MEDIA_TYPE, Problem
+from api.schemas.workloads.what_if import WhatIfForm
 from api.schemas.workloads.workload_forms import WorkloadsForm
 
 REF = "#/components/schemas/{model}"
 WORKLOAD = "Workloads.{model}"
 """Forms of a workloads document have names of their own: some of them have the names of others."""
 WORKLOADS = REF.format(model=WORKLOAD.format(model="WorkloadsForm"))
+WHAT_IF = REF.format(model=WORKLOAD.format(model="WhatIfForm"))
 FRAMEWORK_FORMS = ("HTTPValidationError", "ValidationError")
 PROBLEM: dict[str, Any] = {
     "description": "A problem document (RFC 9457)",
@@ -72,9 +74,10 @@ def build_document(app: FastAPI) -> dict[str, Any]:
     for name in FRAMEWORK_FORMS:
         schemas.pop(name, None)
     schemas.update(models_json_schema([(Problem, "validation")], ref_template=REF)[1]["$defs"])
-    workloads = models_json_schema([(WorkloadsForm, "validation")], ref_template=REF.format(model=WORKLOAD))[
-        1
-    ]["$defs"]
+    workloads = models_json_schema(
+        [(WorkloadsForm, "validation"), (WhatIfForm, "validation")],
+        ref_template=REF.format(model=WORKLOAD),
+    )[1]["$defs"]
     schemas.update({WORKLOAD.format(model=name): schema for name, schema in workloads.items()})
     components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{"key": []}]

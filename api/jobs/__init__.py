@@ -1,4 +1,4 @@
-"""What runs by the clock in a broker process, and the broker's place among others.
+"""The scheduled jobs of a broker process, and its role in a cluster of several.
 
 It imports ``api.bootstrap``. Begin with ``scheduler``.
 """

@@ -1,8 +1,8 @@
-"""This process's part in an installation of several: alive to the others, heir of the dead, at times leader.
+"""The role of this process in a cluster: it sends heartbeats, takes over work of dead processes, and may
+lead.
 
-Every process serves requests and takes over plans that a dead one was making. One of them leads: it alone
-polls, reconciles and re-optimizes, by the timetable. Who leads is the database's word
-(``broker.store.leader``).
+Every process serves requests and takes over plans that a dead process was making. One of them is the leader,
+chosen in the database (``broker.store.leader``): only it polls, reconciles and re-optimizes on schedule.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEADING = Gauge("broker_leading", "Whether this process runs the timetable")
 
 
 class ClusterNode:
-    """The tasks of one broker process beside its requests; they are background tasks of the product."""
+    """The cluster tasks of one broker process; they run as background tasks of the product."""
 
     def __init__(self, product: Product) -> None:
         self._product = product
@@ -39,7 +39,7 @@ class ClusterNode:
         self._takes_part = False
 
     def start(self) -> None:
-        """Takes part from now on."""
+        """Joins the cluster."""
         self._takes_part = True
         for name, work, seconds in (
             ("alive", self._product.store.say_alive, ALIVE_EVERY_S),
@@ -51,24 +51,28 @@ class ClusterNode:
             self._product.background.start(_again_and_again(name, work, seconds))
 
     async def stop(self) -> None:
-        """Lets others lead, and have what this process had claimed; its tasks have ended before."""
+        """Gives up leadership and all claims of this process; its tasks must have ended before."""
         await self._seat.leave()
         if not self._takes_part:
             return
         try:
             await self._product.store.say_gone()
         except BrokerError as error:
-            log.warning("the others will wait for this process's claims to run out", error=str(error))
+            log.warning(
+                "the other processes will wait until the claims of this process expire", error=str(error)
+            )
 
     async def _inherit(self) -> None:
-        """Makes the plans that a dead process was at, once there are offers."""
+        """Resumes the plans of dead processes, once there are offers."""
         await follow_market(self._product.clock)
         if self._product.readiness.polled:
             for plan_id in await self._product.planning.claim_left_over():
                 self._product.background.start(self._product.planning.run(plan_id))
 
     async def _take_part(self) -> None:
-        """Leads for as long as the seat is ours; else sees whether the leader has made its first pass."""
+        """Leads as long as this process holds the leadership; else checks whether the leader has finished its
+        first pass.
+        """
         epoch = await self._seat.take()
         if epoch is not None:
             await self._lead(epoch)
@@ -94,7 +98,7 @@ class ClusterNode:
 
 
 async def _again_and_again(name: str, work: Callable[[], Awaitable[object]], seconds: float) -> None:
-    """``work`` for ever, with a pause between; a failure is logged and tried again."""
+    """Repeats ``work`` with a pause between; a failure is logged, and the work is tried again."""
     repeats = Repeats()
     while True:
         try:
@@ -104,6 +108,6 @@ async def _again_and_again(name: str, work: Callable[[], Awaitable[object]], sec
         except BrokerError as error:
             if (untold := repeats.failed(name, str(error))) is not None:
                 log.warning("membership", work=name, error=str(error), untold=untold)
-        except Exception:  # the boundary of a task that has to go on as long as the process
+        except Exception:  # the boundary of a task that must run as long as the process
             log.exception("membership failed unexpectedly", work=name)
         await asyncio.sleep(seconds)

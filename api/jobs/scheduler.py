@@ -1,7 +1,7 @@
-"""The leader's timetable: poll, reconcile, look again as prices change. APScheduler is only the clock.
+"""The leader's schedule: poll, reconcile, and re-optimize as prices change. APScheduler is only the timer.
 
-What is due lives in the database; losing this process loses nothing. Each pass is a boundary: it logs
-what failed and comes again. It runs in one process at a time (``api.jobs.cluster_node``).
+Due work is stored in the database, so that losing this process loses nothing. Each pass is a boundary: it
+logs failures and runs again. The schedule runs in one process at a time (``api.jobs.cluster_node``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from broker.store.statement_limit import JOB_STATEMENT_LIMIT_S, answered_within
 from broker.store.unit_of_work import written_in
 
 log = structlog.get_logger()
-# A pass that is skipped because the one before still runs is what the timetable is told to do.
+# A pass is skipped on purpose while the one before still runs; this is no warning.
 logging.getLogger("apscheduler").setLevel(logging.ERROR)
 
 POLLED_OFFERS = Gauge("broker_feed_offers", "Offers of a feed's last round", ["provider"])
@@ -46,27 +46,28 @@ JOB_FAILURES = Counter("broker_job_failures", "Passes of a job that failed", ["j
 LISTS_UNREAD = Counter(
     "broker_lease_list_failures", "Passes that could not read a seller's list of leases", ["provider"]
 )
-LOOKS_CUT_OFF = Counter("broker_looks_cut_off", "Looks at plans that were cut off before they were finished")
-LOOKS_UNFINISHED = Gauge("broker_unfinished_looks", "Looks at plans that were cut off and are tried again")
-RECONCILE_ACTIONS = Counter("broker_reconcile_actions", "What the reconciler did", ["action"])
+LOOKS_CUT_OFF = Counter("broker_looks_cut_off", "Re-optimizations that reached their time limit unfinished")
+LOOKS_UNFINISHED = Gauge("broker_unfinished_looks", "Unfinished re-optimizations that will be tried again")
+RECONCILE_ACTIONS = Counter("broker_reconcile_actions", "Actions of the reconciler", ["action"])
 
 NO_TEAM = ""
-"""Whose a call of the planner is that serves all."""
+"""The owner of planner calls that serve every team."""
 PATIENCE_S = 15.0
-"""A first poll that has stored no further feed for so long is waited for no more, if it has stored offers."""
+"""If the first poll has stored offers but no further feed for so long, readiness stops waiting for it."""
 HISTORY_SECONDS = 1800.0
 PROBE_SECONDS = 900.0
-"""How often it is looked for sellers whose daily probe is due."""
+"""How often due daily probes of sellers are looked for."""
 
 Job = Callable[[], Coroutine[Any, Any, None]]
 Work = Callable[[], Awaitable[object]]
 
 
 class Scheduler:
-    """The jobs of the leader of ``epoch`` (None: of a process that has no others beside it).
+    """The jobs of the leader of ``epoch`` (None: a process without a cluster).
 
     Every pass is a background task of the product, which ends them. What a pass writes is written only while
-    the epoch lasts. ``patience_s``: how long the first poll may store nothing before others go on without it.
+    the epoch lasts. ``patience_s``: how long the first poll may store nothing before readiness stops waiting
+    for it.
     """
 
     def __init__(self, product: Product, epoch: int | None = None, *, patience_s: float = PATIENCE_S) -> None:
@@ -76,8 +77,8 @@ class Scheduler:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._done: set[str] = set()
         self._market_known = False
-        # It begins a pass at once, in the loop. The usual executor makes a task of that, and logs those that
-        # a shutdown cancels before their first step as failures.
+        # This executor begins a pass at once, in the loop. The default one makes a task of it, and logs tasks
+        # that a shutdown cancels before their first step as failures.
         self._scheduler = AsyncIOScheduler(timezone="UTC", executors={"default": DebugExecutor()})
         self._at_work: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._repeats = Repeats()
@@ -91,7 +92,9 @@ class Scheduler:
         self._back_off: BackOff | None = None
 
     def start(self) -> None:
-        """One pass of each job now, then by the timetable; a paused broker has no job that acts."""
+        """Runs one pass of each job now, then on schedule. A paused broker has no jobs
+        that buy or release.
+        """
         for job, seconds in self._paused_jobs() if self._product.settings.paused else self._jobs():
             self._scheduler.add_job(
                 self._in_background,
@@ -126,14 +129,15 @@ class Scheduler:
         )
 
     def stop(self) -> None:
-        """No pass begins after this."""
+        """Begins no further pass."""
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
 
     async def end(self) -> None:
-        """No pass begins after this, and those under way are cut off.
+        """Begins no further pass, and cancels the running ones.
 
-        What was told of feeds is withdrawn: another leader tells it, and an age that only grows is an alarm.
+        The metrics of feeds are removed: the next leader reports them, and an age that only grows would raise
+        an alarm.
         """
         self.stop()
         ending = tuple(self._tasks)
@@ -146,7 +150,7 @@ class Scheduler:
 
     @property
     def has_passed(self) -> bool:
-        """Whether the market is known and reservations have been gone through once."""
+        """Whether offers are known and the first reconciliation is done."""
         return self._market_known and "reconcile" in self._done
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[Any]:
@@ -156,7 +160,7 @@ class Scheduler:
         return task
 
     def _in_background(self, job: Job) -> None:
-        """Begins a pass and leaves it: its end is the product's business, and being cut off is no failure."""
+        """Starts a pass without waiting for it. The product ends it, and its cancellation is no failure."""
         self._start(job())
 
     async def _first_pass(self) -> None:
@@ -169,8 +173,9 @@ class Scheduler:
         await self._pass("warm_up", self._warm_up)
 
     async def _know_market(self) -> None:
-        """Returns when the store knew the market before, when the first poll is over, or when that has offers
-        and no further feed comes."""
+        """Returns when the store had offers before, when the first poll is over, or when that poll has stored
+        offers and no further feed arrives.
+        """
         while not (self._first_poll_over or self._knew_before):
             self._heard.clear()
             try:
@@ -185,30 +190,30 @@ class Scheduler:
         readiness.polled = self._market_known = True
 
     async def poll(self) -> None:
-        """Asks every provider, silent ones less often; what changed has touched plans looked at again."""
+        """Polls every provider, silent ones less often; plans affected by changes are re-optimized."""
         await self._pass("poll", self._poll)
 
     async def reconcile(self) -> None:
-        """One pass that brings our rows and the providers' ledgers together."""
+        """One pass that reconciles our reservations with the providers' leases."""
         await self._pass("reconcile", self._reconcile)
 
     async def reoptimize_again(self) -> None:
-        """Looks at every current plan, whatever changed."""
+        """Re-optimizes every current plan, whatever changed."""
         await self._pass(
             "reoptimize", partial(self._look, partial(self._product.reoptimize.run, "timetable"))
         )
         await self.act()
 
     async def finish_looks(self) -> None:
-        """Looks again, with more time, at plans whose last look was cut off."""
+        """Re-optimizes again, with more time, plans whose last re-optimization was unfinished."""
         await self._pass("finish_looks", partial(self._look, self._product.reoptimize.run_unfinished))
 
     async def act(self) -> None:
-        """Begins and follows moves that were decided; what is over lapses."""
+        """Starts and continues accepted moves; expired proposals lapse."""
         await self._pass("moves", self._product.proposals.act)
 
     async def watch_budgets(self) -> None:
-        """Tells of budgets that run out."""
+        """Sends events for budgets that run out."""
         await self._pass("budgets", self._product.budgets.watch)
 
     async def roll_up(self) -> None:
@@ -220,19 +225,19 @@ class Scheduler:
         await self._pass("webhooks", self._product.webhooks.deliver)
 
     async def keep_history(self) -> None:
-        """Summarises days of price history that are over, and lets go of what is too old."""
+        """Summarizes past days of price history, and deletes history beyond its retention time."""
         await self._pass("history", self._product.prices.keep_up)
 
     async def prune(self) -> None:
-        """Lets go of answers, deliveries, entries of the audit trail and rounds that are too old."""
+        """Deletes stored answers, deliveries, audit entries and poll rounds beyond their retention time."""
         await self._pass("retention", self._product.retention.prune)
 
     async def probe(self) -> None:
-        """Compares the answers of sellers with what their adapters expect, each once a day."""
+        """Compares the answers of sellers with what their adapters expect, once a day for each."""
         await self._pass("probe", self._product.probes.run_due)
 
     async def _pass(self, job: str, work: Work) -> None:
-        """One pass of ``job``, unless one is under way; no failure ends the timetable."""
+        """One pass of ``job``, unless one is running; no failure ends the schedule."""
         lock = self._at_work[job]
         if lock.locked():
             return
@@ -247,7 +252,7 @@ class Scheduler:
                 JOB_FAILURES.labels(job).inc()
                 if (untold := self._repeats.failed(job, str(error))) is not None:
                     log.warning("job failed", job=job, error=str(error), untold=untold)
-            except Exception:  # the boundary of a job, which has to come again
+            except Exception:  # the boundary of a job, which must run again
                 JOB_FAILURES.labels(job).inc()
                 log.exception("job failed unexpectedly", job=job)
 
@@ -286,14 +291,16 @@ class Scheduler:
         self._heard.set()
 
     async def _resumed(self) -> BackOff:
-        """The waits of feeds, from where the leader before left them."""
+        """The poll intervals of feeds as the previous leader left them."""
         if self._back_off is None:
             self._back_off = BackOff(self._product.poll_plan)
             self._back_off.resume(await self._product.offers.find_feeds())
         return self._back_off
 
     def _react_to(self, changes: Iterable[OfferChange]) -> None:
-        """Has touched plans looked at, once a burst is over; what comes during a look waits for the next."""
+        """Re-optimizes affected plans once a burst of changes is over; changes meanwhile wait for the next
+        time.
+        """
         if self._product.settings.paused:
             return
         self._changes.extend(changes)
@@ -314,18 +321,20 @@ class Scheduler:
             self._reacting = False
 
     async def _look(self, looking: Callable[[], Awaitable[Sequence[Reoptimization]]]) -> None:
-        """One pass of looks, with a count of those that were cut off and of all that wait for another try."""
+        """One pass of re-optimizations, with metrics of the unfinished ones and of those that wait for
+        another try.
+        """
         found = await looking()
         LOOKS_CUT_OFF.inc(sum(look.state is ProposalState.UNFINISHED for look in found))
         LOOKS_UNFINISHED.set(len(await self._product.reoptimize.find_unfinished()))
 
     async def _warm_up(self) -> None:
-        """Where a plan stands, a change of the market finds the planner's process started."""
+        """Starts the planner's process if a plan is in force, so that it is ready when the market changes."""
         if await self._product.reoptimize.has_plans():
             await self._product.plan_queue.run(Turn(NO_TEAM, TurnClass.REOPTIMIZATION), warm_up)
 
     async def _burst_over(self) -> None:
-        """A poll that ends has nothing more to say; for a slow feed of it nobody waits longer than told."""
+        """Returns when the poll has ended, or after the longest wait for a slow feed."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._product.settings.debounce_seconds):
                 await self._poll_over.wait()

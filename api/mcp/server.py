@@ -38,7 +38,7 @@ from api.mcp.results import (
     would_buy,
 )
 from api.schemas.plans.cost_difference import CostDifferenceForm, compare_plans
-from api.schemas.plans.plan_record import PlanSummaryForm
+from api.schemas.plans.plan_record import UnmadePlanForm
 from broker.domain.basics.errors import BrokerError
 from broker.domain.holding.reservation import ReservationState
 from broker.domain.planning.plan import Plan
@@ -314,8 +314,8 @@ async def _made(ctx: ToolContext, plan_id: str) -> Plan:
     raise ToolError(f"plan {plan_id} is {found.state}; there is no plan to look at yet")
 
 
-def _plan(found: MadePlan | PlanSummaryForm) -> PlanResult:
-    if isinstance(found, PlanSummaryForm):
+def _plan(found: MadePlan | UnmadePlanForm) -> PlanResult:
+    if isinstance(found, UnmadePlanForm):
         return PlanResult(plan_id=found.plan_id, state=str(found.state), problem=found.problem)
     stands = found.stands
     return plan_result(

@@ -1,4 +1,4 @@
-"""Progress of running plans, kept in this process and streamed to who listens."""
+"""Progress of running plans, kept in this process and streamed to listeners."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ REMEMBERED_PLANS = 1000
 
 
 class PlanEvents:
-    """An in-process ``broker.ports.planning.EventStream``: the last event of each plan, and live queues."""
+    """An in-process ``broker.ports.planning.EventStream``: the last event of each plan, and queues of
+    listeners.
+    """
 
     def __init__(self) -> None:
         self._last: OrderedDict[str, dict[str, object]] = OrderedDict()
@@ -23,7 +25,7 @@ class PlanEvents:
         self._is_closed = False
 
     def publish(self, plan_id: str, event: dict[str, object]) -> None:
-        """Remembers ``event`` as the last of its plan and hands it to every listener."""
+        """Stores ``event`` as the last of its plan and passes it to every listener."""
         self._last[plan_id] = event
         self._last.move_to_end(plan_id)
         while len(self._last) > REMEMBERED_PLANS:
@@ -32,11 +34,11 @@ class PlanEvents:
             queue.put_nowait(event)
 
     def last(self, plan_id: str) -> Mapping[str, object]:
-        """The last event of a plan; empty where none is remembered."""
+        """The last event of a plan; empty if there is none."""
         return self._last.get(plan_id, {})
 
     def close(self) -> None:
-        """Ends every stream; the plans go on, or are taken up at the next start."""
+        """Ends every stream. The plans go on, or are resumed at the next start."""
         self._is_closed = True
         for queues in self._queues.values():
             for queue in queues:
@@ -62,7 +64,7 @@ class PlanEvents:
 
 
 async def with_pauses(stream: AsyncIterator[T], pause_s: float) -> AsyncIterator[T | None]:
-    """What ``stream`` gives, and None whenever ``pause_s`` seconds passed without anything."""
+    """The items of ``stream``, and None whenever ``pause_s`` seconds pass without one."""
     coming: asyncio.Future[T | None] = asyncio.ensure_future(anext(stream, None))
     try:
         while True:

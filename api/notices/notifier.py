@@ -1,4 +1,4 @@
-"""The product's notifier: a line in the log, and a nudge to what sends webhooks."""
+"""The product's notifier: it logs events and wakes the webhook sender."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = structlog.get_logger()
 
 
 class WakeSignal:
-    """Starts ``work`` in the background unless it is under way or about to be."""
+    """Starts ``work`` in the background unless it is running or about to run."""
 
     def __init__(self, background: Background, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
         self._background = background
@@ -28,16 +28,16 @@ class WakeSignal:
 
 
 class LoggedNotifier:
-    """Writes events to the log and wakes the sender; what is sent comes from the outbox, not from here.
+    """Logs events and wakes the webhook sender, which reads the events to send from the outbox.
 
-    The outbox is written with each change, so that a process that dies between the two loses nothing.
+    The outbox is written together with each change, so a process that dies between the two loses nothing.
     """
 
     def __init__(self, wake: Callable[[], None] | None = None) -> None:
         self._wake = wake
 
     async def notify(self, event: str, team: str, body: dict[str, object]) -> None:
-        """One line for one event."""
+        """Logs one line for one event."""
         log.info("event", name=event, team=team, **body)
         if self._wake is not None:
             self._wake()

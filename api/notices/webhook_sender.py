@@ -1,4 +1,4 @@
-"""Posts webhooks, to public HTTPS servers alone: no inner address, no redirect, no second look-up."""
+"""Posts webhooks only to public HTTPS servers: no private address, no redirect, no second DNS look-up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a URL leads: the address that was looked at is the one that is connected to."""
+    """The target of a URL. The connection goes to the IP address that was checked."""
 
     scheme: str
     host: str
@@ -34,30 +34,30 @@ class _Place:
 
     @property
     def pinned(self) -> str:
-        """The URL with the address in place of the name."""
+        """The URL with the IP address in place of the name."""
         literal = f"[{self.address}]" if self.address.version == 6 else str(self.address)
         return f"{self.scheme}://{literal}:{self.port}{self.rest}"
 
     @property
     def host_header(self) -> str:
-        """The host as the server knows itself."""
+        """The value of the Host header."""
         name = f"[{self.host}]" if ":" in self.host else self.host
         usual = {"https": 443, "http": 80}[self.scheme]
         return name if self.port == usual else f"{name}:{self.port}"
 
 
 class HttpWebhookSender:
-    """Fulfils the port ``WebhookSender``. ``allow_loopback``: this machine too, by plain HTTP."""
+    """Implements the port ``WebhookSender``. ``allow_loopback``: this machine is allowed too, over HTTP."""
 
     def __init__(self, *, allow_loopback: bool = False) -> None:
         self._allow_loopback = allow_loopback
 
     async def require_allowed(self, url: str) -> None:
-        """InputError where the address is none of a public HTTPS server."""
+        """Raises InputError if the URL does not name a public HTTPS server."""
         await self._place(url)
 
     async def send(self, url: str, headers: dict[str, str], body: str) -> SendOutcome:
-        """Posts, unless the address is not allowed any more; what the answer says is not read."""
+        """Posts, unless the URL is no longer allowed; the body of the answer is not read."""
         try:
             place = await self._place(url)
             async with (
@@ -75,7 +75,7 @@ class HttpWebhookSender:
         except InputError as error:
             return SendOutcome(None, str(error))
         except httpx.InvalidURL:
-            return SendOutcome(None, f"httpx does not take the address at {origin_of(url)}")
+            return SendOutcome(None, f"httpx refuses the address at {origin_of(url)}")
         except httpx.HTTPError as error:
             return SendOutcome(None, redacted(str(error)) or type(error).__name__)
 
@@ -83,7 +83,7 @@ class HttpWebhookSender:
         if len(url) > LONGEST_URL:
             raise _refused(f"{len(url)} characters", f"at most {LONGEST_URL}")
         if any(character.isspace() for character in url) or find_unseen(url) is not None:
-            raise _refused("an address with a space, a line break or a character that is not seen", EXPECTED)
+            raise _refused("an address with a space, a line break or an invisible character", EXPECTED)
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -101,7 +101,7 @@ class HttpWebhookSender:
         return _Place(parts.scheme, host, port, address, rest)
 
     async def _allowed_address(self, host: str, port: int, scheme: str) -> Address:
-        """One address of ``host``; every one of them must be allowed, or none is used."""
+        """One IP address of ``host``. Every address of it must be allowed, or none is used."""
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):
@@ -116,7 +116,7 @@ class HttpWebhookSender:
 
 
 def _is_public(address: Address) -> bool:
-    """Whether an address is one of the open internet; what wraps another address is not."""
+    """Whether an address is on the public internet; an address that embeds another one is not."""
     wrapped = isinstance(address, ipaddress.IPv6Address) and bool(address.sixtofour or address.teredo)
     nat64 = address in ipaddress.ip_network("64:ff9b::/96") if address.version == 6 else False
     return address.is_global and not address.is_multicast and not wrapped and not nat64

@@ -11,7 +11,13 @@ from api.pages.market import market_pages
 from api.pages.parts.cards import market_card, overview_cards
 from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import AnyVisitor
-from api.pages.plans import approval_pages, plan_pages, proposal_pages, reservation_pages
+from api.pages.plans import (
+    approval_pages,
+    plan_pages,
+    proposal_pages,
+    reservation_pages,
+    what_if_pages,
+)
 from api.pages.plans.plan_view import plan_row
 from api.pages.plans.proposal_pages import titles_of
 from broker.domain.basics.account import Scope
@@ -34,13 +40,13 @@ async def overview(request: Request, caller: AnyVisitor) -> Response:
     plans = await product.planning.find_current_plans(caller)
     held = await product.reservations.find_every(caller, open_only=True)
     looks = await product.reoptimize.find_reoptimizations(caller, SHOWN_LOOKS)
-    standings = await product.planning.find_standings(plans)
-    rows = [plan_row(record, standings.get(record.plan_id)) for record in plans]
+    statuses = await product.planning.find_business_statuses(plans)
+    rows = [plan_row(record, statuses.get(record.plan_id)) for record in plans]
     return show(
         request,
         "overview.html",
         "Overview",
-        cards=overview_cards(feeds, plans, standings, held, product.clock.now()),
+        cards=overview_cards(feeds, plans, statuses, held, product.clock.now()),
         plans=rows,
         waiting=sum(row.approval is ApprovalState.WAITING for row in rows),
         looks=looks.items,
@@ -50,6 +56,7 @@ async def overview(request: Request, caller: AnyVisitor) -> Response:
 
 
 for room in (
+    what_if_pages,  # before plan_pages: /plans/compare is no plan
     plan_pages,
     approval_pages,
     reservation_pages,

@@ -1,4 +1,4 @@
-"""Planning outside the event loop: local processes, Dask workers, and the call that both run.
+"""Planning outside the event loop: local processes, Dask workers, and the function that both call.
 
 It imports the engines and ``api.schemas``. Begin with ``workers``.
 """

@@ -1,4 +1,6 @@
-"""Plans made on a Dask cluster whose workers have this product installed: ``BROKER_SOLVER_EXECUTOR=dask://host:port``."""
+"""Plans on a Dask cluster whose workers have this product installed:
+``BROKER_SOLVER_EXECUTOR=dask://host:port``.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,14 @@ log = structlog.get_logger()
 
 
 class DaskPlanners(Executor):
-    """A client of one cluster. A worker that is lost has its call made again on another. Cancelling a call
-    that has begun drops its result alone: the worker finishes it, in the memory that Dask's own limits allow.
+    """A client of one cluster. If a worker is lost, its call is made again on another. Cancelling a call that
+    has begun only drops its result: the worker finishes it, within Dask's own memory limits.
 
-    Several brokers may share a cluster: progress comes back on a topic of each client.
+    Several brokers may share a cluster, because each client has its own progress topic.
     """
 
     def __init__(self, address: str, publish: Publish | None = None) -> None:
-        """Connects to the scheduler at ``address`` (host:port). Raises OSError when none answers."""
+        """Connects to the scheduler at ``address`` (host:port). Raises OSError if none answers."""
         self._client = Client(f"tcp://{address}", timeout=CONNECT_LIMIT_S, set_as_default=False)  # type: ignore[no-untyped-call]
         self._calls = self._client.get_executor(pure=False)  # type: ignore[no-untyped-call]
         self._publish = publish
@@ -46,13 +48,13 @@ class DaskPlanners(Executor):
 
     @property
     def workers(self) -> int:
-        """Threads of all workers of the cluster as last known, 1 at least.
+        """The number of threads of all workers when last asked, at least 1.
 
-        The scheduler is asked now and then, in a thread: a busy one takes seconds, and who asks here runs an
-        event loop.
+        The scheduler is asked now and then in a thread, because a busy one takes seconds and the caller runs
+        an event loop.
         """
         if time.monotonic() >= self._threads_known_until:
-            self._threads_known_until = inf  # until this question is over
+            self._threads_known_until = inf  # until the answer is there
             threading.Thread(target=self._ask_for_threads, name="dask-threads", daemon=True).start()
         return self._threads
 
@@ -62,13 +64,15 @@ class DaskPlanners(Executor):
             self._threads = max(1, sum(threads.values()))
         except (
             Exception
-        ) as error:  # the boundary of a thread; a client that closes meanwhile fails in many ways
+        ) as error:  # the boundary of a thread; a client that is closed meanwhile fails in many ways
             log.warning("the Dask scheduler does not say how many workers it has", problem=repr(error))
         finally:
             self._threads_known_until = time.monotonic() + THREADS_KNOWN_S
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Schedules ``fn``, which the workers must be able to import; progress goes to the caller's loop."""
+        """Schedules ``fn``, which the workers must be able to import; progress is sent
+        to the caller's loop.
+        """
         if self._topic is None and self._publish is not None:
             self._topic = self._listen(self._publish, asyncio.get_running_loop())
         asked = (logs.handed_on(), logs.bound_now(), self._topic)
@@ -87,14 +91,14 @@ class DaskPlanners(Executor):
         return topic
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Leaves the cluster; without ``wait`` what it makes for us is cancelled. Twice is no error."""
+        """Disconnects; without ``wait``, our calls are cancelled. Twice is no error."""
         if self._client.status != "closed":
             self._calls.shutdown(wait=wait and not cancel_futures)
             self._client.close()  # type: ignore[no-untyped-call]
 
 
 def _telling(asked: Asked, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """On the worker: ``fn``, with its progress logged under the topic; logs as the broker that asked."""
+    """Runs ``fn`` on the worker, logs its progress under the topic, and logs with the caller's context."""
     handed, bound, topic = asked
     logs.begin_for_ours(handed)
     if topic is not None:

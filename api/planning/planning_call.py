@@ -1,4 +1,4 @@
-"""The planner as a function that another process can be sent by name."""
+"""The planner as functions that can be sent to another process by name."""
 
 from __future__ import annotations
 
@@ -27,37 +27,37 @@ _sender: ContextVar[Sender | None] = ContextVar("sender", default=None)
 
 
 def build_estimator() -> Estimator:
-    """The performance core on the installed hardware table, calibration and the user's own rows."""
+    """The performance core with the installed hardware table, calibration and the user's own rows."""
     return _estimator(*_own_rows())
 
 
 def _own_rows() -> tuple[Path, int]:
-    """The file of own rows, and when it changed last (0: there is none)."""
+    """The file of own rows and the time of its last change in ns (0: no file)."""
     file = read_settings().calibration_file
     return file, file.stat().st_mtime_ns if file.is_file() else 0
 
 
 @lru_cache(maxsize=1)
 def _estimator(file: Path, _changed_at_ns: int) -> Estimator:
-    """One a process, until the file of own rows changes."""
+    """One per process, until the file of own rows changes."""
     return Estimator(load_gpus(), load_calibration(), load_own_shift(file))
 
 
 def load_own_shift(file: Path) -> OwnShift:
-    """What the stored rows of the user say; nothing without a file."""
+    """The correction from the user's stored rows; none without a file."""
     rows = completed(load_own_rows(file))
     evidence = evidence_of(rows, load_calibration(), load_gpus(), load_models())
     return OwnShift(evidence, load_kernels())
 
 
 def installed_quotas(settings: Settings) -> tuple[Quota, ...]:
-    """``provider_quotas`` of the settings as the planner takes them."""
+    """``provider_quotas`` of the settings as the planner's quotas."""
     rows = sorted(settings.provider_quotas.items())
     return tuple(Quota(provider, row.gpus, row.nodes) for provider, row in rows)
 
 
 def build_planner() -> JointPlanner:
-    """The planner on that core, one a process while it lasts: what it worked out, it need not ask again."""
+    """The planner on that core. Each process keeps one, so that its caches are reused."""
     return _planner(*_own_rows())
 
 
@@ -67,19 +67,21 @@ def _planner(file: Path, changed_at_ns: int) -> JointPlanner:
 
 
 def warm_up() -> None:
-    """Has the tables in memory that every plan needs, so that the first look does not wait for them."""
+    """Loads the tables that every plan needs, so that the first re-optimization does not wait for them."""
     build_planner()
 
 
 def plan_call(request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, options: PlanOptions) -> Plan:
-    """A checked plan: what the planning service hands to its executor. Labelled runs tell their progress."""
+    """A checked plan, as the planning service requests it from its executor. Labelled runs send their
+    progress.
+    """
     return build_planner().plan(request, offers, as_of, options, progress_sink(options.label))
 
 
 def replan_call(
     request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, options: PlanOptions, in_force: InForce
 ) -> PlannedAgain:
-    """A checked plan that starts from the one in force: what the re-optimizer hands to its executor."""
+    """A checked plan that starts from the one in force, as the re-optimizer requests it from its executor."""
     warm = WarmStart(
         in_force.plan,
         leaving_usd=in_force.leaving_usd,
@@ -91,11 +93,11 @@ def replan_call(
 
 
 def send_progress_with(sender: Sender) -> None:
-    """In a worker: where the progress of the runs of this thread goes from now on."""
+    """In a worker: sets the sender for the progress of this thread's runs."""
     _sender.set(sender)
 
 
 def progress_sink(label: str) -> ProgressSink | None:
-    """Where a run of that label tells its progress; None when nobody listens or it has no label."""
+    """The progress sink of the run ``label``; None if nobody listens or there is no label."""
     sender = _sender.get()
     return sender.sink(label) if sender is not None and label else None

@@ -1,8 +1,8 @@
-"""One process that plans: what the server holds of it, and what runs in it.
+"""A process that plans: the server's handle of it, and the code that runs in it.
 
-What a process may use is bounded by RLIMIT_DATA, which counts private writable memory. RLIMIT_AS would count
-address space that is only reserved as well (libraries, arenas and stacks of threads): with 16 threads of the
-solver 1.7 GiB where 0.4 GiB is in use, and more on machines with more cores.
+Its memory is limited by RLIMIT_DATA, which counts private writable memory. RLIMIT_AS would also count address
+space that is only reserved (libraries, arenas and thread stacks): with 16 solver threads 1.7 GiB when 0.4 GiB
+is used, and more on machines with more cores.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ GIB = 2**30
 LOOK_EVERY_S = 0.2
 ENDING_S = 5.0
 SWOLLEN = 0.4
-"""The share of its memory limit from which on a process is not kept for another call."""
+"""A process that keeps more than this share of its memory limit is not used for another call."""
 NEAR = 0.8
-"""The share of its memory limit from which on a process that dies is taken to have passed it."""
+"""A process that dies above this share of its memory limit is assumed to have reached it."""
 
 _starting = threading.Lock()
-"""Starting one process also reaps others that ended: one thread at a time, else an exit code is lost."""
+"""Starting a process also reaps others that ended. Only one thread may do so, or exit codes are lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class _Told:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """The call is at work from here on."""
+    """The call has begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class _OutOfMemory:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call; its records carry ``bound``. ``fn`` must be importable."""
+    """A call of ``fn``, which must be importable; its log records have the context ``bound``."""
 
     bound: Mapping[str, Any]
     fn: Callable[..., Any]
@@ -81,14 +81,18 @@ class Asked:
 
 
 class NotBegun(PlannerDied):
-    """It was gone before it took the call up: another may be asked."""
+    """The process ended before it began the call, so another process may take it."""
 
 
 class PlanningProcess:
-    """A process that answers one call at a time; one thread has it, any other may ``terminate`` it."""
+    """A process that answers one call at a time. One thread uses it; any other thread
+    may ``terminate`` it.
+    """
 
     def __init__(self, memory_gib: float) -> None:
-        """Starts it; it imports the planner before it answers. Raises PlannerDied where it cannot start."""
+        """Starts the process, which imports the planner before it answers. Raises PlannerDied if it cannot
+        start.
+        """
         self._memory_gib = memory_gib
         self._terminated, self._has_begun = False, False
         self._used_bytes = 0
@@ -108,20 +112,20 @@ class PlanningProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be asked."""
+        """Whether it can take a call."""
         with _starting:
             return not self._terminated and self._process.is_alive()
 
     @property
     def is_swollen(self) -> bool:
-        """Whether it keeps so much memory after its calls that a new one is better."""
+        """Whether it keeps so much memory after its calls that a new process is better."""
         return _data_bytes(self._process.pid) > SWOLLEN * self._memory_gib * GIB
 
     def call(self, asked: Asked, tell: Callable[[str, Progress], None]) -> Any:
-        """Its result; progress on the way is told.
+        """The result of the call; its progress is passed to ``tell``.
 
-        Raises what the call and its pickling raise. After NotBegun, PlannerOutOfMemory and PlannerDied it has
-        ended.
+        Raises what the call and its pickling raise. After NotBegun, PlannerOutOfMemory and PlannerDied the
+        process has ended.
         """
         self._used_bytes, self._has_begun, kills = 0, False, _kills_for_memory()
         packed = ForkingPickler.dumps(asked)
@@ -130,7 +134,7 @@ class PlanningProcess:
             answer = self._answer(tell)
         except (EOFError, OSError) as error:
             if not self._terminated:
-                # It is on its way out: a signal now would hide its exit code.
+                # It is exiting: a signal now would hide its exit code.
                 wait([self._process.sentinel], ENDING_S)
             exit_code, killed = self.end(), _kills_for_memory() > kills
             if not self._has_begun and not self._terminated:
@@ -148,7 +152,7 @@ class PlanningProcess:
         return answer.result
 
     def _answer(self, tell: Callable[[str, Progress], None]) -> _Returned | _Raised | _OutOfMemory:
-        """Waits for it. Raises EOFError and OSError once the process is gone, or does not go."""
+        """Waits for the answer. Raises EOFError and OSError once the process has ended or hangs."""
         while True:
             heard = self._pipe.recv() if self._pipe.poll(LOOK_EVERY_S) else None
             if isinstance(heard, _Told):
@@ -162,13 +166,15 @@ class PlanningProcess:
             self._used_bytes = max(self._used_bytes, _data_bytes(self._process.pid))
 
     def terminate(self) -> None:
-        """Ends what it is at; who waits for the answer has PlannerDied."""
+        """Ends the running call; its caller gets PlannerDied."""
         self._terminated = True
         with _starting:
             self._process.terminate()
 
     def end(self) -> int | None:
-        """Ends it, by force where it does not go. Its exit code, negative for a signal. Twice is no error."""
+        """Ends the process, by force if necessary. Returns its exit code, negative for a signal. Twice is no
+        error.
+        """
         with _starting:
             self._process.terminate()
         self._pipe.close()
@@ -182,9 +188,9 @@ class PlanningProcess:
 def death(
     exit_code: int | None, used_bytes: int, memory_gib: float, *, killed_for_memory: bool
 ) -> PlannerDied:
-    """Why a process ended in the middle of a call, as well as can be known from outside.
+    """Why a process ended in the middle of a call, as far as it is visible from outside.
 
-    ``killed_for_memory``: the kernel ended some process for want of memory during the call.
+    ``killed_for_memory``: the kernel killed some process for lack of memory during the call.
     """
     how = f"the planning process ended {_in_words(exit_code)} while it used {_in_gib(used_bytes)}"
     if exit_code == -signal.SIGKILL and killed_for_memory:
@@ -210,7 +216,9 @@ def _in_gib(count: int) -> str:
 
 
 def _data_bytes(pid: int | None) -> int:
-    """What RLIMIT_DATA counts of a process; 0 once it is gone, and where the system does not say."""
+    """The memory of a process that RLIMIT_DATA counts; 0 once it is gone, or if the system does not report
+    it.
+    """
     try:
         pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[5]
     except (OSError, IndexError):
@@ -219,7 +227,7 @@ def _data_bytes(pid: int | None) -> int:
 
 
 def _kills_for_memory() -> int:
-    """Processes that the kernel has ended for want of memory since it started; 0 where it does not say."""
+    """The number of out-of-memory kills since the system started; 0 if it does not report them."""
     try:
         rows = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -228,7 +236,7 @@ def _kills_for_memory() -> int:
 
 
 def _serve(pipe: Connection, handed: logs.Handed, memory_bytes: int) -> None:
-    """In the process: Ctrl-C is the parent's business, its death is ours; it has progress and logs."""
+    """The main function of the process. The parent handles Ctrl-C; if the parent dies, this process ends."""
     logs.take_over(handed)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, name="parent-watch", daemon=True).start()
@@ -236,7 +244,7 @@ def _serve(pipe: Connection, handed: logs.Handed, memory_bytes: int) -> None:
     soft = memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
     planning_call.send_progress_with(Sender(lambda label, seen: pipe.send(_Told(label, seen))))
-    with suppress(EOFError, OSError):  # the parent is gone, or needs us no more
+    with suppress(EOFError, OSError):  # the parent is gone, or no longer needs this process
         while True:
             packed = pipe.recv_bytes()
             pipe.send(_Begun())
@@ -255,8 +263,8 @@ def _answer(packed: bytes, limit_bytes: int, hard_limit_bytes: int) -> bytes:
         asked: Asked = pickle.loads(packed)  # noqa: S301  from our parent
         result = logs.on_behalf(asked.bound, asked.fn, *asked.args, **asked.kwargs)
         return bytes(ForkingPickler.dumps(_Returned(result)))
-    except Exception as error:  # the call's own: it goes back to who asked
-        # Telling takes memory too.
+    except Exception as error:  # an error of the call goes back to the caller
+        # Reporting takes memory too.
         resource.setrlimit(resource.RLIMIT_DATA, (hard_limit_bytes, hard_limit_bytes))
         used_bytes = _data_bytes(os.getpid())
         if not _is_for_memory(error, is_near=used_bytes >= NEAR * limit_bytes):
@@ -266,16 +274,18 @@ def _answer(packed: bytes, limit_bytes: int, hard_limit_bytes: int) -> bytes:
 
 
 def _is_for_memory(error: Exception, *, is_near: bool) -> bool:
-    """Python says a RuntimeError where a new thread's stack has no place."""
+    """Whether the error means lack of memory; Python raises RuntimeError if a new thread's stack does not
+    fit.
+    """
     is_told = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
     return is_told or (is_near and isinstance(error, RuntimeError) and "new thread" in str(error))
 
 
 def _failure(error: Exception) -> bytes:
-    """``error`` with its traceback as text; in words where it cannot be sent."""
+    """``error`` with its traceback as text; as plain text if it cannot be pickled."""
     try:
         whole = bytes(ForkingPickler.dumps(_Raised(ExceptionWithTraceback(error, error.__traceback__))))
         pickle.loads(whole)  # noqa: S301  our own
-    except Exception:  # whatever the pickling of a foreign exception raises
+    except Exception:  # pickling a foreign exception may raise anything
         return bytes(ForkingPickler.dumps(_Raised(RuntimeError(f"{type(error).__name__}: {error}"))))
     return whole

@@ -1,4 +1,4 @@
-"""Progress of a solve across the process border: the worker sends it, the server publishes an event."""
+"""Progress of a solve across processes: the worker sends it, the server publishes it as an event."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ LEAST_INTERVAL_S = 0.2
 
 
 class Sender:
-    """In the worker: sends the progress of labelled runs, not more often than a person can follow.
+    """Sends the progress of labelled runs from the worker, not more often than a person can follow.
 
-    ``tell`` is handed a run's label and its progress; it may raise OSError once nobody listens.
+    ``tell`` gets a run's label and progress; it may raise OSError if nobody listens.
     """
 
     def __init__(self, tell: Callable[[str, Progress], None]) -> None:
         self._tell = tell
 
     def sink(self, label: str) -> ProgressSink:
-        """A sink for one run. A server that is gone is no reason to stop planning."""
+        """A progress sink for one run. Planning goes on if the server is gone."""
         told: dict[str, float] = {}
 
         def send(progress: Progress) -> None:
@@ -38,7 +38,7 @@ class Sender:
 
 
 def progress_event(progress: Progress) -> dict[str, object]:
-    """Progress as an event: money in USD as text with cents, what is unknown null."""
+    """Progress as an event: money as text in USD with cents, unknown values null."""
     return {
         "state": "running",
         "stage": progress.stage,
@@ -50,7 +50,7 @@ def progress_event(progress: Progress) -> dict[str, object]:
 
 
 def progress_of(event: Mapping[str, object]) -> Progress | None:
-    """The progress that an event of a running solve tells; None for other events."""
+    """The progress in an event of a running solve; None for other events."""
     if "stage" not in event:
         return None
     incumbent, bound, gap = (event.get(name) for name in ("incumbent_usd", "bound_usd", "gap"))

@@ -1,4 +1,4 @@
-"""Where plans are made: processes whose calls can be ended and whose memory is bounded, or a thread."""
+"""Executors of the planner: processes with cancellable calls and limited memory, or a thread."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ log = structlog.get_logger()
 
 
 class Planners(ports.Executor, Protocol):
-    """An executor that its owner ends."""
+    """An executor that its owner shuts down."""
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Takes no more calls; without ``wait`` what is at work ends too. Twice is no error."""
+        """Takes no more calls; without ``wait``, running calls end too. Twice is no error."""
         ...
 
 
 class _Call(Future[Any]):
-    """Pending until it has its result, so that ``cancel`` takes it at any time."""
+    """A future that stays pending until it has its result, so that ``cancel`` always works."""
 
     process: PlanningProcess | None = None
 
@@ -42,16 +42,16 @@ class _Call(Future[Any]):
         self.asked, self.tell = asked, tell
 
     def running(self) -> bool:
-        """Whether a process is at it."""
+        """Whether a process works on it."""
         return self.process is not None and not self.done()
 
 
 class PlannerProcesses(Executor):
-    """Processes that answer one call each at a time; what is more waits, first come first served.
+    """Processes that answer one call each at a time; further calls wait in a queue (first in, first out).
 
     A process is started when a call waits and none is idle. Cancelling a call that has begun ends its
     process. A call whose process dies fails alone, with PlannerDied, and one that needs more memory than
-    ``memory_gib`` with PlannerOutOfMemory; the next call has a new process.
+    ``memory_gib`` with PlannerOutOfMemory; the next call gets a new process.
     """
 
     def __init__(self, processes: int = 1, memory_gib: float = 4.0, publish: Publish | None = None) -> None:
@@ -64,11 +64,11 @@ class PlannerProcesses(Executor):
 
     @property
     def workers(self) -> int:
-        """How many calls run side by side."""
+        """The number of calls that may run at once."""
         return self._processes
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Schedules ``fn``, which a process must be able to import; progress goes to the caller's loop."""
+        """Schedules ``fn``, which a process must be able to import; progress is sent to the caller's loop."""
         loop = None if self._publish is None else asyncio.get_running_loop()
         asked = Asked(logs.bound_now(), fn, args, kwargs)
         call = _Call(asked, lambda label, seen: self._tell(loop, call, label, seen))
@@ -81,7 +81,7 @@ class PlannerProcesses(Executor):
         return call
 
     def _have_served(self) -> None:
-        """Under the lock: somebody takes up what waits."""
+        """Makes sure that a thread takes the next waiting call. Call it under the lock."""
         free = len(self._threads) - len(self._at_work)
         if free >= len(self._waiting) or len(self._threads) >= self._processes:
             self._changed.notify()
@@ -98,11 +98,11 @@ class PlannerProcesses(Executor):
                 self._publish(label, progress_event(progress))
 
         if loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            with suppress(RuntimeError):  # the loop is closed: nobody listens
                 loop.call_soon_threadsafe(publish)
 
     def _let_go(self, call: _Call) -> None:
-        """A call that is cancelled gives its place in the line, or its process, back."""
+        """Removes a cancelled call from the queue, or ends its process."""
         if not call.cancelled():
             return
         with self._changed:
@@ -113,7 +113,7 @@ class PlannerProcesses(Executor):
                 call.process.terminate()
 
     def _serve(self) -> None:
-        """The life of a thread: it has one process at a time, and goes when it has none and nothing waits."""
+        """The main function of a thread. It has one process at a time, and ends when nothing waits."""
         process: PlanningProcess | None = None
         while (call := self._next(idle=process is not None)) is not None:
             process = self._answer(call, process)
@@ -132,10 +132,10 @@ class PlannerProcesses(Executor):
             return call
 
     def _answer(self, call: _Call, process: PlanningProcess | None) -> PlanningProcess | None:
-        """Answers a call; the process that may be asked again, None where there is none."""
+        """Answers a call. Returns the process if it may be used again, else None."""
         result, failure = None, None
         try:
-            # One that was idle may die just as it is asked: then a new one is.
+            # An idle process may die just as it gets the call; then a new one gets it.
             for known in (_living(process), None):
                 process = known or PlanningProcess(self._memory_gib)
                 if not self._begin(call, process):
@@ -146,7 +146,7 @@ class PlannerProcesses(Executor):
                 except NotBegun:
                     if known is None:
                         raise
-        except Exception as error:  # the call's own, or how it ended: it goes to who asked
+        except Exception as error:  # the error of the call or of the process goes to the caller
             failure = error
         with self._changed:
             self._at_work.discard(call)
@@ -161,7 +161,7 @@ class PlannerProcesses(Executor):
         return _living(process)
 
     def _begin(self, call: _Call, process: PlanningProcess) -> bool:
-        """Notes what a cancelled call has to end; False for one that is cancelled already."""
+        """Registers the call, so that cancelling it ends the process; False if it is cancelled already."""
         with self._changed:
             if call.cancelled():
                 return False
@@ -169,7 +169,7 @@ class PlannerProcesses(Executor):
             return True
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Takes no more calls; without ``wait`` all of them are cancelled. Twice is no error."""
+        """Takes no more calls; without ``wait``, all calls are cancelled. Twice is no error."""
         with self._changed:
             self._closed = True
             dropped = [*self._waiting] if cancel_futures or not wait else []
@@ -184,7 +184,7 @@ class PlannerProcesses(Executor):
 
 
 def _living(process: PlanningProcess | None) -> PlanningProcess | None:
-    """``process`` where it is to be asked again; else nothing of it is left behind."""
+    """``process`` if it may be used again; otherwise it is ended."""
     if process is None or (process.is_alive and not process.is_swollen):
         return process
     process.end()
@@ -192,7 +192,7 @@ def _living(process: PlanningProcess | None) -> PlanningProcess | None:
 
 
 class PlannerThread(ThreadPoolExecutor):
-    """Plans in a thread of this process; what it logs carries the id of the request that asked."""
+    """Plans in a thread of this process; its logs have the request id of the caller."""
 
     workers = 1
 

@@ -1,1 +1,1 @@
-"""The HTTP routes, one noun a file."""
+"""The HTTP routes; one module per noun."""

@@ -1,4 +1,4 @@
-"""Approvals: plans before finance."""
+"""Approval of plans by finance."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ router = APIRouter(prefix="/v1/approvals", tags=["approvals"])
 async def list_approvals(
     request: Request,
     caller: SpendReader,
-    state: Annotated[list[ApprovalState] | None, Query(description="All of them unless told")] = None,
+    state: Annotated[
+        list[ApprovalState] | None, Query(description="Only plans in this state of approval")
+    ] = None,
     team: OfTeam = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Plans that wait for finance's word, or have it, newest first, with the figures of now."""
+    """Plans that need or have a decision of finance, newest first, with current figures."""
     found = await product_of(request).approvals.find_approvals(
         caller, frozenset(state or ApprovalState), limit, cursor, team=team
     )

@@ -1,4 +1,4 @@
-"""Budgets: what teams may spend, and where that stands."""
+"""Budgets of teams and their use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from api.http.dependencies import (
     product_of,
     window_between,
 )
-from api.http.form_route import FormRoute
+from api.http.strict_requests import FormRoute
 from api.routes.parameters import OfTeam, Period
 from api.schemas.base.validation import TRIMMED
 from api.schemas.finance.finance import BudgetForm, BudgetPage, NewBudget, budget_to_document
@@ -25,7 +25,7 @@ from broker.domain.basics.account import Caller
 from broker.domain.spend.budgets import Budget, BudgetPeriod, BudgetStatus
 
 router = APIRouter(prefix="/v1/budgets", tags=["budgets"], route_class=FormRoute)
-WHOSE = "The team whose budget it is; `*` is everybody together"
+WHOSE = "The team of the budget; `*` stands for all teams together"
 BudgetTeam = Annotated[str, Path(description=WHOSE)]
 
 
@@ -37,8 +37,8 @@ async def list_budgets(
     limit: AnyLimit = None,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Every budget against what is owed and expected, with the day it runs out."""
-    found = await product_of(request).budgets.find_standings(caller, team)
+    """All budgets with what is owed and expected, and the day on which each runs out."""
+    found = await product_of(request).budgets.find_statuses(caller, team)
     page, next_cursor = page_of(found, _by_team, limit, cursor)
     return listing([budget_to_document(one) for one in page], next_cursor)
 
@@ -47,8 +47,8 @@ async def list_budgets(
 async def show_budget(
     request: Request, caller: SpendReader, team: BudgetTeam, period: Period
 ) -> JSONResponse:
-    """One."""
-    found = await product_of(request).budgets.find_standing(caller, team, period)
+    """One budget."""
+    found = await product_of(request).budgets.find_status(caller, team, period)
     return JSONResponse(budget_to_document(found))
 
 
@@ -60,14 +60,14 @@ async def put_budget(
     period: Period,
     wanted: Annotated[NewBudget, Body()],
 ) -> JSONResponse:
-    """Sets a budget; ``*`` as the team is everybody together (administrator)."""
+    """Sets a budget. The team ``*`` stands for all teams together (administrators only)."""
     budget = _budget(request, caller, team, period, wanted)
     return JSONResponse(budget_to_document(await product_of(request).budgets.put(caller, budget)))
 
 
 @router.delete("/{team:path}/{period}", status_code=204)
 async def delete_budget(request: Request, caller: Approver, team: BudgetTeam, period: Period) -> Response:
-    """Ends a budget."""
+    """Deletes a budget."""
     await product_of(request).budgets.remove(caller, team, period)
     return Response(status_code=204)
 

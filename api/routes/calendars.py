@@ -14,7 +14,7 @@ from fastapi.responses import Response
 
 from api.export.ical import MEDIA_TYPE, plan_calendar, reservations_calendar
 from api.http.dependencies import PlanReader, answer_once, caller_of, json_answer, product_of
-from api.http.form_route import FormRoute
+from api.http.strict_requests import FormRoute
 from api.routes.parameters import KeyId, PlanId
 from api.schemas.accounts.calendars import CalendarForm, NewCalendar
 from broker.domain.basics.access import require_scope

@@ -1,4 +1,4 @@
-"""Finance's questions: what changed, what a unit costs, what the split saves."""
+"""Analyses for finance: causes of change, unit costs, savings."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from broker.domain.spend.spend import CostView, Interval, next_period, period_of
 from broker.services.accounts.accounts import Answer
 
 router = APIRouter(prefix="/v1/spend", tags=["spend"])
-Side = Annotated[str, Query(max_length=100, description="A month (2026-10), or a plan's id")]
+Side = Annotated[str, Query(max_length=100, description="A month (`2026-10`), or the `plan_id` of a plan")]
 USUAL_MONTHS = 3
 _MONTH = re.compile(r"(20\d\d)-(0[1-9]|1[0-2])", re.ASCII)
 
@@ -59,7 +59,7 @@ async def show_changes(
     team: OfTeam = None,
     view: View = CostView.AMORTIZED,
 ) -> JSONResponse:
-    """Price, volume and mix, offer by offer, between two months or two plans; they sum to the change."""
+    """Effects of price, volume and mix by offer between two months or two plans; they sum to the change."""
     months = month_of(before), month_of(after)
     changes = product_of(request).changes
     if months[0] is not None and months[1] is not None:
@@ -75,7 +75,7 @@ async def show_changes(
 
 
 def month_of(text: str) -> Window | None:
-    """The UTC month that ``text`` names (2026-10); None for anything else."""
+    """The UTC month that ``text`` names (2026-10); None if it names none."""
     found = _MONTH.fullmatch(text)
     if found is None:
         return None
@@ -93,7 +93,7 @@ async def show_interval(
     team: OfTeam = None,
     seed: Seed = 1,
 ) -> JSONResponse:
-    """P10, P50 and P90 of what is expected; without dates of this month and the next two."""
+    """P10, P50 and P90 of expected spend; by default for this month and the next two."""
     product = product_of(request)
     window = window_between(since, until)
     if window is None:
@@ -114,7 +114,7 @@ async def show_units(
     until: Until = None,
     team: OfTeam = None,
 ) -> JSONResponse:
-    """$ per run, per 10¹² tokens trained, per 10⁶ served, per GPU-hour; energy, which is an estimate."""
+    """USD per run, per 10¹² trained tokens, per 10⁶ served tokens and per GPU-hour; estimated energy."""
     window = window_between(since, until)
     found = await product_of(request).economics.find(caller, window, team)
     return JSONResponse(economics_to_document(found))
@@ -122,7 +122,7 @@ async def show_units(
 
 @router.get("/savings", responses={200: {"model": SavingsForm}})
 async def show_savings(request: Request, caller: SpendReader, team: OfTeam = None) -> JSONResponse:
-    """What current plans save against each strategy that could have run instead."""
+    """What current plans save against each simpler strategy that could have run."""
     return JSONResponse(SAVINGS.write(await product_of(request).economics.find_savings(caller, team)))
 
 
@@ -131,9 +131,13 @@ async def close_month(
     request: Request,
     caller: Approver,
     month: Annotated[str, Query(max_length=7, description="The month to close, such as `2026-10`")],
-    comment: Annotated[str, Query(max_length=LONGEST_COMMENT, description="Kept in the audit trail")] = "",
+    comment: Annotated[
+        str, Query(max_length=LONGEST_COMMENT, description="A comment for the audit trail")
+    ] = "",
 ) -> Response:
-    """Closes a month that is over: reports of it never change again, later differences are corrections."""
+    """Closes a past month: its reports no longer change, and later differences are
+    reported as corrections.
+    """
 
     async def act() -> Answer:
         window = month_of(month)
@@ -149,7 +153,7 @@ async def close_month(
 async def list_closed(
     request: Request, caller: SpendReader, limit: AnyLimit = None, cursor: Cursor = None
 ) -> JSONResponse:
-    """Closed months, the first one first."""
+    """Closed months, the earliest first."""
     found = await product_of(request).spend.find_closed(caller)
     page, next_cursor = page_of(found, lambda one: by_day(one.month), limit, cursor)
     return listing([CLOSED_MONTH.write(one) for one in page], next_cursor)

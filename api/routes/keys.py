@@ -1,4 +1,4 @@
-"""Keys: who may act, for which team, and how long."""
+"""API keys: scopes, team and expiry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from api.http.dependencies import (
     listing,
     product_of,
 )
-from api.http.form_route import FormRoute
+from api.http.strict_requests import FormRoute
 from api.routes.parameters import KeyId, OfTeam
 from api.schemas.accounts.keys import KeyForm, KeyPage, NewKey, NewKeyForm, key_to_document
 from broker.domain.basics.account import ApiKey
@@ -29,7 +29,7 @@ router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=FormRoute)
 
 @router.post("", status_code=201, responses={201: {"model": NewKeyForm}})
 async def create_key(request: Request, caller: Administrator, wanted: Annotated[NewKey, Body()]) -> Response:
-    """Makes a key of a team; its secret is shown once and never kept."""
+    """Creates a key for a team. Its secret is shown once and not stored."""
     keys = product_of(request).keys
 
     async def act() -> Answer:
@@ -57,19 +57,19 @@ async def list_keys(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Keys without their secrets, newest first: the own team's, an administrator's of every team."""
+    """Keys without their secrets, newest first: those of the caller's team; administrators see all teams."""
     page = await product_of(request).keys.find_keys(caller, limit, cursor, team=team)
     return listing([key_to_document(key) for key in page.items], page.next_cursor)
 
 
 @router.get("/{key_id}", responses={200: {"model": KeyForm}})
 async def show_key(request: Request, caller: AnyCaller, key_id: KeyId) -> JSONResponse:
-    """One."""
+    """One key."""
     return JSONResponse(key_to_document(await product_of(request).keys.find_key(caller, key_id)))
 
 
 @router.delete("/{key_id}", status_code=204)
 async def revoke_key(request: Request, caller: Administrator, key_id: KeyId) -> Response:
-    """Ends a key and the sessions that were begun with it, at once; a second time is no error."""
+    """Revokes a key and the sessions that it started, at once; twice is no error."""
     await product_of(request).keys.revoke(caller, key_id)
     return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""Offers now, and the health of feeds."""
+"""Current offers, and the health of feeds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SHOWN_REJECTED = 100
 
 
 def price_per_gpu(offer: Offer) -> SortKey:
-    """Orders offers: USD per GPU-hour, then id."""
+    """The sort key of offers: USD per GPU-hour, then id."""
     return offer.price_usd_per_node_hour / offer.sku.gpus_per_node, offer.offer_id
 
 
@@ -55,12 +55,12 @@ async def list_offers(
     caller: AnyCaller,
     gpu: OfGpu = None,
     provider: OfProvider = None,
-    region: Annotated[str | None, Query(description="Only this region, as its seller names it")] = None,
+    region: Annotated[str | None, Query(description="Only this region, by its seller's name")] = None,
     tier: Annotated[str | None, Query(description="`on_demand`, `spot`, `committed` or `window`")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Offers now, cheapest per GPU-hour first."""
+    """Current offers, cheapest per GPU-hour first."""
     wanted = OfferFilter(provider=provider, gpu=gpu, region=region, tier=tier)
     after = None if cursor is None else OfferPlace(*read_cursor(cursor))
     page, more = await product_of(request).offers.find_page(wanted, after, limit)
@@ -70,7 +70,7 @@ async def list_offers(
 
 @router.get("/offers/{offer_id:path}", responses={200: {"model": OfferForm}})
 async def show_offer(request: Request, caller: AnyCaller, offer_id: OfferId) -> JSONResponse:
-    """One offer that is on sale now."""
+    """One current offer."""
     return JSONResponse(OFFER.write(await product_of(request).offers.find_offer(offer_id)))
 
 
@@ -82,7 +82,7 @@ async def list_quarantine(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Offers whose price is not believed, with the doubt, and those that somebody released at it."""
+    """Offers in quarantine, with the doubt, and offers that were released from it at their price."""
     entries = await product_of(request).offers.find_quarantine(provider)
     page, next_cursor = page_of(entries, _by_age, limit, cursor)
     return listing([QUARANTINED.write(entry) for entry in page], next_cursor)
@@ -90,7 +90,9 @@ async def list_quarantine(
 
 @router.post("/quarantine/{offer_id:path}/release", responses={200: {"model": QuarantinedForm}})
 async def release_from_quarantine(request: Request, caller: Administrator, offer_id: OfferId) -> Response:
-    """Believes a price: from the next poll on the offer is on sale, until its price changes."""
+    """Releases an offer from quarantine at its price: it is on sale from the next poll until its price
+    changes.
+    """
 
     async def act() -> Answer:
         entry = await product_of(request).offers.release_from_quarantine(caller, offer_id)
@@ -103,7 +105,7 @@ async def release_from_quarantine(request: Request, caller: Administrator, offer
 async def list_providers(
     request: Request, caller: AnyCaller, limit: AnyLimit = None, cursor: Cursor = None
 ) -> JSONResponse:
-    """Every configured provider: capabilities, health and freshness of its feed, rejected rows."""
+    """All configured providers: capabilities, health and freshness of the feed, rejected rows."""
     product = product_of(request)
     offers, unread = product.offers, product.reconcile.unread_lists()
     items = []

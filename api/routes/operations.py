@@ -16,8 +16,8 @@ from api.schemas.holding.reconciliation import ProspectsForm, prospects_to_docum
 from broker.domain.planning.plan_turns import TurnClass
 
 router = APIRouter(tags=["operations"])
-PLANS_WAITING = Gauge("broker_plans_waiting", "Calls of the planner that wait for their turn", ["class"])
-PLANS_RUNNING = Gauge("broker_plans_running", "Calls of the planner that hold a slot", ["class"])
+PLANS_WAITING = Gauge("broker_plans_waiting", "Planner calls that wait for a slot", ["class"])
+PLANS_RUNNING = Gauge("broker_plans_running", "Planner calls that hold a slot", ["class"])
 
 
 @router.get("/healthz", include_in_schema=False)
@@ -28,10 +28,10 @@ async def healthz() -> PlainTextResponse:
 
 @router.get("/readyz", include_in_schema=False)
 async def readyz(request: Request) -> JSONResponse:
-    """200 once the schema is current, the market is known and the reconciler has made a pass.
+    """200 once the schema is current, offers are known and the first reconciliation is done.
 
-    503 also while the database does not answer, and from the wish to stop on. ``feeds_awaited`` names feeds
-    that have not answered their first poll; it is left out where there is none.
+    503 also while the database does not answer, and after shutdown is requested. ``feeds_awaited`` names
+    feeds that have not answered their first poll; it is missing if there are none.
     """
     product = product_of(request)
     readiness = product.readiness
@@ -42,7 +42,7 @@ async def readyz(request: Request) -> JSONResponse:
 
 @router.get("/metrics", include_in_schema=False)
 async def metrics(request: Request) -> Response:
-    """Figures in the Prometheus text form."""
+    """Metrics in the Prometheus text format."""
     queue = product_of(request).plan_queue
     waiting, running = queue.waiting(), queue.running()
     for kind in TurnClass:
@@ -53,7 +53,7 @@ async def metrics(request: Request) -> Response:
 
 @router.get("/v1/reconciliation", responses={200: {"model": ProspectsForm}})
 async def preview_reconciliation(request: Request, caller: Administrator) -> JSONResponse:
-    """What the reconciler would adopt, end or buy as things stand; nothing is done."""
+    """What the next reconciliation would adopt, release or buy. Nothing is done."""
     product = product_of(request)
     found, unread = await product.reconcile.preview()
     return JSONResponse(prospects_to_document(found, unread, paused=product.settings.paused))
@@ -63,14 +63,12 @@ async def preview_reconciliation(request: Request, caller: Administrator) -> JSO
 async def list_audit(
     request: Request,
     caller: AnyCaller,
-    object_id: Annotated[
-        str | None, Query(description="Only what was done to this object, by its id")
-    ] = None,
+    object_id: Annotated[str | None, Query(description="Only entries of the object with this id")] = None,
     team: OfTeam = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Who did what, newest first."""
+    """The audit trail, newest first."""
     page = await product_of(request).accounts.find_audit(
         caller, limit, cursor, object_id=object_id, team=team
     )

@@ -1,4 +1,4 @@
-"""Parameters that several routes take, with what they mean: the OpenAPI document tells it at each of them."""
+"""Parameters that several routes have, with their descriptions for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -15,34 +15,30 @@ LARGEST_SEED = 2**31 - 1
 PlanId = Annotated[str, Path(description="The `plan_id` of a plan")]
 OfferId = Annotated[str, Path(description="The `offer_id` of an offer")]
 ReservationId = Annotated[str, Path(description="The `reservation_id` of a reservation")]
-ReoptimizationId = Annotated[str, Path(description="The `reoptimization_id` of a look at a plan")]
+ReoptimizationId = Annotated[str, Path(description="The `reoptimization_id` of a re-optimization")]
 KeyId = Annotated[str, Path(description="The `key_id` of an API key, which is not its secret")]
 WebhookId = Annotated[str, Path(description="The `webhook_id` of a webhook")]
 ExportId = Annotated[str, Path(description="The `export_id` of a file that is written in the background")]
 Period = Annotated[
-    BudgetPeriod, Path(description="What span the budget limits: a month, a quarter or a horizon")
+    BudgetPeriod, Path(description="The period of the budget: a month, a quarter or a horizon")
 ]
 
 OfTeam = Annotated[
     str | None,
-    Query(description="Only what is of this team. A team's key always sees its own team alone"),
+    Query(description="Only objects of this team. A team's key always sees its own team only"),
 ]
-OfPlan = Annotated[str | None, Query(description="Only what was reserved of the plan with this `plan_id`")]
-OfProvider = Annotated[
-    str | None, Query(description="Only what this provider sells, by its key, such as `lambda`")
-]
+OfPlan = Annotated[str | None, Query(description="Only reservations of the plan with this `plan_id`")]
+OfProvider = Annotated[str | None, Query(description="Only this provider, by its key, such as `lambda`")]
 OfGpu = Annotated[
     str | None, Query(description="Only this GPU, by its canonical name, such as `H100-SXM-80GB`")
 ]
 OfTier = Annotated[Tier | None, Query(description="Only offers of this tier")]
 Seed = Annotated[
     int,
-    Query(
-        ge=0, le=LARGEST_SEED, description="Seed of what is drawn at random: equal seeds give equal answers"
-    ),
+    Query(ge=0, le=LARGEST_SEED, description="Seed of random draws: equal seeds give equal answers"),
 ]
 View = Annotated[
     CostView,
-    Query(description="`amortized` counts money when capacity is used, `cash` when the provider bills it"),
+    Query(description="`amortized` counts costs when capacity is used, `cash` when the provider bills them"),
 ]
-Every = Annotated[Interval, Query(description="Length of the periods that are summed")]
+Every = Annotated[Interval, Query(description="Length of the periods of the sums")]

@@ -1,7 +1,8 @@
-"""Plans: ask for one, follow it, read it, approve it, reserve it."""
+"""Plans: request, progress, approval and reservation."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
@@ -23,13 +24,14 @@ from api.http.dependencies import (
     listing,
     product_of,
 )
-from api.http.form_route import FormRoute
-from api.http.openapi import WORKLOADS
-from api.plan_requests import ask_for_plan, options_of, plan_events, retry_after_s
+from api.http.openapi import WHAT_IF, WORKLOADS
+from api.http.strict_requests import FormRoute
+from api.plan_requests import ask_for_comparison, ask_for_plan, options_of, plan_events, retry_after_s
 from api.routes.parameters import OfTeam, PlanId, Seed
 from api.schemas.base.forms import PageForm
 from api.schemas.finance.finance import Word
 from api.schemas.holding.reservation import ReservationsForm, reservation_to_document
+from api.schemas.plans.comparison import AcceptedComparisonForm
 from api.schemas.plans.plan_record import (
     AcceptedPlanForm,
     IntentionForm,
@@ -39,11 +41,13 @@ from api.schemas.plans.plan_record import (
     record_to_document,
     record_to_summary,
 )
+from api.schemas.workloads.what_if import may_ask_what_if, read_what_if
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.holding.reservation import Reservation
 from broker.lru_cache import LruCache
 from broker.ports.planning import PlanRecord, Whereabouts
 from broker.services.accounts.accounts import Answer
+from broker.services.planning.planning import Comparison
 from broker.services.spend.approvals import Looked
 
 router = APIRouter(prefix="/v1/plans", tags=["plans"], route_class=FormRoute)
@@ -51,7 +55,8 @@ WORKLOADS_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
-            kind: {"schema": {"$ref": WORKLOADS}} for kind in ("application/json", "application/yaml")
+            kind: {"schema": {"anyOf": [{"$ref": WORKLOADS}, {"$ref": WHAT_IF}]}}
+            for kind in ("application/json", "application/yaml")
         },
     }
 }
@@ -67,7 +72,12 @@ async def _text(request: Request) -> str:
 @router.post(
     "",
     status_code=202,
-    responses={202: {"description": "Planning; follow Location", "model": AcceptedPlanForm}},
+    responses={
+        202: {
+            "description": "Planning; follow Location",
+            "model": AcceptedPlanForm | AcceptedComparisonForm,
+        }
+    },
     openapi_extra=WORKLOADS_BODY,
 )
 async def request_plan(
@@ -75,28 +85,49 @@ async def request_plan(
     caller: PlanWriter,
     time_limit_s: Annotated[
         float | None,
-        Query(gt=0, le=3600, description="Seconds that the search may take; unless told, the setting's"),
+        Query(gt=0, le=3600, description="Time limit of the search in seconds; default: the setting"),
     ] = None,
     gap: Annotated[
-        float, Query(ge=0, lt=1, description="The search ends once cost is within this share of the bound")
+        float, Query(ge=0, lt=1, description="The search ends at this relative gap between cost and bound")
     ] = 0.01,
     seed: Seed = 1,
-    intended: Annotated[bool, Query(description="It counts in projected spend once it is made")] = False,
+    intended: Annotated[
+        bool, Query(description="Whether the plan counts in projected spend once it is made")
+    ] = False,
 ) -> Response:
-    """Asks for a plan with a workloads document (JSON or YAML)."""
+    """Requests a plan for a workloads document (JSON or YAML), or for variants of a plan.
+
+    With `based_on` and `changes`, each change of the document of that plan becomes a plan of its own, and
+    `Location` is their comparison.
+    """
     product = product_of(request)
     text = await _text(request)
 
     async def act() -> Answer:
         usual = options_of(product.settings)
         options = replace(usual, time_limit_s=time_limit_s or usual.time_limit_s, gap=gap, seed=seed)
+        asked = await asyncio.to_thread(read_what_if, text) if may_ask_what_if(text) else None
+        if asked is not None:
+            return _compared(await ask_for_comparison(product, caller, asked, options))
         record = await ask_for_plan(product, caller, text, options, "request", intended=intended)
         return _accepted(record)
 
     async def again(stored: tuple[str, ...]) -> Answer:
-        return _accepted(await product.planning.find_plan(caller, stored[0]))
+        record = await product.planning.find_plan(caller, stored[0])
+        if record.variant is None:
+            return _accepted(record)
+        return _compared(await product.planning.find_comparison(caller, record.variant.comparison_id))
 
     return await answer_once(request, caller, act, again)
+
+
+def _compared(found: Comparison) -> Answer:
+    body = {
+        "comparison_id": found.comparison_id,
+        "plan_ids": [record.plan_id for record in found.variants],
+    }
+    headers = {"Location": f"/v1/comparisons/{found.comparison_id}", "Retry-After": "1"}
+    return json_answer(202, body, headers)
 
 
 def _accepted(record: PlanRecord) -> Answer:
@@ -118,15 +149,15 @@ async def list_plans(
     """Plans, newest first, without their placements."""
     planning = product_of(request).planning
     page = await planning.find_plans(caller, limit, cursor, team=team)
-    standings = await planning.find_standings(page.items)
+    statuses = await planning.find_business_statuses(page.items)
     places = await planning.find_whereabouts(page.items)
-    items = [record_to_summary(r, standings.get(r.plan_id), places.get(r.plan_id)) for r in page.items]
+    items = [record_to_summary(r, statuses.get(r.plan_id), places.get(r.plan_id)) for r in page.items]
     return listing(items, page.next_cursor)
 
 
 @router.get("/{plan_id}", responses={200: {"model": PlanRecordForm | UnmadePlanForm}, **NOT_MODIFIED})
 async def show_plan(request: Request, caller: PlanReader, plan_id: PlanId) -> Response:
-    """One plan, or where it stands; ``Retry-After`` says when to look again."""
+    """One plan, or its status until it is made; ``Retry-After`` says when to ask again."""
     planning = product_of(request).planning
     record = await planning.find_plan(caller, plan_id)
     whereabouts = (await planning.find_whereabouts([record])).get(plan_id)
@@ -134,7 +165,7 @@ async def show_plan(request: Request, caller: PlanReader, plan_id: PlanId) -> Re
         answer = conditional(request, tagged(record_to_document(record, None, whereabouts)))
         answer.headers["Retry-After"] = str(retry_after_s(whereabouts))
         return answer
-    standing = (await planning.find_standings([record])).get(plan_id)
+    standing = (await planning.find_business_statuses([record])).get(plan_id)
     kept = cast("LruCache[Tagged]", request.app.state.plan_answers)
     made = kept.once(plan_key(record, standing), lambda: tagged(record_to_document(record, standing)))
     return conditional(request, made)
@@ -142,13 +173,13 @@ async def show_plan(request: Request, caller: PlanReader, plan_id: PlanId) -> Re
 
 @router.delete("/{plan_id}", status_code=204)
 async def cancel_plan(request: Request, caller: PlanWriter, plan_id: PlanId) -> None:
-    """Cancels a plan that is queued or running; a second time is no error."""
+    """Cancels a plan that is queued or running; twice is no error."""
     await product_of(request).planning.cancel(caller, plan_id)
 
 
 async def _shown(request: Request, record: PlanRecord) -> dict[str, Any]:
-    standings = await product_of(request).planning.find_standings([record])
-    return record_to_document(record, standings.get(record.plan_id))
+    statuses = await product_of(request).planning.find_business_statuses([record])
+    return record_to_document(record, statuses.get(record.plan_id))
 
 
 @router.post("/{plan_id}/intend", responses={200: {"model": PlanRecordForm}})
@@ -158,7 +189,7 @@ async def intend_plan(
     plan_id: PlanId,
     wish: Annotated[IntentionForm | None, Body()] = None,
 ) -> Response:
-    """Says that a draft counts in projected spend, or, with ``intended`` false, that it does not."""
+    """Sets whether a draft counts in projected spend (``intended``)."""
     intended = wish is None or wish.intended
 
     async def act() -> Answer:
@@ -193,7 +224,7 @@ async def stream_events(request: Request, caller: PlanReader, plan_id: PlanId) -
 async def approve_plan(
     request: Request, caller: Approver, plan_id: PlanId, word: Annotated[Word | None, Body()] = None
 ) -> Response:
-    """Finance's yes to exactly this plan at today's prices."""
+    """Approves exactly this plan at today's prices."""
     approvals, said = product_of(request).approvals, word or Word()
 
     async def act() -> Answer:
@@ -207,7 +238,7 @@ async def approve_plan(
 async def reject_plan(
     request: Request, caller: Approver, plan_id: PlanId, word: Annotated[Word, Body()]
 ) -> Response:
-    """Finance's no: the plan cannot be reserved until it is approved."""
+    """Rejects a plan: it cannot be reserved until it is approved."""
 
     async def act() -> Answer:
         record = await product_of(request).approvals.reject(caller, plan_id, word.comment, _looked(word))
@@ -222,7 +253,7 @@ def _looked(word: Word) -> Looked:
 
 @router.post("/{plan_id}/reserve", status_code=202, responses={202: {"model": ReservationsForm}})
 async def reserve_plan(request: Request, caller: ReservationWriter, plan_id: PlanId) -> Response:
-    """Reserves all of a plan, or leaves nothing held."""
+    """Reserves all of a plan; on failure everything is released."""
     reservations = product_of(request).reservations
 
     async def act() -> Answer:

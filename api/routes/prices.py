@@ -1,4 +1,4 @@
-"""Prices over time: points, days, the market of the past, and forecasts."""
+"""Prices over time: changes, daily summaries, past markets and forecasts."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ Hours = Annotated[float, Query(gt=0, le=LONGEST_HOURS)]
 
 
 class Detail(StrEnum):
-    """How fine a history is."""
+    """The resolution of an offer's history."""
 
     POINT = "point"
     DAY = "day"
 
 
 class SkuInterval(StrEnum):
-    """How fine a history across sellers is."""
+    """The resolution of a history across sellers."""
 
     DAY = "day"
 
 
 class By(StrEnum):
-    """What a row is of."""
+    """The grouping of rows."""
 
     ALL = "all"
     PROVIDER = "provider"
@@ -80,14 +80,14 @@ async def list_prices(
     since: Since = None,
     until: Until = None,
     interval: Annotated[
-        Detail, Query(description="Every change (`point`), or one row a UTC day")
+        Detail, Query(description="Every change (`point`), or one row per UTC day")
     ] = Detail.POINT,
     limit: AnyLimit = None,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Price changes of one offer, led by the price in force at the start; 30 days when no time is given.
+    """Price changes of one offer, beginning with the price in force at the start; by default 30 days.
 
-    By day: least, median (by time), most and last of the prices in force while it was on sale.
+    By day: the least, median (over time), greatest and last price while it was on sale.
     """
     product, window = product_of(request), _window(request, since, until)
     if interval is Detail.DAY:
@@ -106,12 +106,13 @@ async def forecast_offer(
     offer_id: OfferId,
     hours: Annotated[
         list[Hours] | None,
-        Query(max_length=20, description="How far ahead, in hours; may be repeated"),
+        Query(max_length=20, description="Forecast horizon in hours; may be repeated"),
     ] = None,
     seed: Seed = 1,
 ) -> JSONResponse:
-    """What the price of a current offer may be after each of ``hours``, from history; it says where there is
-    none."""
+    """The price forecast of a current offer after each of ``hours``, from history; it says so if there is no
+    history.
+    """
     forecast = await product_of(request).prices.forecast(offer_id, hours or HORIZONS_HOURS, seed)
     return JSONResponse(FORECAST.write(forecast))
 
@@ -121,15 +122,19 @@ async def list_sku_prices(
     request: Request,
     caller: AnyCaller,
     gpu: Annotated[str, Query(description="A canonical name, such as `H100-SXM-80GB`")],
-    tier: Annotated[Tier, Query(description="Prices of this tier; tiers are never mixed")],
+    tier: Annotated[Tier, Query(description="The tier of the offers")],
     since: Since = None,
     until: Until = None,
-    interval: Annotated[SkuInterval, Query(description="One row a UTC day")] = SkuInterval.DAY,
-    by: Annotated[By, Query(description="One row over all sellers, or one for each provider")] = By.ALL,
+    interval: Annotated[SkuInterval, Query(description="One row per UTC day")] = SkuInterval.DAY,
+    by: Annotated[
+        By, Query(description="One row for all sellers together, or one for each provider")
+    ] = By.ALL,
     limit: AnyLimit = None,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Prices of a GPU in one tier by day, per GPU-hour, over all sellers or of each; 30 days by default."""
+    """Daily prices of a GPU in one tier, per GPU-hour, for all sellers together or
+    each; by default 30 days.
+    """
     window = _window(request, since, until)
     prices = product_of(request).prices
     days = await prices.find_sku_days(gpu, tier.value, window, by_provider=by is By.PROVIDER)
@@ -141,12 +146,12 @@ async def list_sku_prices(
 async def market_known_at(
     request: Request,
     caller: AnyCaller,
-    at: Annotated[Moment, Query(description="The instant whose market is wanted: a time with its zone")],
+    at: Annotated[Moment, Query(description="The instant of the market: a time with its zone")],
     gpu: OfGpu = None,
     tier: OfTier = None,
     provider: OfProvider = None,
 ) -> JSONResponse:
-    """The market as the broker knew it at an instant: a document that ``broker plan --market`` takes."""
+    """The market as the broker knew it at an instant, as a document for ``broker plan --market``."""
     wanted = None if tier is None else tier.value
     offers = await product_of(request).prices.find_known_at(at, gpu=gpu, tier=wanted, provider=provider)
     return JSONResponse(market_to_document(at, offers))

@@ -1,4 +1,4 @@
-"""Re-optimizations: look now, what came of each look, and a word on what is proposed."""
+"""Re-optimizations: start one, see its result, and decide on its proposal."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from api.schemas.plans.reoptimization import (
 )
 from broker.domain.basics.account import Caller
 from broker.domain.moving.reoptimization import Reoptimization
-from broker.services.accounts.accounts import Answer, Retell
+from broker.services.accounts.accounts import Answer, Replay
 
 router = APIRouter(prefix="/v1/reoptimizations", tags=["reoptimizations"])
 
 
 @router.post("", status_code=202, responses={202: {"model": RunningForm}})
 async def run_now(request: Request, caller: PlanWriter) -> Response:
-    """Looks at every current plan that the caller sees again, beside the timetable."""
+    """Re-optimizes every current plan that the caller may see, outside the schedule."""
     product = product_of(request)
 
     async def act() -> Answer:
@@ -59,7 +59,7 @@ async def list_reoptimizations(
 async def show_reoptimization(
     request: Request, caller: PlanReader, reoptimization_id: ReoptimizationId
 ) -> JSONResponse:
-    """One look, with its moves."""
+    """One re-optimization, with its moves."""
     look = await product_of(request).reoptimize.find_one(caller, reoptimization_id)
     return JSONResponse(REOPTIMIZATION.write(look))
 
@@ -68,7 +68,7 @@ async def show_reoptimization(
 async def accept_proposal(
     request: Request, caller: ReservationWriter, reoptimization_id: ReoptimizationId
 ) -> Response:
-    """Takes a proposal up: its plan is in force, and its moves begin; what is new is bought first."""
+    """Accepts a proposal: its plan is in force, and its moves begin by buying the new capacity."""
 
     async def act() -> Answer:
         return _answer(202, await product_of(request).proposals.accept(caller, reoptimization_id))
@@ -80,7 +80,7 @@ async def accept_proposal(
 async def reject_proposal(
     request: Request, caller: PlanWriter, reoptimization_id: ReoptimizationId
 ) -> Response:
-    """Says no to a proposal; everything stays where it is."""
+    """Rejects a proposal; nothing changes."""
 
     async def act() -> Answer:
         return _answer(200, await product_of(request).proposals.reject(caller, reoptimization_id))
@@ -88,7 +88,7 @@ async def reject_proposal(
     return await answer_once(request, caller, act, _again(request, caller, 200))
 
 
-def _again(request: Request, caller: Caller, status: int) -> Retell:
+def _again(request: Request, caller: Caller, status: int) -> Replay:
     async def again(stored: tuple[str, ...]) -> Answer:
         return _answer(status, await product_of(request).reoptimize.find_one(caller, stored[0]))
 

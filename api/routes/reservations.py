@@ -1,4 +1,4 @@
-"""Reservations: one offer held, seen, and given back."""
+"""Reservations of offers: create, list, extend and release."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from api.held import Line, fleet_to_document, fleets
 from api.http.cursors import SortKey, by_instant, page_of
 from api.http.dependencies import (
     Cursor,
@@ -21,7 +20,8 @@ from api.http.dependencies import (
     listing,
     product_of,
 )
-from api.http.form_route import FormRoute
+from api.http.strict_requests import FormRoute
+from api.reserved_fleets import ReservedFleet, fleet_to_document, fleets
 from api.routes.parameters import OfPlan, OfTeam, ReservationId
 from api.schemas.base.forms import PageForm
 from api.schemas.base.times import format_time
@@ -42,12 +42,12 @@ from broker.services.accounts.accounts import Answer
 
 router = APIRouter(prefix="/v1/reservations", tags=["reservations"], route_class=FormRoute)
 FARTHEST = timedelta(days=5 * 365)
-OpenOnly = Annotated[bool, Query(alias="open", description="Only what is not over.")]
+OpenOnly = Annotated[bool, Query(alias="open", description="Only reservations that are not over.")]
 
 
 @router.post("", status_code=202, responses={202: {"model": ReservationForm}})
 async def reserve_offer(request: Request, caller: ReservationWriter, wish: ReservationRequest) -> Response:
-    """Holds nodes of one offer, now or from a later time."""
+    """Reserves nodes of one offer, now or from a later time."""
 
     async def act() -> Answer:
         product = product_of(request)
@@ -77,7 +77,7 @@ def _accepted(reservation: Reservation) -> Answer:
 
 
 def _near(instant: datetime | None, pointer: str, now: datetime) -> datetime | None:
-    """``instant`` in UTC; InputError for one that is years away: nobody sells that, it is a slip."""
+    """``instant`` in UTC. Raises InputError if it is years away, because nobody sells that far ahead."""
     if instant is None:
         return None
     if abs(instant.replace(tzinfo=UTC) - now) > FARTHEST:
@@ -112,16 +112,16 @@ async def list_fleets(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Reservations as fleets: one item for all that a workload has of one offer, newest first."""
+    """Reservations as fleets: one item for all reservations of a workload for one offer, newest first."""
     product = product_of(request)
     rows = await product.reservations.find_every(caller, plan_id=plan_id, team=team, open_only=is_open)
     now = product.clock.now()
     page, next_cursor = page_of(fleets(rows, now), _newest_first, limit, cursor)
-    return listing([fleet_to_document(line, now) for line in page], next_cursor)
+    return listing([fleet_to_document(fleet, now) for fleet in page], next_cursor)
 
 
-def _newest_first(line: Line[Reservation]) -> SortKey:
-    newest = max(line.rows, key=lambda row: (row.created_at, row.reservation_id))
+def _newest_first(fleet: ReservedFleet[Reservation]) -> SortKey:
+    newest = max(fleet.rows, key=lambda row: (row.created_at, row.reservation_id))
     return -Decimal(str(newest.created_at.timestamp())), newest.reservation_id
 
 
@@ -134,7 +134,7 @@ async def list_shortfalls(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Hours for which sellers refuse nodes that are reserved, earliest first."""
+    """Times for which sellers refuse reserved nodes, earliest first."""
     found = await product_of(request).reservations.find_shortfalls(caller, plan_id=plan_id, team=team)
     page, next_cursor = page_of(found, _by_start, limit, cursor)
     return listing([SHORTFALL.write(one) for one in page], next_cursor)
@@ -157,7 +157,7 @@ async def show_reservation(
 async def extend_reservation(
     request: Request, caller: ReservationWriter, reservation_id: ReservationId, wish: ExtensionRequest
 ) -> Response:
-    """Holds on until a later end; twice is no error."""
+    """Extends a reservation until a later end; twice is no error."""
 
     async def act() -> Answer:
         product = product_of(request)
@@ -173,6 +173,8 @@ async def extend_reservation(
 async def release_reservation(
     request: Request, caller: ReservationWriter, reservation_id: ReservationId
 ) -> JSONResponse:
-    """Releases; a second time is no error. ``releasing`` until the provider shows it gone."""
+    """Releases a reservation; twice is no error. It is ``releasing`` until the provider
+    confirms the release.
+    """
     reservation = await product_of(request).reservations.release(caller, reservation_id)
     return JSONResponse(reservation_to_document(reservation), 202)

@@ -1,4 +1,4 @@
-"""Projected spend for finance: JSON and CSV."""
+"""Projected spend for finance, as JSON and CSV."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
+from api.export.files import MEDIA_TYPES, spend_bytes
 from api.export.focus_csv import csv_chunks, focus_csv
 from api.export.jobs import RowFile, SumFile, Wanted
 from api.export.manifest import streamed_manifest
-from api.export.spend_files import MEDIA_TYPES, spend_bytes
 from api.http.conditional import NOT_MODIFIED, conditional, tagged
 from api.http.dependencies import Moment, Narrowing, Since, SpendReader, Until, product_of, window_between
 from api.routes.parameters import Every, ExportId, OfTeam, View
@@ -38,9 +38,9 @@ from broker.services.spend.spend import RowExport
 
 router = APIRouter(prefix="/v1/spend", tags=["spend"])
 ROWS_AT_ONCE = 5_000
-"""More rows of sums are written in the background."""
+"""Sums with more rows are written in the background."""
 RETRY_AFTER_S = "2"
-FileForm = Annotated[Literal["xlsx", "parquet"], Path(description="The form of the file")]
+FileForm = Annotated[Literal["xlsx", "parquet"], Path(description="The format of the file")]
 Version = Annotated[FocusVersion, Query(description="The version of the FOCUS specification")]
 STARTED: dict[int | str, dict[str, Any]] = {202: {"model": ExportForm}}
 CSV_FILE: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {}}}}
@@ -52,15 +52,15 @@ async def projection_document(
     since: Since = None,
     until: Until = None,
     interval: Every = Interval.DAY,
-    group_by: Annotated[str, Query(description=f"What sums are grouped by: {', '.join(GROUPS)}")] = "team",
+    group_by: Annotated[str, Query(description=f"The grouping of the sums: {', '.join(GROUPS)}")] = "team",
     team: OfTeam = None,
     view: View = CostView.AMORTIZED,
     *,
     narrowed: Narrowing,
 ) -> dict[str, Any]:
-    """The projection as plain data; InputError for an unknown grouping.
+    """The projection as plain data. Raises InputError for an unknown grouping.
 
-    ``view``: a window's money over its days (amortized), or when it is paid (cash).
+    ``view``: a window's cost is spread over its days (amortized), or counted when it is paid (cash).
     """
     window = window_between(since, until)
     found = await product_of(request).spend.projection(
@@ -83,13 +83,11 @@ def focus_export(
     since: Since = None,
     until: Until = None,
     team: OfTeam = None,
-    as_of: Annotated[
-        Moment | None, Query(description="Rows as they stood at this time; unless told, now")
-    ] = None,
+    as_of: Annotated[Moment | None, Query(description="Rows as of this time; default: now")] = None,
     *,
     narrowed: Narrowing,
 ) -> RowExport:
-    """Actual charges as FOCUS rows, as of a moment."""
+    """Actual charges as FOCUS rows, as of an instant."""
     window = window_between(since, until)
     return product_of(request).spend.focus(caller, window, team, as_of, narrowed=narrowed)
 
@@ -103,7 +101,7 @@ async def projected_rows(
     *,
     narrowed: Narrowing,
 ) -> RowExport:
-    """Projected charges alone."""
+    """Projected charges only."""
     window = window_between(since, until)
     return await product_of(request).spend.projection_rows(caller, window, team, narrowed=narrowed)
 
@@ -115,7 +113,7 @@ FocusExport = Annotated[RowExport, Depends(focus_export)]
 
 @router.get("/projection", responses={200: {"model": SpendForm}, **NOT_MODIFIED})
 async def show_projection(request: Request, document: ProjectionDocument) -> Response:
-    """Money by period and group: what plans will cost, what reservations did and will; without taxes."""
+    """Costs by period and group: of plans, and of reservations so far and from now on; without taxes."""
     as_of = {"as_of": document["as_of"]}
     sums = {name: value for name, value in document.items() if name not in as_of}
     return conditional(request, tagged(sums, but_for=as_of))
@@ -139,7 +137,7 @@ async def export_projection(document: ProjectionDocument) -> Response:
 async def export_projection_file(
     request: Request, caller: SpendReader, document: ProjectionDocument, form: FileForm
 ) -> Response:
-    """The same rows and sums as a workbook or a Parquet file; 202 and where to fetch it for many rows."""
+    """The same rows and sums as an XLSX or Parquet file; for many rows, 202 with the address of the file."""
     sums = SpendForm.model_validate(document)
     if len(sums.items) > ROWS_AT_ONCE:
         return await _begun(request, caller, Wanted("projected-spend", form, SumFile(sums).write))
@@ -150,7 +148,7 @@ async def export_projection_file(
 
 @router.get("/projection-rows.csv", response_class=StreamingResponse, responses=CSV_FILE)
 async def export_projection_rows(export: ProjectionRows) -> StreamingResponse:
-    """Projected charges alone, a row a placement and day, apart from actual ones."""
+    """Projected charges only, one row per placement and day."""
     return _csv_file(csv_chunks(export.rows, PROJECTION_COLUMNS), "projection-rows.csv", export.as_of)
 
 
@@ -158,7 +156,7 @@ async def export_projection_rows(export: ProjectionRows) -> StreamingResponse:
 async def write_projection_rows(
     request: Request, caller: SpendReader, export: ProjectionRows, form: FileForm
 ) -> Response:
-    """The same as a workbook or a Parquet file, written in the background."""
+    """The same rows as an XLSX or Parquet file, written in the background."""
     chunks = csv_chunks(export.rows, PROJECTION_COLUMNS)
     file = RowFile(chunks, "Projected spend", export.as_of, PROJECTION_TOTALS)
     return await _begun(request, caller, Wanted("projection-rows", form, file.write))
@@ -166,13 +164,13 @@ async def write_projection_rows(
 
 @router.get("/focus.csv", response_class=StreamingResponse, responses=CSV_FILE)
 async def export_focus(export: FocusExport, version: Version = FocusVersion.V1_2) -> StreamingResponse:
-    """Actual charges in the FOCUS columns, streamed; ``Broker-As-Of`` says up to when."""
+    """Actual charges in the FOCUS columns, streamed; the header ``Broker-As-Of`` has their time."""
     return _csv_file(focus_csv(export.rows, version), f"focus-{version}.csv", export.as_of)
 
 
 @router.get("/focus.manifest.json", responses={200: {"model": ManifestForm}})
 async def show_focus_manifest(export: FocusExport, version: Version = FocusVersion.V1_2) -> JSONResponse:
-    """Hash, row count and totals of that file, made again for the same ``as_of``."""
+    """Hash, number of rows and totals of that file, computed again for the same ``as_of``."""
     document = await streamed_manifest(
         focus_csv(export.rows, version),
         data_set="FOCUS Cost and Usage",
@@ -191,7 +189,7 @@ async def write_focus(
     form: FileForm,
     version: Version = FocusVersion.V1_2,
 ) -> Response:
-    """The same as a workbook (of at most 50,000 rows) or a Parquet file, written in the background."""
+    """The same rows as an XLSX file (at most 50,000 rows) or a Parquet file, written in the background."""
     chunks = focus_csv(export.rows, version)
     file = RowFile(chunks, "FOCUS Cost and Usage", export.as_of, FOCUS_TOTALS, str(version))
     return await _begun(request, caller, Wanted(f"focus-{version}", form, file.write))
@@ -199,7 +197,7 @@ async def write_focus(
 
 @router.get("/exports/{export_id}", responses={200: {"model": ExportForm}})
 async def show_export(request: Request, caller: SpendReader, export_id: ExportId) -> JSONResponse:
-    """Where a file stands that is written in the background, and what it is once it is done."""
+    """The state of a file that is written in the background, and its manifest once it is finished."""
     job = await product_of(request).exports.find(caller, export_id)
     headers = {"Retry-After": RETRY_AFTER_S} if job.state is ExportState.RUNNING else {}
     return JSONResponse(export_to_document(job), headers=headers)
@@ -211,21 +209,21 @@ async def show_export(request: Request, caller: SpendReader, export_id: ExportId
     responses={200: {"content": {one: {} for one in MEDIA_TYPES.values()}}},
 )
 async def fetch_export(request: Request, caller: SpendReader, export_id: ExportId) -> Response:
-    """The file; 409 while it is not there."""
+    """The file; 409 until it is finished."""
     job, content = await product_of(request).exports.find_content(caller, export_id)
     headers = {"Content-Disposition": f'attachment; filename="{job.file_name}"'}
     return Response(content, media_type=job.media_type, headers=headers)
 
 
 async def _begun(request: Request, caller: Caller, wanted: Wanted) -> JSONResponse:
-    """202: the file is being written, and ``Location`` says where it stands."""
+    """202: the file is being written, and ``Location`` has the address of its state."""
     document = export_to_document(await product_of(request).exports.start(caller, wanted))
     headers = {"Location": document["url"], "Retry-After": RETRY_AFTER_S}
     return JSONResponse(document, 202, headers)
 
 
 def _csv_file(content: AsyncIterator[bytes], name: str, as_of: datetime) -> StreamingResponse:
-    """A streamed CSV to be saved as ``name``; the header says up to when it counts."""
+    """A streamed CSV file with the name ``name``; the header has its time."""
     headers = {
         "Content-Disposition": f'attachment; filename="{name}"',
         AS_OF_HEADER: format_time(as_of),

@@ -1,15 +1,14 @@
-"""Webhooks: where a team wants to be told what changed."""
+"""Webhooks: addresses to which a team's events are sent."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Body, Request
 from fastapi.responses import JSONResponse, Response
 
 from api.http.dependencies import Cursor, Limit, SpendReader, answer_once, json_answer, listing, product_of
-from api.http.form_route import FormRoute
+from api.http.strict_requests import FormRoute
 from api.routes.parameters import WebhookId
 from api.schemas.accounts.webhooks import (
     DeliveryForm,
@@ -19,8 +18,8 @@ from api.schemas.accounts.webhooks import (
     ToldWebhookForm,
     WebhookForm,
 )
-from api.schemas.base.forms import PageForm
-from broker.domain.basics.webhook import TEST, Delivery, Webhook
+from api.schemas.base.forms import PageForm, write
+from broker.domain.basics.webhook import TEST, Webhook
 from broker.services.accounts.accounts import Answer
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=FormRoute)
@@ -30,7 +29,7 @@ router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=FormRou
 async def create_webhook(
     request: Request, caller: SpendReader, wanted: Annotated[NewWebhook, Body()]
 ) -> Response:
-    """Tells ``url`` of the team's events from now on; the secret that signs them is shown once."""
+    """Sends the team's events to ``url`` from now on; the secret that signs them is shown once."""
 
     async def act() -> Answer:
         return _made(
@@ -45,7 +44,7 @@ async def create_webhook(
 
 
 def _made(webhook: Webhook) -> Answer:
-    document = {**_form(webhook), "secret": webhook.secret}
+    document = {**write(WebhookForm, webhook), "secret": webhook.secret}
     return json_answer(201, document, {"Location": f"/v1/webhooks/{webhook.webhook_id}"})
 
 
@@ -55,14 +54,16 @@ async def list_webhooks(
 ) -> JSONResponse:
     """The team's webhooks, newest first."""
     page = await product_of(request).webhooks.find_webhooks(caller, limit, cursor)
-    return listing([_form(webhook) for webhook in page.items], page.next_cursor)
+    return listing([write(WebhookForm, webhook) for webhook in page.items], page.next_cursor)
 
 
 @router.get("/{webhook_id}", responses={200: {"model": ToldWebhookForm}})
 async def show_webhook(request: Request, caller: SpendReader, webhook_id: WebhookId) -> JSONResponse:
-    """One, with what was last sent to it and is still to be."""
+    """One webhook, with its last deliveries and those that are still due."""
     webhook, deliveries = await product_of(request).webhooks.find(caller, webhook_id)
-    return JSONResponse({**_form(webhook), "deliveries": [_delivery(one) for one in deliveries]})
+    return JSONResponse(
+        {**write(WebhookForm, webhook), "deliveries": [write(DeliveryForm, one) for one in deliveries]}
+    )
 
 
 @router.post("/{webhook_id}/test", status_code=202, responses={202: {"model": TestDeliveryForm}})
@@ -78,29 +79,6 @@ async def test_webhook(request: Request, caller: SpendReader, webhook_id: Webhoo
 
 @router.delete("/{webhook_id}", status_code=204)
 async def delete_webhook(request: Request, caller: SpendReader, webhook_id: WebhookId) -> Response:
-    """Nothing more is sent to it."""
+    """Deletes a webhook; no more events are sent to it."""
     await product_of(request).webhooks.remove(caller, webhook_id)
     return Response(status_code=204)
-
-
-def _form(webhook: Webhook) -> dict[str, Any]:
-    return WebhookForm(
-        webhook_id=webhook.webhook_id,
-        team=webhook.team,
-        url=webhook.url,
-        events=list(webhook.events),
-        created_at=webhook.created_at,
-        disabled_at=webhook.disabled_at,
-        format=webhook.format,
-    ).model_dump(mode="json")
-
-
-def _delivery(delivery: Delivery) -> dict[str, Any]:
-    waiting: datetime | None = delivery.next_at if delivery.state == "pending" else None
-    return DeliveryForm(
-        message_id=delivery.message_id,
-        state=str(delivery.state),
-        attempts=delivery.attempts,
-        next_at=waiting,
-        error=delivery.error,
-    ).model_dump(mode="json")

@@ -1,4 +1,4 @@
-"""Ports of API keys and browser sessions."""
+"""Ports of API keys and browser sessions, and of the deletion of old rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class KeyRepository(Protocol):
         """Takes a lock that serialises transactions which change keys; it is held until this one ends."""
         ...
 
-    async def find_standing(self, team: str) -> tuple[ApiKey, ...]:
+    async def find_unrevoked(self, team: str) -> tuple[ApiKey, ...]:
         """Keys of ``team`` that are not revoked, oldest first."""
         ...
 
@@ -63,3 +63,32 @@ class KeyUnitOfWork(UnitOfWork, Protocol):
 
 
 KeyUnits = Callable[[TeamScope], KeyUnitOfWork]
+
+
+class RetentionRepository(Protocol):
+    """Each method removes at most ``limit`` rows older than ``before``, and returns their number."""
+
+    async def forget_answers(self, before: datetime, limit: int) -> int:
+        """Removes stored answers with their idempotency keys, which are forgotten then."""
+        ...
+
+    async def forget_deliveries(self, before: datetime, limit: int) -> int:
+        """Removes finished deliveries to webhooks, by the time of their last attempt."""
+        ...
+
+    async def forget_audit(self, before: datetime, limit: int) -> int:
+        """Removes entries of the audit trail."""
+        ...
+
+    async def forget_rounds(self, before: datetime, limit: int) -> int:
+        """Removes poll rounds and their changes, except each provider's newest and those that offers name."""
+        ...
+
+
+class RetentionUnitOfWork(UnitOfWork, Protocol):
+    """A unit of work with the repository of retention."""
+
+    retention: RetentionRepository
+
+
+RetentionUnits = Callable[[TeamScope], RetentionUnitOfWork]

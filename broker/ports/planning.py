@@ -14,6 +14,7 @@ from broker.domain.basics.page import Page
 from broker.domain.market.offer import Offer
 from broker.domain.moving.reoptimization import Reoptimization
 from broker.domain.planning.plan import Plan
+from broker.domain.planning.variant import Variant
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.spend.approvals import ApprovalState, Decision, Verdict
 
@@ -130,7 +131,7 @@ class Whereabouts:
     phase: str | None = None
 
 
-class Standing(StrEnum):
+class BusinessStatus(StrEnum):
     """Business status of a finished plan.
 
     ``draft``: nothing of it is bought. ``waiting``: a draft that waits for approval. ``reserved``: part of it
@@ -154,7 +155,8 @@ class PlanRecord:
     ``approved_by`` and ``approved_at`` are the approval of exactly this plan; ``decisions`` are all
     decisions, oldest first; ``approval_reason`` says why approval is needed. ``intended_by`` is who intends
     to buy this draft, so that it counts in projected spend. ``reserved_at`` is when it, or a plan that it
-    replaced, was first bought; it is None again if a purchase failed completely.
+    replaced, was first bought; it is None again if a purchase failed completely. ``variant`` is set for a
+    plan of a comparison.
     """
 
     plan_id: str
@@ -175,6 +177,7 @@ class PlanRecord:
     approval_reason: str | None = None
     intended_by: str | None = None
     reserved_at: datetime | None = None
+    variant: Variant | None = None
 
     @property
     def workload_count(self) -> int:
@@ -188,6 +191,11 @@ class PlanRecord:
     def is_intended(self) -> bool:
         """Whether it counts in projected spend before it is reserved: it is intended or approved."""
         return self.intended_by is not None or self.approval is ApprovalState.APPROVED
+
+    @property
+    def is_exploration(self) -> bool:
+        """Whether it is a variant that nobody chose: it takes no other plan's place and needs no approval."""
+        return self.variant is not None and not self.is_intended and self.reserved_at is None
 
     @property
     def decision(self) -> Decision | None:
@@ -215,9 +223,9 @@ class PlanRecord:
         )
 
 
-def standing_of(
+def business_status_of(
     record: PlanRecord, *, is_held: bool, is_superseded: bool, is_current: bool
-) -> Standing | None:
+) -> BusinessStatus | None:
     """The business status of ``record``; None while there is no plan.
 
     ``is_held``: it, or a plan that it replaced, holds capacity. ``is_superseded``: another plan replaced it.
@@ -226,16 +234,16 @@ def standing_of(
     if record.plan is None or record.state not in (PlanState.DONE, PlanState.PROPOSED):
         return None
     if is_superseded:
-        return Standing.SUPERSEDED
+        return BusinessStatus.SUPERSEDED
     if is_held:
-        return Standing.RESERVED
+        return BusinessStatus.RESERVED
     if record.reserved_at is not None:
-        return Standing.DONE
+        return BusinessStatus.DONE
     if record.approval is ApprovalState.REJECTED:
-        return Standing.REJECTED
-    if not is_current and record.state is PlanState.DONE:
-        return Standing.SUPERSEDED
-    return Standing.WAITING if record.approval is ApprovalState.WAITING else Standing.DRAFT
+        return BusinessStatus.REJECTED
+    if not is_current and record.state is PlanState.DONE and not record.is_exploration:
+        return BusinessStatus.SUPERSEDED
+    return BusinessStatus.WAITING if record.approval is ApprovalState.WAITING else BusinessStatus.DRAFT
 
 
 class BudgetWatch(Protocol):
@@ -276,13 +284,18 @@ class PlanRepository(Protocol):
 
         These are all plans that hold capacity or will buy it, and one draft per set of workload names: the
         newest intended one, else the newest. If another plan holds capacity for the same names, a draft only
-        counts if it is intended. Rejected and superseded plans, and plans older than a plan with the same
-        names that is done, are excluded. Records in ``known`` that did not change are not read again.
+        counts if it is intended. Rejected and superseded plans, variants that nobody chose, and plans older
+        than a plan with the same names that is done, are excluded. Records in ``known`` that did not change
+        are not read again.
         """
         ...
 
-    async def find_standings(self, records: Collection[PlanRecord]) -> Mapping[str, Standing]:
+    async def find_business_statuses(self, records: Collection[PlanRecord]) -> Mapping[str, BusinessStatus]:
         """The business status of each finished plan in ``records``, by id."""
+        ...
+
+    async def find_comparison(self, comparison_id: str) -> tuple[PlanRecord, ...]:
+        """The plans of a comparison in the order of their changes. Raises NotFound."""
         ...
 
     async def withdraw_intentions(self, record: PlanRecord) -> None:

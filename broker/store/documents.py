@@ -1,8 +1,8 @@
 """Frozen dataclasses ↔ JSON documents, by their type annotations.
 
-Decimals become strings and come back exact; instants are ISO 8601; enums are their words; floats
-that JSON has no number for (``inf``, ``nan``) become words. A key that the type does not know is
-skipped, a field that the document lacks takes its default: documents outlive versions.
+Decimals are strings, so they stay exact; times are ISO 8601; enums are their values; ``inf`` and ``nan`` are
+strings. Reading skips unknown keys and uses defaults for missing fields, because other versions may have
+written the document.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ Encoder = Callable[[Any], Any]
 
 
 def to_document(value: object) -> Any:
-    """``value`` as JSON data; raises TypeError for a type that documents do not carry."""
+    """``value`` as JSON data. Raises TypeError for an unsupported type."""
     return _encoder(cast("Hashable", type(value)))(value)
 
 
 def from_document(kind: type[T], document: Any) -> T:
-    """A ``kind`` from what ``to_document`` gave, also if an older or newer version wrote it."""
+    """A ``kind`` from a document of ``to_document``, also of an older or newer version."""
     decode: Callable[[Any], T] = _decoder(cast("Hashable", kind))
     return decode(document)
 
 
 class Reader(Generic[T]):
-    """Reads many documents of one frozen dataclass with slots, field by field: what ``from_document`` gives
-    of each, several times faster. Parts that are the same in several documents are read once, and are one
-    object. As long as it lives, it keeps every part that it has read.
+    """Reads many documents of one frozen dataclass with slots, several times faster than ``from_document``.
+
+    It reads field by field. Equal parts of several documents are read once and become one object. It keeps
+    every part that it has read.
     """
 
     def __init__(self, kind: type[T]) -> None:
@@ -54,9 +55,9 @@ class Reader(Generic[T]):
         self._completed: Callable[[T], None] | None = getattr(kind, "__post_init__", None)
 
     def read(self, documents: Sequence[dict[str, Any]]) -> list[T]:
-        """One object of each document, in their order."""
+        """One object per document, in their order."""
         if any(not self._fields.keys() <= document.keys() for document in documents):
-            return [from_document(self._kind, document) for document in documents]  # of an older version
+            return [from_document(self._kind, document) for document in documents]  # of another version
         found: list[T] = list(map(object.__new__, repeat(self._kind, len(documents))))
         for name, (decode, set_field) in self._fields.items():
             _exhaust(map(set_field, found, decode([document[name] for document in documents])))
@@ -69,7 +70,7 @@ _exhaust = deque[None](maxlen=0).extend
 
 
 class _Known(dict[Any, Any]):
-    """What was decoded of each value."""
+    """Decoded objects by value."""
 
     def __init__(self, decode: Decoder) -> None:
         super().__init__()
@@ -81,13 +82,13 @@ class _Known(dict[Any, Any]):
 
 
 def _column_decoder(kind: Any) -> Callable[[list[Any]], Sequence[Any]]:
-    """Decodes a column of values of that annotation."""
+    """A decoder for a column of values with the annotation ``kind``."""
     inner = _only_member(kind) if get_origin(kind) in (Union, UnionType) else kind
     decode = _decoder(inner)
     if decode is _same:
         return _same
     if inner in _DECODERS or (isinstance(inner, type) and issubclass(inner, Enum)):
-        known = _Known(decode)  # of what the database gives as words and numbers
+        known = _Known(decode)  # for strings and numbers
         return lambda column: list(map(known.__getitem__, column))
     parts: dict[bytes, Any] = {marshal.dumps(None, _BY_VALUE): None}
 
@@ -102,12 +103,12 @@ def _column_decoder(kind: Any) -> Callable[[list[Any]], Sequence[Any]]:
 
 
 _BY_VALUE = 2
-"""The last format of ``marshal`` in which equal values are written as equal bytes."""
+"""The last version of ``marshal`` that writes equal values as equal bytes."""
 
 
 @cache
 def _encoder(kind: type) -> Encoder:
-    """The encoder of a type, found once; raises TypeError for one that has none."""
+    """The encoder of a type, cached. Raises TypeError for an unsupported type."""
     if dataclasses.is_dataclass(kind):
         return partial(_encode_dataclass, _field_names(kind))
     for kinds, encode in _ENCODERS:
@@ -162,7 +163,7 @@ def _field_names(kind: type) -> tuple[str, ...]:
 
 @cache
 def _decoder(kind: Any) -> Decoder:
-    """The decoder of an annotation, made once; raises TypeError for one that has no decoder."""
+    """The decoder of an annotation, cached. Raises TypeError for an unsupported annotation."""
     if kind in _DECODERS:
         return _DECODERS[kind]
     origin = get_origin(kind)
@@ -182,7 +183,7 @@ def _decoder(kind: Any) -> Decoder:
 def _only_member(kind: Any) -> Any:
     members = [member for member in get_args(kind) if member is not NoneType]
     if len(members) != 1:
-        raise TypeError(f"a document cannot tell the members of {kind} apart")
+        raise TypeError(f"a document does not say which member of {kind} it is; use at most one and None")
     return members[0]
 
 
@@ -203,7 +204,7 @@ def _decode_optional(decode: Decoder, document: Any) -> Any:
 
 
 def _decode_places(decoders: tuple[Decoder, ...], document: list[Any]) -> tuple[Any, ...]:
-    """A tuple of fixed length, each place of its own type; raises ValueError for another length."""
+    """A tuple of fixed length, each item of its own type. Raises ValueError for another length."""
     return tuple(decode(item) for decode, item in zip(decoders, document, strict=True))
 
 

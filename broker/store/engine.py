@@ -1,4 +1,4 @@
-"""Opens a database: which driver, which settings of a connection, who else may."""
+"""Opens a database: its driver, the settings of its connections, and its lock."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ DRIVERS = {
 }
 BUSY_TIMEOUT_MS = 30_000
 IDLE_IN_TRANSACTION_S = 30
-"""The server rolls a transaction back whose process has stopped in the middle of it."""
+"""The server rolls back a transaction whose process stopped in the middle of it."""
 ANSWER_LIMIT_S = 2.0
 FOR_A_WHILE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL})
-"""Codes of SQLite that say nothing of the next minute."""
+"""Codes of temporary SQLite errors."""
 REACHING = {
     "connect_timeout": 5,
     "keepalives": 1,
@@ -47,11 +47,11 @@ REACHING = {
     "keepalives_count": 2,
     "tcp_user_timeout": 10_000,
 }
-"""A server that is gone without a word is noticed while we connect, wait for it (s) and send to it (ms)."""
+"""Limits that detect a dead server while connecting, waiting (s) and sending (ms)."""
 
 
 class Store:
-    """An open database. ``close`` it when done."""
+    """An open database. Call ``close`` at the end."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Store:
         return SqlUnitOfWork(self._engine, scope, self._worker_id, self._seal, self._kept_market)
 
     def seat(self) -> Leadership:
-        """This process's way to the leader's seat; ``leave`` it before the store is closed."""
+        """This process's access to leadership. Call its ``leave`` before the store is closed."""
         if not self._is_shared:
             return SoleLeadership(self._engine, self._worker_id)
         if self._seat_engine is None:
@@ -90,15 +90,15 @@ class Store:
         return LockedLeadership(self._seat_engine, self._worker_id)
 
     async def say_alive(self) -> None:
-        """Keeps what this process has claimed its own, for some seconds; StoreUnavailable.
+        """Writes the heartbeat that keeps this process's claims for some seconds. Raises StoreUnavailable.
 
-        A SQLite file has one process: nobody has to be told.
+        SQLite needs none, because the file has only one process.
         """
         if self._is_shared:
             await self._in_session(say_alive)
 
     async def say_gone(self) -> None:
-        """Lets others have what this process has claimed; StoreUnavailable."""
+        """Frees all claims of this process. Raises StoreUnavailable."""
         if self._is_shared:
             await self._in_session(say_gone)
 
@@ -107,20 +107,21 @@ class Store:
             await act(session, self._worker_id)
 
     async def migrate(self) -> None:
-        """Brings the schema to the newest revision; safe when several processes start at once.
+        """Migrates the schema to the newest revision. Several processes may do so at once.
 
-        Raises StoreTooNew, StoreUnavailable, and Conflict for a store opened to be read.
+        Raises StoreTooNew, StoreUnavailable, and Conflict for a read-only store.
         """
         if self._read_only:
-            raise Conflict("the database was opened to be read; only its broker may migrate it")
+            raise Conflict("the database was opened read-only; only its broker may migrate it")
         with answered_within(None):
             async with failures_named(), self._engine.begin() as connection:
                 await connection.run_sync(schema.upgrade)
 
     async def seal_secrets(self) -> bool:
-        """Brings what is stored under the present key; False where there is none and secrets lie open.
+        """Encrypts stored secrets with the current key; False if there is no key, so that they are plain
+        text.
 
-        InputError when they were sealed with another key; StoreUnavailable.
+        Raises InputError if they were encrypted with another key, and StoreUnavailable.
         """
 
         async def act(session: TeamSession, _worker_id: str) -> None:
@@ -131,14 +132,14 @@ class Store:
         return not self._seal.is_open
 
     async def revision_is_current(self) -> bool:
-        """Whether the schema is the one that this program writes; StoreTooNew, StoreUnavailable."""
+        """Whether the schema is at the revision of this program. Raises StoreTooNew, StoreUnavailable."""
         async with failures_named(), self._engine.connect() as connection:
             return await connection.run_sync(schema.is_current)
 
     async def answers(self) -> bool:
-        """Whether the database answers a question now, within ANSWER_LIMIT_S.
+        """Whether the database answers a query within ANSWER_LIMIT_S.
 
-        A question that is not answered stays asked: to take it back, the driver waits for the server too.
+        A query without an answer is not cancelled, because the driver would wait for the server for that too.
         """
         if self._question is None or self._question.done():
             self._question = asyncio.create_task(self._ask())
@@ -154,7 +155,7 @@ class Store:
         return True
 
     async def close(self) -> None:
-        """Closes every connection and lets others have the file."""
+        """Closes all connections, and releases the lock of the file."""
         if self._question is not None:
             self._question.cancel()
         await self._engine.dispose()
@@ -167,10 +168,10 @@ class Store:
 def create_store(url: str, *, exclusive: bool = True, secrets_key: str | None = None) -> Store:
     """The store at ``url``: ``sqlite:///file`` or ``postgresql://…``.
 
-    A SQLite file has one broker: with ``exclusive`` it is created and locked (Conflict when another
-    process has it), without it must exist (NotFound) and can only be read, beside a running broker.
-    PostgreSQL serves any number. ``secrets_key`` seals secrets; a SQLite file without it has a key in a file
-    beside it. Raises InputError for another URL.
+    A SQLite file has one broker. With ``exclusive`` it is created if necessary and locked; Conflict if
+    another process has it. Without, it is read-only and may be used beside a running broker; NotFound if it
+    does not exist. PostgreSQL serves any number of brokers. ``secrets_key`` encrypts secrets; for a SQLite
+    file without it, the key is in a file beside the database. Raises InputError for any other URL.
     """
     parsed = _parse_url(url)
     if parsed.get_backend_name() == "postgresql":
@@ -188,13 +189,13 @@ def _parse_url(given: str) -> URL:
     try:
         url = make_url(given)
     except ArgumentError as error:
-        raise _bad_url(f"{len(given)} characters that are no URL") from error
-    shown = f"{url.drivername}://…"  # user, password and query are nobody's business
+        raise _bad_url(f"{len(given)} characters that are not a URL") from error
+    shown = f"{url.drivername}://…"  # user, password and query may be secret
     if url.drivername not in DRIVERS:
         raise _bad_url(shown)
     url = url.set(drivername=DRIVERS[url.drivername])
     if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
-        raise _bad_url("a SQLite database that is no file")
+        raise _bad_url("a SQLite URL without a file")
     return url
 
 
@@ -218,10 +219,10 @@ def _take_file(path: Path) -> FileLock:
 
 
 def _try_to_write(path: Path) -> None:
-    """InputError where nothing can be written: a broker that only reads would answer and do nothing."""
+    """Raises InputError if the file cannot be written: a broker could then answer, but do nothing."""
     with closing(sqlite3.connect(path, timeout=0)) as connection:
         try:
-            connection.execute("BEGIN IMMEDIATE")  # which alone SQLite lets pass
+            connection.execute("BEGIN IMMEDIATE")  # SQLite allows this even on a read-only file
             connection.execute("PRAGMA user_version = 0")
             connection.rollback()
         except sqlite3.DatabaseError as error:
@@ -249,8 +250,8 @@ def _postgresql_engine(url: URL) -> AsyncEngine:
 
 
 def _sqlite_engine(url: URL, *, read_only: bool) -> AsyncEngine:
-    # IMMEDIATE: reads see what is committed and open no transaction; the first write takes the
-    # writer's place at once, so that it waits for another instead of failing on a stale snapshot.
+    # IMMEDIATE: reads see what is committed and open no transaction. The first write takes the write
+    # lock at once, so that it waits for another writer instead of failing because of an old snapshot.
     engine = create_async_engine(url, hide_parameters=True, connect_args={"isolation_level": "IMMEDIATE"})
     pragmas = [f"busy_timeout={BUSY_TIMEOUT_MS}", "foreign_keys=ON", "synchronous=NORMAL"]
     pragmas.append("query_only=ON" if read_only else "journal_mode=WAL")

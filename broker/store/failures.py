@@ -1,7 +1,7 @@
-"""Failures of the database, named: the one place where a driver's error becomes StoreUnavailable.
+"""Failures of the database: the only place where a driver's error becomes StoreUnavailable.
 
-Callers are told a fixed sentence, which names no host, port, user or database. What the driver said is for
-the log, and stays the cause of the error that is raised.
+Callers get a fixed sentence without host, port, user and database. The driver's message is logged, and is the
+cause of the raised error.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ log = structlog.get_logger()
 _repeats = Repeats()
 
 NO_ANSWER = "the database does not answer"
-FULL = "the database takes no writes: its disk is full"
-READ_ONLY = "the database takes no writes: it is read-only"
-LOCKED = "the database is busy: others hold what is asked for"
+FULL = "the database accepts no writes: its disk is full"
+READ_ONLY = "the database accepts no writes: it is read-only"
+LOCKED = "the database is busy: other transactions have locked the requested data"
 NO_CONNECTION = "the database is busy: every connection to it is in use"
 FILE_FAILS = "the database's file cannot be opened, read or written"
 FAILED = "the database failed"
@@ -48,8 +48,8 @@ _BY_SQLITE_CODE: Mapping[int, str] = MappingProxyType(
 )
 _BY_SQLSTATE: Mapping[str, str] = MappingProxyType(
     {
-        "25006": READ_ONLY,  # a standby, or a server told to write nothing
-        "25P03": NO_ANSWER,  # ended for having idled in a transaction
+        "25006": READ_ONLY,  # a standby, or a server that is set to read-only
+        "25P03": NO_ANSWER,  # the transaction was idle for too long
         "40001": LOCKED,
         "40P01": LOCKED,
         "53100": FULL,
@@ -60,16 +60,16 @@ _BY_SQLSTATE: Mapping[str, str] = MappingProxyType(
         "57P03": NO_ANSWER,
     }
 )
-"""Codes of PostgreSQL's appendix A."""
+"""Sentences by PostgreSQL error code (appendix A of its manual)."""
 PRIMARY_CODE = 0xFF
 _LOST_BEFORE = "8s2b"
 """SQLAlchemy's code of a transaction whose connection was lost in an earlier statement."""
 
 
 def failure_of(error: BaseException | None) -> StoreUnavailable | None:
-    """What ``error`` is to a caller when the database is at fault; None for every other error.
+    """The error for callers if the database failed; None for every other error.
 
-    What the driver said is logged, the same once a minute. Raise the result ``from`` the error.
+    The driver's message is logged, equal messages once a minute. Raise the result ``from`` the error.
     """
     said = _sentence(error)
     if said is None:
@@ -82,7 +82,7 @@ def failure_of(error: BaseException | None) -> StoreUnavailable | None:
 
 @asynccontextmanager
 async def failures_named() -> AsyncIterator[None]:
-    """Here StoreUnavailable is raised for a database that fails, or does not answer in the time given."""
+    """A context that raises StoreUnavailable if the database fails or does not answer in time."""
     try:
         yield
     except TimeoutError as error:
@@ -119,5 +119,5 @@ def _by_code(cause: BaseException | None) -> str | None:
 
 
 def _detail(error: BaseException | None) -> str:
-    """What the driver said, without the statement and what was given to it."""
+    """The driver's message, without the statement and its parameters."""
     return str(error.orig if isinstance(error, DBAPIError) else error)

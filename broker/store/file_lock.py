@@ -1,4 +1,4 @@
-"""One process a SQLite file: an advisory lock beside it that ends with the process."""
+"""One process per SQLite file: an advisory lock on a file beside it, which ends with the process."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ _held_here: set[Path] = set()
 
 
 class FileLock:
-    """Holds ``<database>.lock`` until released or the process ends, however it ends.
+    """Holds a lock on ``<database>.lock`` until it is released or the process ends.
 
-    The name is that of the file itself, whatever symbolic link led there. Conflict where another process has
-    it, and for a file of several names.
+    Symbolic links are resolved first. Raises Conflict if another process has the lock, and for a file with
+    several hard links.
 
-    A POSIX record lock: worker processes that are forked do not inherit it, so a killed broker
-    whose workers linger does not block the next. The system grants it again within one process,
-    hence the set of those held here.
+    It is a POSIX record lock, which forked worker processes do not inherit; workers that outlive a killed
+    broker do not block the next one. The system would grant it twice within one process, so this class
+    records which locks the process holds.
     """
 
     def __init__(self, database: Path) -> None:
         real = database.resolve()
         if real.exists() and real.stat().st_nlink > 1:
             raise Conflict(
-                f"the database {database} has {real.stat().st_nlink} names (hard links), and the lock that "
-                "keeps other brokers away goes by the name: remove all but one"
+                f"the database {database} has {real.stat().st_nlink} hard links, but the lock that keeps "
+                "other brokers away depends on the file's name; remove all links but one"
             )
         self._path = real.with_name(real.name + ".lock")
         if self._path in _held_here:
@@ -46,7 +46,7 @@ class FileLock:
         self._file.flush()
 
     def release(self) -> None:
-        """Lets others in; twice is no error."""
+        """Releases the lock. Releasing it twice is no error."""
         if not self._file.closed:
             _held_here.discard(self._path)
             self._file.close()

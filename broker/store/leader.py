@@ -1,9 +1,9 @@
-"""The leader's seat: which process runs the timetable, and the epoch that its writes are made in.
+"""Leader election: which process runs the scheduled jobs, and the epoch of its writes.
 
-On PostgreSQL the seat is an advisory lock on a connection of its own, which ends with the process; the
-server ends it too when a stopped process has said nothing for a while. A thread of its own says so, because
-an event loop that serves requests beside busy processes may stand still for half a minute. The lock alone
-guards nothing, as its holder may wake up late: every commit of the leader's work compares its epoch
+On PostgreSQL, leadership is an advisory lock on a separate connection, which ends with the process. The
+server also ends it if a stopped process was silent for a while. A separate thread renews it, because an event
+loop that serves requests on a busy machine may stand still for half a minute. The lock alone protects
+nothing, because its holder may wake up late; so each commit of the leader's work compares its epoch
 (``broker.store.unit_of_work``).
 """
 
@@ -31,33 +31,33 @@ TIMETABLE = "timetable"
 SEAT_LOCK = 0x6C65_6164
 """Key of the advisory lock ("lead" in ASCII)."""
 SILENCE_S = 10
-"""The server ends the seat of a process that was silent for this long."""
+"""The server ends the leadership of a process that was silent for this long."""
 RENEWED_EVERY_S = 1.0
 ANSWER_LIMIT_S = 8.0
-"""Shorter than the silence: who gets no answer stands down before another can lead."""
+"""Shorter than SILENCE_S: a leader without an answer gives up before another one can lead."""
 STUCK_S = 60.0
-"""A process whose event loop has not asked for its seat for this long gives it up: it leads nothing."""
+"""A process whose event loop did not call ``keep`` for this long gives up its leadership."""
 
 
 async def find_epoch(session: TeamSession) -> int | None:
-    """The epoch that stands, which no other can follow until this transaction ends."""
+    """The current epoch, which does not change until this transaction ends."""
     statement = select(LeaderRow.epoch).where(LeaderRow.work == TIMETABLE)
     return await session.scalar(statement.with_for_update(read=True))
 
 
 class Leadership(Protocol):
-    """One process has it at a time. Every method raises StoreUnavailable when the database fails."""
+    """Leadership, which at most one process has. All methods raise StoreUnavailable if the database fails."""
 
     async def take(self) -> int | None:
-        """The epoch that begins with us; None while another leads."""
+        """Tries to become the leader. Returns the new epoch; None while another process leads."""
         ...
 
     async def keep(self) -> None:
-        """To be called every second or so; LeadershipLost when it is not ours any more."""
+        """Confirms leadership; to be called about every second. Raises LeadershipLost if it was lost."""
         ...
 
     async def tell_passed(self) -> None:
-        """Says that our first pass has ended."""
+        """Stores that this leader's first pass has ended."""
         ...
 
     async def has_passed(self) -> bool:
@@ -65,27 +65,27 @@ class Leadership(Protocol):
         ...
 
     async def leave(self) -> None:
-        """Lets others have it; twice is no error."""
+        """Gives up leadership. Doing so twice is no error."""
         ...
 
 
 class SoleLeadership:
-    """The seat of a SQLite file: whoever has the file's lock leads."""
+    """Leadership for a SQLite file: the process with the file's lock leads."""
 
     def __init__(self, engine: AsyncEngine, worker_id: str) -> None:
         self._engine = engine
         self._worker_id = worker_id
 
     async def take(self) -> int | None:
-        """The epoch that begins with us."""
+        """Begins a new epoch."""
         async with failures_named(), self._engine.begin() as connection:
             return await connection.run_sync(_next_epoch, self._worker_id)
 
     async def keep(self) -> None:
-        """Nobody else can have it."""
+        """Does nothing, because no other process can lead."""
 
     async def tell_passed(self) -> None:
-        """Says that our first pass has ended."""
+        """Stores that this leader's first pass has ended."""
         async with failures_named(), self._engine.begin() as connection:
             await connection.run_sync(_say_passed)
 
@@ -95,14 +95,14 @@ class SoleLeadership:
             return await connection.run_sync(_read_passed)
 
     async def leave(self) -> None:
-        """The file's lock ends with the store."""
+        """Does nothing; the file's lock ends with the store."""
 
 
 class LockedLeadership:
-    """The seat of a PostgreSQL database. ``engine`` makes connections of its own, in autocommit; ``now``:
-    seconds that only grow.
+    """Leadership for a PostgreSQL database.
 
-    All that touches the connection runs in the loop of the seat's own thread.
+    ``engine`` makes separate connections in autocommit mode. ``now`` is a monotonic clock in seconds. The
+    connection is used only in the event loop of a separate thread.
     """
 
     def __init__(
@@ -121,18 +121,18 @@ class LockedLeadership:
         self._why_lost = "it was not taken"
 
     async def take(self) -> int | None:
-        """The epoch that begins with us; None while another leads. From then on it is renewed."""
+        """Tries to become the leader, and then renews it. Returns the new epoch; None if another leads."""
         self._asked_at = self._now()
         return await self._own.run(self._take())
 
     async def keep(self) -> None:
-        """Says that we still lead; LeadershipLost when another epoch has begun or the seat was given up."""
+        """Confirms leadership. Raises LeadershipLost if another epoch has begun or it was given up."""
         self._asked_at = self._now()
         if self._epoch is None:
-            raise LeadershipLost(f"the leader's seat is lost: {self._why_lost}")
+            raise LeadershipLost(f"this process lost its leadership: {self._why_lost}")
 
     async def tell_passed(self) -> None:
-        """Says that our first pass has ended."""
+        """Stores that this leader's first pass has ended."""
         await self._own.run(self._tell_passed())
 
     async def has_passed(self) -> bool:
@@ -140,7 +140,7 @@ class LockedLeadership:
         return await self._own.run(self._has_passed())
 
     async def leave(self) -> None:
-        """Ends the connection, and the lock with it."""
+        """Closes the connection, which ends the lock."""
         if self._connection is not None:
             await self._own.run(self._give_up("it was left"))
         await self._own.close()
@@ -157,14 +157,14 @@ class LockedLeadership:
         return self._epoch
 
     async def _renew(self) -> None:
-        """Tells the server that we live, until the seat is lost."""
+        """Renews the lock until leadership is lost."""
         while self._epoch is not None:
             await asyncio.sleep(RENEWED_EVERY_S)
             silent_s = self._now() - self._asked_at
             if silent_s > STUCK_S:
                 await self._give_up(f"the event loop of this process stood still for {silent_s:.0f} s")
                 return
-            with suppress(StoreUnavailable):  # then the connection has ended, and the seat with it
+            with suppress(StoreUnavailable):  # the connection has ended, and so has leadership
                 async with self._connected() as connection:
                     epoch = await connection.run_sync(_read_epoch)
                 if epoch != self._epoch:
@@ -185,7 +185,7 @@ class LockedLeadership:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[AsyncConnection]:
-        """The seat's connection; whatever fails on it ends it, and the lock with it."""
+        """The connection of the lock. Any failure on it closes it, which ends the lock."""
         async with self._turn:
             try:
                 async with failures_named(), asyncio.timeout(ANSWER_LIMIT_S):
@@ -208,7 +208,7 @@ class LockedLeadership:
         connection, self._connection, self._epoch = self._connection, None, None
         self._why_lost = why
         if connection is not None and self._driver is not None:
-            await connection.invalidate()  # so that nothing is sent over what may be dead
+            await connection.invalidate()  # so that nothing is sent on a dead connection
             await connection.close()
             await self._driver.close()
 

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own: what runs there does not wait for what others do in theirs."""
+"""An event loop in a separate thread, which does not wait for the work of other event loops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class OwnLoop:
-    """The thread begins with the first call and ends with ``close``; a call after that begins another."""
+    """The thread starts with the first call and ends with ``close``; a later call starts another one."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -19,7 +19,7 @@ class OwnLoop:
         self._thread: threading.Thread | None = None
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What ``work`` gives; who is cancelled meanwhile cancels it."""
+        """The result of ``work``. Cancelling this task cancels it."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=_run, args=(self._loop,), name=self._name, daemon=True)
@@ -27,7 +27,7 @@ class OwnLoop:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     async def close(self) -> None:
-        """Ends the thread, and what still runs in it. Twice is no error."""
+        """Ends the thread, and cancels what still runs in it. Closing it twice is no error."""
         loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
         if loop is not None and thread is not None:
             loop.call_soon_threadsafe(loop.stop)
@@ -35,6 +35,6 @@ class OwnLoop:
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    """Runs ``loop`` until it is stopped; what is unfinished then is cancelled."""
+    """Runs ``loop`` until it is stopped; then cancels unfinished tasks."""
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.get_loop().run_forever()

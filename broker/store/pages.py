@@ -1,7 +1,7 @@
-"""Pages of a list, newest first, by an opaque cursor.
+"""Pages of a list, newest first, with an opaque cursor.
 
-A page continues below the (instant, key) of the last row that was given, so rows that arrive
-meanwhile neither repeat nor hide another.
+A page continues after the (time, key) of the last row of the previous page, so that new rows cause neither
+repeated nor missing rows.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ T = TypeVar("T")
 
 
 def encode_cursor(at: datetime, key: str | int) -> str:
-    """The cursor of what comes after the row of ``at`` and ``key``."""
+    """The cursor of the page after the row with ``at`` and ``key``."""
     text = json.dumps([at.isoformat(), key], separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def decode_cursor(cursor: str, key_type: type) -> tuple[datetime, Any]:
-    """Instant and key of a cursor; InputError naming ``cursor`` when it is none of ours."""
+    """Time and key of a cursor. Raises InputError if it is not one of ours."""
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
         at, key = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
@@ -46,7 +46,7 @@ def decode_cursor(cursor: str, key_type: type) -> tuple[datetime, Any]:
 
 
 def _unreadable(cursor: str) -> InputError:
-    expected = "the next_cursor of an earlier answer to the same question"
+    expected = "the next_cursor of an earlier answer to the same request"
     return InputError("query", (FieldProblem("/cursor", repr(cursor[:80]), expected),))
 
 
@@ -58,7 +58,7 @@ async def fetch_page(
     cursor: str | None,
     build: Callable[[R], T],
 ) -> Page[T]:
-    """At most ``limit`` rows of ``statement`` after ``cursor``, by ``order`` (instant, key) descending."""
+    """At most ``limit`` rows of ``statement`` after ``cursor``, in descending ``order`` (time, key)."""
     at, key = order
     if cursor is not None:
         instant, last = decode_cursor(cursor, key.type.python_type)

@@ -1,4 +1,4 @@
-"""The schema's revision: what the database has, what this program knows, and the way there."""
+"""The revision of the schema, and its migration to the newest one."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from broker.domain.basics.errors import StoreTooNew
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 MIGRATION_LOCK = 0x6272_6F6B_6572
-"""Key of the advisory lock that makes migrating processes queue up ("broker" in ASCII)."""
+"""Key of the advisory lock that serialises migrations ("broker" in ASCII)."""
 
 
 def upgrade(connection: Connection) -> None:
-    """Brings the schema to the newest revision in one transaction; StoreTooNew when it is newer.
+    """Migrates the schema to the newest revision in one transaction, which the caller commits.
 
-    Expects ``connection`` at the begin of a transaction that the caller commits.
+    Raises StoreTooNew if the schema is newer.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
@@ -34,7 +34,7 @@ def upgrade(connection: Connection) -> None:
 
 
 def is_current(connection: Connection) -> bool:
-    """Whether the schema is at the newest revision; StoreTooNew when this program knows it not."""
+    """Whether the schema is at the newest revision. Raises StoreTooNew if this program does not know it."""
     scripts = ScriptDirectory.from_config(_config())
     known = {script.revision for script in scripts.walk_revisions()}
     found = set(MigrationContext.configure(connection).get_current_heads())

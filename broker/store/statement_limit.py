@@ -1,4 +1,4 @@
-"""How long a statement may go unanswered: a PostgreSQL server that hangs keeps its connections open."""
+"""A client-side time limit of statements: a PostgreSQL server that hangs keeps its connections open."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from psycopg.rows import TupleRow
 
 T = TypeVar("T")
 STATEMENT_LIMIT_S = 15.0
-"""For statements of calls, whose callers wait and can ask again."""
+"""Limit of statements of requests, whose callers wait and can retry."""
 JOB_STATEMENT_LIMIT_S = 600.0
-"""For statements of jobs, some of which go through whole tables."""
+"""Limit of statements of jobs, some of which read whole tables."""
 
 _limit_s: ContextVar[float | None] = ContextVar("statement_limit_s", default=STATEMENT_LIMIT_S)
 
 
 @contextmanager
 def answered_within(limit_s: float | None) -> Iterator[None]:
-    """Here a statement that is not answered within ``limit_s`` fails, and its connection is closed.
+    """A context in which a statement fails after ``limit_s`` without an answer, and its connection is closed.
 
-    None: no limit. Whether what was sent took place is unknown, as after a connection that is lost.
+    None: no limit. Whether the statement took effect is unknown, as after a lost connection.
     """
     token = _limit_s.set(limit_s)
     try:
@@ -35,7 +35,7 @@ def answered_within(limit_s: float | None) -> Iterator[None]:
 
 
 class LimitedConnection(AsyncConnection[TupleRow]):
-    """A connection that keeps the limit: ``statement_timeout`` would have to be kept by what hangs."""
+    """A connection with this limit. A server that hangs would not enforce ``statement_timeout``."""
 
     async def wait(
         self,
@@ -43,10 +43,10 @@ class LimitedConnection(AsyncConnection[TupleRow]):
         interval: float = 0.1,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> T:
-        """What ``gen`` gives; OperationalError where the server does not answer in time."""
+        """The result of ``gen``. Raises OperationalError if the server does not answer in time."""
         try:
             return await super().wait(gen, interval, _limit_s.get() if timeout is None else timeout)
         except OperationalError:
             if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                self.pgconn.finish()  # it still waits: a rollback would wait behind it
+                self.pgconn.finish()  # a rollback would wait for the statement that hangs
             raise

@@ -1,8 +1,8 @@
 """The tables, as typed rows.
 
-Money is integer micro-USD, instants are UTC, enums are their words. References cross from one
-aggregate to another by id alone; foreign keys hold within one. Relationships never load by
-themselves (``lazy="raise"``): a repository names what it reads.
+Money is integer micro-USD, times are UTC, enums are their values. Foreign keys exist only within an
+aggregate; references to other aggregates are plain ids. Relationships do not load lazily (``lazy="raise"``);
+a repository states what it reads.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ NAMING = {
 
 
 class Row(DeclarativeBase):
-    """Base of every row. One with a column ``team`` is there for units of work of that team only.
+    """Base of all rows. Only units of work of its team see a row with a column ``team``.
 
-    ``owner``: the column of a row without a team of its own, and the kind of row of a team that it names.
-    ``is_the_installations``: it tells of a team's things, but no unit of work of one team may use it.
+    ``owner``: for rows without this column, the column that refers to a row with a team, and its class.
+    ``is_the_installations``: it has data of teams, but no unit of work of one team may use it.
     """
 
     owner: ClassVar[tuple[str, type[Row]] | None] = None
@@ -43,7 +43,7 @@ class Row(DeclarativeBase):
 
 
 class MetaRow(Row):
-    """Facts of the installation, by name."""
+    """A fact of the installation."""
 
     __tablename__ = "meta"
 
@@ -52,9 +52,9 @@ class MetaRow(Row):
 
 
 class FeedRow(Row):
-    """Health of one provider's feed; writing it first makes rounds of one provider queue up.
+    """Health of one provider's feed. A round writes it first, so that rounds of one provider run in turn.
 
-    ``offers_digest`` changes with what it sells: the exclusive or of the fingerprints of its offers.
+    ``offers_digest`` is the exclusive or of the fingerprints of its offers.
     """
 
     __tablename__ = "feeds"
@@ -74,7 +74,7 @@ class FeedRow(Row):
 
 
 class RoundRow(Row):
-    """One poll of one provider; only the newest keeps the text of its rejected rows."""
+    """One poll of one provider. Only the newest one keeps the text of its rejected rows."""
 
     __tablename__ = "rounds"
     __table_args__ = (Index(None, "provider", "round_id"), Index(None, "started_at"))
@@ -93,10 +93,10 @@ class RoundRow(Row):
 
 
 class OfferRow(Row):
-    """A current offer: what is filtered and sorted by as columns, all of it as a document.
+    """A current offer: columns for filters and order, and the whole offer as a document.
 
-    Written when it says something new. ``observed_at`` None, and none in the document: seen in the last good
-    round of its feed, like everything whose seller says no other time. ``list_…``: its seller's price.
+    It is written only if it changed. ``observed_at`` None: it was observed in the last successful round of
+    its feed, because its provider states no other time. ``list_…``: the provider's list price.
     """
 
     __tablename__ = "offers"
@@ -134,7 +134,7 @@ class OfferRow(Row):
 
 
 class QuarantineRow(Row):
-    """An offer whose price is not believed, or was released at that price."""
+    """An offer in quarantine because of its price, or released from it at that price."""
 
     __tablename__ = "quarantine"
 
@@ -145,7 +145,7 @@ class QuarantineRow(Row):
 
 
 class OfferChangeRow(Row):
-    """One difference that a round brought."""
+    """A change of an offer that a round found."""
 
     __tablename__ = "offer_changes"
 
@@ -160,8 +160,11 @@ class OfferChangeRow(Row):
 
 
 class PlanRow(Row):
-    """A plan and the request it answers. ``workloads_key`` is the same for the same set of names;
-    ``workload_count`` and ``approval`` are derived at every write."""
+    """A plan and its request.
+
+    ``workloads_key`` is a hash of the set of workload names. ``workload_count`` and ``approval`` are derived
+    at each write.
+    """
 
     __tablename__ = "plans"
     __table_args__ = (
@@ -194,15 +197,17 @@ class PlanRow(Row):
     decisions: Mapped[list[Any] | None]
     intended_by: Mapped[str | None]
     reserved_at: Mapped[datetime | None]
+    comparison_id: Mapped[str | None] = mapped_column(Identifier, index=True)
+    variant: Mapped[dict[str, Any] | None]
     claimed_by: Mapped[str | None] = mapped_column(Identifier)
     claimed_until: Mapped[datetime | None]
     version: Mapped[int]
 
 
 class ReservationRow(Row):
-    """A reservation. ``ever_held``, ``owed_from`` and ``owed_until`` are derived at every write.
+    """A reservation. ``ever_held``, ``owed_from`` and ``owed_until`` are derived at each write.
 
-    ``rolled_up``: its bill as of this version is in ``spend_bills``; every write clears it.
+    ``rolled_up``: its bill is in ``spend_bills`` as of this version; each write clears it.
     """
 
     __tablename__ = "reservations"
@@ -248,7 +253,7 @@ class ReservationRow(Row):
 
 
 class UnitRow(Row):
-    """What one provider call of a reservation buys."""
+    """A unit of a reservation: the nodes of one order."""
 
     __tablename__ = "reservation_units"
     owner = ("reservation_id", ReservationRow)
@@ -273,10 +278,10 @@ class UnitRow(Row):
 
 
 class CapacityRow(Row):
-    """Stock that reservations are taken from: an offer's, or a pool's. To take is to count up here first.
+    """A lock on the stock of an offer or a pool: a transaction that takes stock increments this row first.
 
-    What is left is never kept here: it is reckoned from what the seller last showed and the open
-    reservations, by whoever has the row until their transaction ends.
+    The remaining stock is not stored. The transaction that has the row computes it from the provider's last
+    count and the open reservations.
     """
 
     __tablename__ = "capacities"
@@ -286,7 +291,7 @@ class CapacityRow(Row):
 
 
 class WorkerRow(Row):
-    """A broker process that serves this database. It counts as alive until ``alive_until`` has passed."""
+    """A broker process of this database. It counts as alive until ``alive_until``."""
 
     __tablename__ = "workers"
 
@@ -295,9 +300,9 @@ class WorkerRow(Row):
 
 
 class LeaderRow(Row):
-    """Who leads one piece of the installation's work. ``epoch`` goes up with every leader, never down.
+    """The leader of a part of the installation's work. ``epoch`` increases with each leader.
 
-    ``passed``: this leader's first pass over market and reservations has ended.
+    ``passed``: the leader has finished its first pass over market and reservations.
     """
 
     __tablename__ = "leaders"
@@ -309,7 +314,7 @@ class LeaderRow(Row):
 
 
 class LaunchRow(Row):
-    """What came of a reservation's order, once for each outcome; appended to, never written over."""
+    """An outcome of a reservation's order, at most one of each kind. Append-only."""
 
     __tablename__ = "launches"
     is_the_installations = True
@@ -328,7 +333,7 @@ class LaunchRow(Row):
 
 
 class ReoptimizationRow(Row):
-    """One pass over one plan, what it proposed, and what came of that."""
+    """A re-optimization of a plan, its proposal, and the outcome."""
 
     __tablename__ = "reoptimizations"
     __table_args__ = (
@@ -357,9 +362,9 @@ class ReoptimizationRow(Row):
 
 
 class RememberedAnswerRow(Row):
-    """The answer under an idempotency key; the primary key is the claim.
+    """The answer for an idempotency key. The primary key is the claim.
 
-    ``claimed_by``: the worker that makes the answer. ``effects``: ids of what was stored under the key.
+    ``claimed_by``: the worker that handles the request. ``effects``: ids of the objects that it stored.
     """
 
     __tablename__ = "remembered_answers"
@@ -377,7 +382,7 @@ class RememberedAnswerRow(Row):
 
 
 class AuditRow(Row):
-    """Who did what; appended to, never written over."""
+    """An entry of the audit trail. Append-only."""
 
     __tablename__ = "audit_entries"
     __table_args__ = (Index(None, "at", "audit_id"), Index(None, "team", "at"))

@@ -34,7 +34,7 @@ MOST_TEAMS = 4_096
 
 
 class TeamSession(AsyncSession):
-    """One transaction, in which only rows of ``scope`` exist."""
+    """One transaction that sees only rows of ``scope``."""
 
     def __init__(self, engine: AsyncEngine, scope: TeamScope) -> None:
         super().__init__(

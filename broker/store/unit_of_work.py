@@ -1,4 +1,4 @@
-"""One transaction, and the only place that commits."""
+"""The unit of work: one transaction; the only module that commits."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from broker.domain.basics.access import TeamScope
 from broker.domain.basics.errors import LeadershipLost
-from broker.ports.accounts import KeyRepository
+from broker.ports.accounts import KeyRepository, RetentionRepository
 from broker.ports.holding import LaunchRepository, ReservationRepository
 from broker.ports.planning import PlanRepository
 from broker.ports.prices import PriceRepository
-from broker.ports.retention import RetentionRepository
 from broker.ports.spend import BudgetRepository, ExportRepository, RollupRepository
 from broker.ports.unit_of_work import (
     AccountRepository,
@@ -51,7 +50,7 @@ _led_in: ContextVar[int | None] = ContextVar("led_in", default=None)
 
 @contextmanager
 def written_in(epoch: int | None) -> Iterator[None]:
-    """Here every unit of work commits only while the leader is the one of ``epoch``. None: whoever leads."""
+    """A context in which units of work commit only in the leader's epoch ``epoch`` (None: in any)."""
     token = _led_in.set(epoch)
     try:
         yield
@@ -60,12 +59,12 @@ def written_in(epoch: int | None) -> Iterator[None]:
 
 
 class SqlUnitOfWork:
-    """One transaction over all repositories, in which there are the objects of ``scope``; leaving without
-    ``commit`` rolls back.
+    """One transaction over all repositories, which sees only objects of ``scope``; rolls back without
+    ``commit``.
 
-    Both databases read what is committed, statement by statement; writes that must not meet are
-    guarded by a version or a primary key. A database that fails raises StoreUnavailable. ``worker_id``
-    names the process that claims rows here; ``seal`` closes secrets; ``kept``: the market as it was read.
+    Each statement reads what is committed. Versions or primary keys protect against conflicting writes. A
+    failure of the database raises StoreUnavailable. ``worker_id`` is the process that claims rows; ``seal``
+    encrypts secrets; ``kept`` is the cache of the market.
     """
 
     offers: OfferRepository
@@ -108,10 +107,10 @@ class SqlUnitOfWork:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        """Rolls back what was not committed; a cancelled task still gives its connection back.
+        """Rolls back what was not committed; a cancelled task returns its connection too.
 
-        A rollback that fails changes no outcome: the server forgets what it was not told to keep, and whoever
-        leaves with an error leaves with that one.
+        A rollback that fails changes nothing: the server discards what was not committed, and an earlier
+        error is raised instead of this one.
         """
         error = exc_info[1] if isinstance(exc_info[1], BaseException) else None
         try:
@@ -124,19 +123,21 @@ class SqlUnitOfWork:
             raise failure from error
 
     async def commit(self) -> None:
-        """Makes it last. LeadershipLost, and nothing is, when it was the work of a leader of before.
+        """Commits. Raises LeadershipLost, without a commit, for the work of a former leader.
 
-        The next leader's epoch waits for this commit, so none of an older epoch comes after it.
+        The next leader's epoch waits for this commit, so no commit of an older epoch comes after it.
         """
         if self._epoch is not None:
             epoch = await find_epoch(self._session)
             if epoch != self._epoch:
-                raise LeadershipLost(f"this was the leader's work in epoch {self._epoch}; now it is {epoch}")
+                raise LeadershipLost(
+                    f"this is work of a leader of epoch {self._epoch}; it is epoch {epoch} now"
+                )
         await self._session.commit()
 
 
 async def _give_back(session: TeamSession) -> None:
-    """Ends the transaction, and gives the connection back also where that fails."""
+    """Ends the transaction, and returns the connection even if that fails."""
     try:
         await session.rollback()
     finally:

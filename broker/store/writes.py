@@ -1,4 +1,4 @@
-"""The writes that every repository shares: insert once, insert or update, update if unchanged."""
+"""Writes that all repositories share: insert once, insert or update, update if unchanged."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Values = Mapping[str, Any]
 Upsert = sqlite.Insert | postgresql.Insert
 KEYS_PER_STATEMENT = 1000
 UNSYNCHRONIZED = MappingProxyType({"synchronize_session": False})
-"""What is read is read anew, so that no session has to follow what a statement changes."""
+"""Sessions need not follow changes of a statement, because repositories always read again."""
 
 
 def table_of(row: type[Row]) -> Table:
-    """The table that keeps ``row``."""
+    """The table of ``row``."""
     table = row.__table__
     assert isinstance(table, Table)
     return table
@@ -38,12 +38,12 @@ def column_of(row: type[Row], name: str) -> InstrumentedAttribute[Any]:
 
 
 async def insert_new(session: TeamSession, row: type[Row], values: Values, name: str) -> None:
-    """Inserts one row; Conflict when its key is taken."""
+    """Inserts one row. Raises Conflict if its key is taken."""
     try:
         options = await session.checked(row, [values])
         await session.execute(insert(table_of(row)).values(**values), execution_options=options)
     except IntegrityError as error:
-        raise Conflict(f"{name} exists already") from error
+        raise Conflict(f"{name} already exists") from error
 
 
 async def insert_many(session: TeamSession, row: type[Row], many: Sequence[Values]) -> None:
@@ -61,9 +61,9 @@ async def insert_numbered(session: TeamSession, row: type[Row], values: Values, 
 
 
 async def insert_or_keep(session: TeamSession, row: type[Row], values: Values) -> bool:
-    """Inserts one row unless its key is taken; whether it was inserted.
+    """Inserts one row unless its key is taken; returns whether it was inserted.
 
-    Atomic: where another transaction is inserting the same key, this one waits for its outcome.
+    If another transaction is inserting the same key, it waits for the outcome.
     """
     statement = (await _insert(session, row, [values])).values(**values).on_conflict_do_nothing()
     inserted = await session.execute(statement.returning(*table_of(row).primary_key))
@@ -71,7 +71,7 @@ async def insert_or_keep(session: TeamSession, row: type[Row], values: Values) -
 
 
 async def upsert_many(session: TeamSession, row: type[Row], many: Sequence[Values]) -> None:
-    """Inserts rows in bulk, writing over those whose primary key is there."""
+    """Inserts rows in bulk, and overwrites rows with the same primary key."""
     if not many:
         return
     statement = await _upsert(session, row, many)
@@ -83,7 +83,7 @@ async def upsert_many(session: TeamSession, row: type[Row], many: Sequence[Value
 async def add_up_many(
     session: TeamSession, row: type[Row], many: Sequence[Values], counted: Collection[str]
 ) -> None:
-    """Inserts rows in bulk; where the primary key is there, adds ``counted`` columns to those of its row."""
+    """Inserts rows in bulk, and adds the ``counted`` columns to rows with the same primary key."""
     if not many:
         return
     statement, table = await _upsert(session, row, many), table_of(row)
@@ -93,7 +93,7 @@ async def add_up_many(
 
 
 async def upsert_one(session: TeamSession, row: type[Row], values: Values) -> None:
-    """Inserts one row, or writes over it; ``values`` may be SQL expressions."""
+    """Inserts or overwrites one row; ``values`` may be SQL expressions."""
     statement = (await _upsert(session, row, [values])).values(**values)
     keys = [column.name for column in table_of(row).primary_key]
     replaced = {name: statement.excluded[name] for name in values if name not in keys}
@@ -101,9 +101,9 @@ async def upsert_one(session: TeamSession, row: type[Row], values: Values) -> No
 
 
 async def count_up(session: TeamSession, row: type[Row], key: Values, column: str) -> None:
-    """Adds one to ``column`` of the row at ``key``, which is made with 1 where there is none.
+    """Increments ``column`` of the row at ``key``; inserts the row with 1 if there is none.
 
-    Whoever counts up next waits until this transaction ends.
+    The next increment waits until this transaction ends.
     """
     values = {**key, column: 1}
     statement = (await _upsert(session, row, [values])).values(**values)
@@ -112,7 +112,7 @@ async def count_up(session: TeamSession, row: type[Row], key: Values, column: st
 
 
 def batches(keys: Iterable[str]) -> Iterator[list[str]]:
-    """``keys`` in parts that one statement takes."""
+    """``keys`` in batches that fit into one statement."""
     rest = iter(keys)
     while part := list(islice(rest, KEYS_PER_STATEMENT)):
         yield part
@@ -149,38 +149,38 @@ async def update_unchanged(
     same = key, column_of(row, "version") == version
     changed = update(row).where(*same).values({**values, "version": version + 1})
     if await change(session, changed) == 0:
-        raise ConcurrentChange(f"{name} is not at version {version} any more")
+        raise ConcurrentChange(f"{name} is not at version {version} any more; read it again and retry")
 
 
 async def update_one(session: TeamSession, row: type[Row], key: ColumnElement[bool], values: Values) -> bool:
-    """Writes ``values`` where ``key`` holds; whether a row was there."""
+    """Writes ``values`` to the row with ``key``; False if there is none."""
     return await change(session, update(row).where(key).values(**values)) > 0
 
 
 async def change(session: TeamSession, statement: Update | Delete) -> int:
-    """Updates or deletes; how many rows."""
+    """Executes an update or a delete, and returns the number of rows."""
     return row_count(await session.execute(statement, execution_options=UNSYNCHRONIZED))
 
 
 async def _upsert(
     session: TeamSession, row: type[Row], many: Sequence[Values]
 ) -> sqlite.Insert | postgresql.Insert:
-    """An insert that may write over a row: only the installation may, where that may be another team's."""
+    """An insert that may overwrite a row, which might be of another team, so it needs EVERY_TEAM."""
     is_of_a_team = row.owner is not None or (row in team_rows() and "team" not in table_of(row).primary_key)
     if session.scope.team is not None and is_of_a_team:
-        raise RuntimeError(f"{table_of(row).name} is written over by units of work for EVERY_TEAM alone")
+        raise RuntimeError(f"only units of work for EVERY_TEAM may overwrite rows of {table_of(row).name}")
     return await _insert(session, row, many)
 
 
 async def _insert(
     session: TeamSession, row: type[Row], many: Sequence[Values]
 ) -> sqlite.Insert | postgresql.Insert:
-    """An insert that can say what to do on conflict; both dialects say it alike."""
+    """An insert that supports ON CONFLICT, which both dialects have."""
     make = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
     return make(table_of(row)).execution_options(**await session.checked(row, many))
 
 
 def row_count(result: object) -> int:
-    """How many rows a statement changed."""
+    """Number of rows that a statement changed."""
     assert isinstance(result, CursorResult)
     return result.rowcount

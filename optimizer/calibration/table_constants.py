@@ -1,6 +1,6 @@
-"""Constants that only published tables need: whose words name which class, and how their makers asked.
+"""Constants that only published tables need: classes by their words, and how benchmarks send requests.
 
-They stand in ``config/performance.toml`` beside the constants that plans use; no fit moves them.
+They are in ``config/performance.toml`` beside the constants that plans use; no fit changes them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Before:
     source: str
 
     def holds(self, release: str) -> bool:
-        """Whether ``release`` is one of them; blank or unreadable ones are not."""
+        """Whether ``release`` is one of them; a blank or unreadable one is not."""
         told = _release(release)
         if told is None:
             return False
@@ -38,43 +38,49 @@ class Before:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OlderEngine(Before):
-    """Releases that are the class ``engine``, of engines whose name has one of ``words``; ``apart``: rows of
-    it have intervals of their own; not in the regimes ``never``, in which other code of theirs ran."""
+    """Older releases that are the class ``engine``, of engines whose name contains one of ``words``.
+
+    ``apart``: their rows have intervals of their own. ``never``: regimes in which they are not of that class,
+    because other code of theirs ran.
+    """
 
     engine: str
     words: Sequence[str]
     apart: bool
     never: Sequence[str] = ()
 
-    def is_one(self, name: str, release: str, regime: str) -> bool:
-        """Whether the engine of that name and release is one of them in ``regime``."""
+    def matches(self, name: str, release: str, regime: str) -> bool:
+        """Whether the engine of that name and release belongs to the class in ``regime``."""
         named = any(word in name.lower() for word in self.words)
         return named and regime not in self.never and self.holds(release)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlyReleases(Before):
-    """The first releases with a kind of model: prompts take ``prompts`` times as long, and a layer of a
-    decode step ``layer_s`` more, since its kernels are launched one by one."""
+    """The first releases with a kind of model: prefill takes ``prompts`` times as long, and a layer of a
+    decode step ``layer_s`` more, because its kernels are launched one by one."""
 
     prompts: float
     layer_s: float
 
 
 def _release(text: str) -> tuple[int, int, int] | None:
-    """Major, minor and patch of a version, or year and month; None where there is neither."""
+    """Major, minor and patch of a version, or year and month; None if the text has neither."""
     found = RELEASE.search(text)
     return None if found is None else (int(found[1]), int(found[2]), int(found[3] or 0))
 
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkClient:
-    """How the makers of a table asked for it: spread of lengths, their mean over what the table says
-    (``mean_share``), share of prompts' tokens in the prefix cache, prompt tokens above which tables pad to
-    one length, requests of each client of a closed loop, 1 where times are means over the whole run, by
-    architecture 1 where it sets engines to look at the queue every few steps only, 1 where its clients run
-    inside the engine's process, the share of what engines compile in a run (``Engine.burst_s``) that
-    models without experts wait for, and the longest answer over the mean one at most."""
+    """How a benchmark sends requests.
+
+    In the order of the fields: the spread of lengths; their mean in relation to the stated one
+    (``mean_share``); the share of prompt tokens in the prefix cache; the prompt tokens above which lengths
+    are padded to one; the requests of each client of a closed loop; 1 if times are means over the whole run;
+    by architecture, 1 if engines look at the queue only every few steps; 1 if clients run inside the engine's
+    process; the share of ``Engine.burst_s`` (what engines compile in a run) that models without experts wait
+    for; and the longest answer in multiples of the mean one.
+    """
 
     input_cv: float
     output_cv: float
@@ -91,7 +97,7 @@ class BenchmarkClient:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """What a benchmark asks of each model, mean tokens in and out of a request by the model's name."""
+    """Mean input and output tokens of a benchmark's requests by the model's name."""
 
     input_tokens: Table
     output_tokens: Table
@@ -99,9 +105,12 @@ class Benchmark:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Tables whose rate is the most that met an objective: 99th percentiles of the time between tokens and to
-    the first one by model and scenario, where medians of the former lie below it, and how far that and the
-    model's rates may be off (standard deviations in log)."""
+    """Tables whose rate is the highest that met an objective.
+
+    It has the 99th percentiles of the time between tokens and of the first token by model and scenario, how
+    far medians of the former are below it, and the errors of that and of the model's rates (standard
+    deviations in log).
+    """
 
     server_itl_p99_s: Table
     interactive_itl_p99_s: Table
@@ -114,7 +123,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class TableConstants:
-    """Classes by the words of tables, older releases of engines, how tables were asked for."""
+    """Classes by the words of tables, older releases of engines, and benchmark clients."""
 
     software_by_framework: Mapping[str, str]
     default_software: str
@@ -130,25 +139,25 @@ class TableConstants:
     chosen: Chosen
 
     def software_of(self, framework: str) -> str:
-        """The class of a framework's name; the default one when no word of it is known."""
+        """The class of a framework's name; the default class if no word of it is known."""
         return _first_word(framework.lower(), self.software_by_framework, self.default_software)
 
     def engine_of(self, source: str, name: str, release: str = "", regime: str = "") -> str:
-        """The class of a serving engine and its release (a version, or a year and month where it begins with
-        one; the newest where it is blank); tuned benchmark submissions are told by their source."""
+        """The class of a serving engine and its release: a version, or a year and month if it begins with
+        one; the newest if it is blank. Tuned benchmark submissions are recognized by their source."""
         found = self._newest_class(source, name)
-        while (older := self.engine_before.get(found)) and older.is_one(name, release, regime):
+        while (older := self.engine_before.get(found)) and older.matches(name, release, regime):
             found = older.engine
         return found
 
     def early_latent(self, source: str, name: str, release: str) -> EarlyReleases | None:
-        """What a model with a latent cache (MLA) takes longer in a release of an engine; None where the
-        release is blank or new enough."""
+        """The extra time of a model with a latent cache (MLA) in a release of an engine; None if the release
+        is blank or recent enough."""
         early = self.latent_before.get(self._newest_class(source, name))
         return early if early is not None and early.holds(release) else None
 
     def buffers_states(self, source: str, name: str, release: str) -> bool:
-        """Whether an engine's release keeps its buffers of states; blank ones do."""
+        """Whether an engine's release keeps buffers of states; blank ones do."""
         early = self.unbuffered_before.get(self._newest_class(source, name))
         return early is None or not early.holds(release)
 
@@ -157,12 +166,11 @@ class TableConstants:
         return _first_word(f"{source} {name}".lower(), self.engine_by_name, self.default_engine)
 
     def is_old(self, engine: str) -> bool:
-        """Whether a class of engines is that of older releases, whose rows are judged apart."""
+        """Whether a class of engines is that of older releases, whose rows are judged separately."""
         return any(older.engine == engine and older.apart for older in self.engine_before.values())
 
     def client_of(self, source: str) -> BenchmarkClient:
-        """The client that asked for a published table, told by its source; fixed lengths where it is not
-        known."""
+        """The client of a published table, by its source; one with fixed lengths if the source is unknown."""
         return self.clients[_first_word(source.lower(), self.client_by_name, self.default_client)]
 
 
@@ -191,5 +199,5 @@ def parse_table_constants(data: Mapping[str, Any]) -> TableConstants:
 
 @cache
 def load_table_constants() -> TableConstants:
-    """Those of ``config/performance.toml``."""
+    """The constants of ``config/performance.toml``."""
     return parse_table_constants(tomllib.loads(CONFIG.read_text()))

@@ -14,8 +14,8 @@ from broker.domain.basics.money import ZERO, to_cents
 from broker.domain.market.offer import Offer
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.assumed_stock import assumptions_of
-from broker.domain.planning.document_notes import document_notes
 from broker.domain.planning.effective_rules import assumed_nodes
+from broker.domain.planning.notes import document_notes
 from broker.domain.planning.plan import Baseline, Plan, PlanStatus
 from broker.domain.planning.plan_spend import spend_lines
 from broker.domain.planning.planning_time import ALWAYS_PLANNED_WORKLOADS
@@ -37,8 +37,7 @@ from optimizer.placement.problem.delays import relief_cents, waits_of
 from optimizer.placement.problem.estimates import build_estimates
 from optimizer.placement.problem.problem import Problem, build_problem
 from optimizer.placement.runtime.heartbeat import with_heartbeat
-from optimizer.placement.runtime.pace import Pace
-from optimizer.placement.runtime.stopwatch import Stopwatch, clock_of
+from optimizer.placement.runtime.stopwatch import Pace, Stopwatch, clock_of
 from optimizer.placement.search.solve import Solution, no_dearer_than, solve
 from optimizer.placement.workers.worker_pool import WorkerPool, usable_cores, worker_pool
 

@@ -35,11 +35,11 @@ from providers.aws.nodes import PROVIDER
 from providers.aws.plan_client import TrainingPlanClient
 from providers.aws.price_lists import PriceLists
 from providers.aws.prices import parse_price_list
+from providers.aws.query import Node, parse_xml
 from providers.aws.sagemaker import SageMaker
 from providers.aws.signing import AwsKeys
 from providers.aws.spot import ACTION as SPOT_ACTION
 from providers.aws.spot import parse_spot
-from providers.aws.xml import Node, parse_xml
 from providers.http import HttpFactory, HttpPolicy, Operation, is_loopback
 from providers.payload import as_dict, decode_json, join_batches
 from providers.schema import Schema

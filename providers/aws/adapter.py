@@ -31,10 +31,9 @@ from providers.aws.errors import CallRefused, DryRunPassed
 from providers.aws.nodes import ML, PROVIDER, known_types
 from providers.aws.plan_client import TrainingPlanClient, is_plan
 from providers.aws.price_lists import PriceLists
-from providers.aws.query import Params, listed
+from providers.aws.query import Node, Params, listed
 from providers.aws.spot import ACTION as SPOT_ACTION
 from providers.aws.spot import parse_spot, spot_query
-from providers.aws.xml import Node
 from providers.client import Seller, found_again, tells_all_or_fails
 from providers.http import Operation, ProviderHttp
 from providers.payload import join_batches

@@ -31,8 +31,7 @@ from broker.domain.market.offer import (
 )
 from providers.aws.menu import asked
 from providers.aws.nodes import BLOCK_ANCHOR_UTC, PROVIDER, compliance, country_of, region_of, sku_of
-from providers.aws.query import Params, time_text
-from providers.aws.xml import Node
+from providers.aws.query import Node, Params, time_text
 from providers.payload import RowRejected, require_price
 from providers.schema import SAME_AS, Rows
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from broker.domain.basics.errors import PayloadUnreadable
-from providers.aws.query import CONTENT_TYPE, Params, form_body
+from providers.aws.query import CONTENT_TYPE, PROVIDER, Node, Params, form_body, next_token, parse_answer
 from providers.aws.signing import AwsKeys, Scope, signed_headers
-from providers.aws.xml import PROVIDER, Node, next_token, parse_answer
 from providers.http import Operation, ProviderHttp
 
 REAL_ROOT = "https://amazonaws.com"

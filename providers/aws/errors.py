@@ -20,7 +20,7 @@ from broker.domain.basics.errors import (
     QuotaExceeded,
     RateLimited,
 )
-from providers.aws.xml import PROVIDER, parse_xml
+from providers.aws.query import PROVIDER, parse_xml
 from providers.http import Operation, Reply, classify_by_status
 
 _CREDENTIALS = frozenset(

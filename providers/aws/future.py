@@ -22,9 +22,8 @@ from broker.domain.basics.errors import OrderRejected
 from broker.domain.basics.window import Segment
 from broker.domain.holding.reservation import Order
 from broker.domain.market.offer import CancelRule, Offer, Tier, WindowKind, WindowTerms
-from providers.aws.query import Params, tagged, time_text
+from providers.aws.query import PROVIDER, Params, tagged, time_text
 from providers.aws.reservations import PLATFORM, client_token
-from providers.aws.xml import PROVIDER
 
 FAMILY = re.compile(r"g\d")
 LEAST_VCPUS = 32

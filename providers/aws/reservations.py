@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Lease, LeaseState, Order
-from providers.aws.query import TAG_KEY, Params, listed, tagged, time_text
-from providers.aws.xml import PROVIDER, Node
+from providers.aws.query import PROVIDER, TAG_KEY, Node, Params, listed, tagged, time_text
 from providers.payload import RowRejected
 from providers.schema import OF_THE_ACCOUNT, OF_THE_MACHINE, SAME_AS, Rows
 

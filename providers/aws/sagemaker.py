@@ -13,8 +13,8 @@ from typing import Any
 
 from broker.domain.basics.errors import PayloadUnreadable
 from providers.aws.ec2 import REAL_ROOT, utc_now
+from providers.aws.query import PROVIDER
 from providers.aws.signing import AwsKeys, Scope, signed_headers
-from providers.aws.xml import PROVIDER
 from providers.http import Operation, ProviderHttp
 from providers.payload import RowRejected
 

@@ -21,8 +21,7 @@ from providers.aws.nodes import (
     region_of,
     sku_of,
 )
-from providers.aws.query import Params, listed, time_text
-from providers.aws.xml import Node
+from providers.aws.query import Node, Params, listed, time_text
 from providers.payload import RowRejected
 from providers.schema import SAME_AS, Rows
 

@@ -152,7 +152,7 @@ async def test_a_plan_over_a_budget_waits_whatever_it_costs(home: Home) -> None:
     assert asked["plan_id"] == plan["plan_id"]
     told = (await team.get(f"/v1/plans/{plan['plan_id']}")).json()
     assert told["needs_approval"]
-    assert "research would pass its budget of $100.00 a month by $105.00" in told["approval_reason"]
+    assert "research would exceed its budget of $100.00 per month by $105.00" in told["approval_reason"]
     refused = await team.post(f"/v1/plans/{plan['plan_id']}/reserve")
     assert refused.json()["code"] == "approval-required"
     assert told["approval_reason"] in refused.json()["detail"]

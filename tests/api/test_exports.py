@@ -89,5 +89,5 @@ async def test_a_file_that_nobody_writes_any_more_has_failed(home: Home) -> None
         await uow.commit()
     told = (await client.get("/v1/spend/exports/exp-1")).json()
     assert (told["state"], told["file_url"]) == (ExportState.FAILED, None)
-    assert "ask for it again" in told["problem"]
+    assert "request it again" in told["problem"]
     assert (await client.get("/v1/spend/exports/exp-1/file")).status_code == 409

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from api.held import lines_of
+from api.reserved_fleets import grouped_fleets
 from api.schemas.holding.reservation import ReservationForm
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
@@ -138,7 +138,7 @@ async def test_the_page_and_the_terminal_tell_the_same_lines(home: Home) -> None
         for one in (await client.get(FLEETS)).json()["items"]
     ]
     rows = [ReservationForm(**one) for one in (await client.get("/v1/reservations")).json()["items"]]
-    lines = lines_of(rows, lambda row: row.offer_id, NOON)
+    lines = grouped_fleets(rows, lambda row: row.offer_id, NOON)
     terminal = [([r.reservation_id for r in one.rows], one.nodes, one.least, one.most) for one in lines]
     assert sorted(terminal) == sorted(told)
     visitor = home.client(None)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from api.http.form_route import LARGEST_FORM_BYTES
+from api.http.strict_requests import LARGEST_FORM_BYTES
 from tests.api.house import Home
 
 PATHS = {

@@ -115,7 +115,7 @@ async def test_a_seller_that_lacks_a_setting_is_told_on_both_faces(home: Home) -
     assert feed["missing_settings"] == [missing]
     visitor = home.client(None)
     await visitor.post("/signin", data={"key": ADMIN_KEY})
-    shown = "takes no orders: BROKER_FAKE_SSH_KEY or BROKER_FAKE_KEY_ID is not set"
+    shown = "accepts no orders: BROKER_FAKE_SSH_KEY or BROKER_FAKE_KEY_ID is not set"
     assert shown in (await visitor.get("/market")).text
     page = (await visitor.get("/market/feeds/fake")).text
     assert "<code>BROKER_FAKE_SSH_KEY</code> or <code>BROKER_FAKE_KEY_ID</code> (a public key)" in page
@@ -131,7 +131,7 @@ async def test_a_doubtful_price_is_shown_and_released_by_an_administrator(tmp_pa
         visitor = home.client(None)
         await visitor.post("/signin", data={"key": ADMIN_KEY})
         page = (await visitor.get("/market")).text
-        assert "Prices in doubt" in page
+        assert "Quarantine" in page
         assert "odd/price" in page
 
         answer = await client.post("/v1/quarantine/odd/price/release")

@@ -21,7 +21,7 @@ from broker.domain.moving.reoptimization import Move, MovingCost, ProposalState,
 from broker.domain.planning.workload import WorkloadKind
 from broker.domain.spend.charging import reservation_charges
 from broker.domain.spend.spend import Charge, ChargeBasis
-from broker.services.spend.budget_gate import find_standings_with
+from broker.services.spend.budget_gate import find_statuses_with
 from tests.api.house import OFFERS, Home
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import ALICE, a_placement, a_plan, a_record, a_segment, an_offer
@@ -48,7 +48,7 @@ async def test_a_proposal_over_a_budget_says_so_and_waits_for_finance(home: Home
     assert not plan["needs_approval"]
     look = await on_sale(home, OFFERS[0])
     assert look["state"] == "proposed"
-    words = "team research would pass its budget of $220.00 a month by $20.00 (2026-11-01 to 2026-12-01)"
+    words = "team research would exceed its budget of $220.00 per month by $20.00 (2026-11-01 to 2026-12-01)"
     assert words in look["reason"]
     assert "finance has to approve" in look["reason"]
     told = (await team.get(f"/v1/plans/{look['new_plan_id']}")).json()
@@ -71,7 +71,7 @@ async def test_a_budget_set_after_the_proposal_is_looked_at_when_it_is_accepted(
     path = f"/v1/reoptimizations/{look['reoptimization_id']}/accept"
     refused = await team.post(path)
     assert refused.json()["code"] == "approval-required"
-    assert "would pass its budget of $230.00 a quarter by $10.00" in refused.json()["detail"]
+    assert "would exceed its budget of $230.00 per quarter by $10.00" in refused.json()["detail"]
     assert (await finance.post(f"/v1/plans/{look['new_plan_id']}/approve", json={})).status_code == 200
     assert (await team.post(path)).status_code < 300
 
@@ -100,7 +100,7 @@ async def test_moves_that_worsen_a_budget_need_a_word_whether_it_is_passed_alrea
     await team.put("/v1/budgets/research/month", json={"limit_usd": usd})
     look = await on_sale(home, OFFERS[0])
     assert look["state"] == "proposed"
-    words = f"would pass its budget of ${Decimal(usd):.2f} a month by ${passes_usd}"
+    words = f"would exceed its budget of ${Decimal(usd):.2f} per month by ${passes_usd}"
     assert (words in look["reason"]) is (passes_usd is not None)
     assert ("budget" in look["reason"]) is (passes_usd is not None)
 
@@ -148,7 +148,7 @@ async def test_a_plan_counts_instead_of_what_it_takes_the_place_of(home: Home) -
     team = await home.team("research")
     await team.put("/v1/budgets/research/month", json={"limit_usd": "1"})
     async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
-        (found,) = await find_standings_with(uow, a_record(plan), plan, (*gone, *kept), NOON)
+        (found,) = await find_statuses_with(uow, a_record(plan), plan, (*gone, *kept), NOON)
     assert found.expected_usd == 3000 + 100
 
 

@@ -128,7 +128,7 @@ CASES = [
     (yes_nodes, 422, "/nodes", "a whole number"),
     (end_in_seconds, 422, "/end", "a time with its zone"),
     (end_after_the_calendar, 422, "/end", "before 2200"),
-    (half_a_character, 422, "/workload", "text that UTF-8 can say"),
+    (half_a_character, 422, "/workload", "text that can be encoded in UTF-8"),
     (line_break_in_a_name, 422, "/workload", "text without control characters"),
     (start_in_the_past, 422, "/start", "(now) or later"),
     (end_before_start, 422, "/end", "after start"),

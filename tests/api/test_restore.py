@@ -32,7 +32,7 @@ async def reserve(client: httpx.AsyncClient) -> str:
 
 def reconciler(house: House, product: Product, *, keep: bool) -> ReconcileService:
     parts = (product.store.unit_of_work, {"fake": house.provider}, house.clock, house.notifier)
-    return ReconcileService(*parts, rules=ReconcileRules(keep_strays=keep))
+    return ReconcileService(*parts, rules=ReconcileRules(keep_orphans=keep))
 
 
 async def passes(house: House, service: ReconcileService, times: int = 20) -> None:

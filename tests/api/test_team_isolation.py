@@ -21,7 +21,9 @@ from fastapi.routing import iter_route_contexts
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.moving.reoptimization import Move, ProposalState, Reoptimization
-from broker.domain.planning.plan import Baseline
+from broker.domain.planning.patch import PatchOperation, PatchVerb
+from broker.domain.planning.plan import Baseline, Fix, Obstacle, Unplaced
+from broker.domain.planning.variant import Variant
 from broker.ports.planning import PlanState
 from tests.api.house import DOCUMENT, Home
 from tests.fakes.clock import NOON
@@ -60,6 +62,8 @@ EXPECTED: Mapping[tuple[str, str], Expect] = {
     ("POST", f"{PLAN}/approve"): E.HIDDEN,
     ("POST", f"{PLAN}/reject"): E.HIDDEN,
     ("POST", f"{PLAN}/reserve"): E.HIDDEN,
+    ("GET", "/v1/comparisons"): E.HIDDEN,
+    ("GET", "/v1/comparisons/{comparison_id}"): E.HIDDEN,
     ("GET", "/v1/approvals"): E.SUMS,
     ("POST", "/v1/reservations"): E.OWN,
     ("GET", "/v1/reservations"): E.SUMS,
@@ -119,12 +123,13 @@ EXPECTED: Mapping[tuple[str, str], Expect] = {
     ("GET", "/v1/audit"): E.SUMS,
 }
 
-QUERIES: Mapping[str, tuple[Mapping[str, str], ...]] = {
+QUERIES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "/v1/spend/changes": (
         {"from": "2026-10", "to": "2026-11"},
         {"from": "2026-11", "to": "2026-12"},
         {"from": "{plan_id}", "to": "{plan_id}"},
     ),
+    "/v1/comparisons": ({"plan": ["plan-held", "plan-draft"]},),
     "/v1/prices": ({"gpu": "H100-SXM-80GB", "tier": "on_demand"},),
     "/v1/spend/close": ({"month": "2026-10"},),
 }
@@ -172,7 +177,10 @@ async def settle(home: Home, owner: httpx.AsyncClient) -> dict[str, str]:
     offer = an_offer("h100-b", "20.5")
     held = a_plan(a_placement(offer, [a_segment(-2, 8, 2)], WORKLOAD), plan_id="plan-held")
     held = replace(held, baselines=(Baseline("single_provider", held.cost_usd + 7, "one seller"),))
-    draft = a_plan(a_placement(offer, [a_segment(24, 30)], WAITING), plan_id="plan-draft")
+    fix = Fix("8 GPUs", (PatchOperation(PatchVerb.ADD, "/workloads/0/gpus", '{"max": 8}'),), held.cost_usd)
+    left = Unplaced("secret-left", Obstacle.SIZE, fix.says, (fix,))
+    draft = a_plan(a_placement(offer, [a_segment(24, 30)], WAITING), plan_id="plan-draft", unplaced=(left,))
+    variant = replace(draft, plan_id="plan-variant", unplaced=())
     move = Move(WORKLOAD, ("h100-b",), ("h100-c",), Decimal(9), "cheaper", leaves=("rsv-held",))
     look = Reoptimization("look-1", OWNER, "plan-held", "a test", NOON, ProposalState.PROPOSED, moves=(move,))
     look = replace(look, new_plan_id="plan-next")
@@ -180,7 +188,11 @@ async def settle(home: Home, owner: httpx.AsyncClient) -> dict[str, str]:
     document = json.dumps({**DOCUMENT, "workloads": [{**DOCUMENT["workloads"][0], "name": WORKLOAD}]})
     async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
         await uow.plans.add(replace(a_record(held), document=document, reserved_at=NOON - 2 * HOUR))
-        await uow.plans.add(a_record(draft, needs_approval=True))
+        asked = {**DOCUMENT, "workloads": [{**DOCUMENT["workloads"][0], "name": WAITING}]}
+        await uow.plans.add(replace(a_record(draft, needs_approval=True), document=json.dumps(asked)))
+        place = Variant("compare-1", "plan-held", "what if", 0)
+        other = replace(a_record(variant), document=document, intended_by=None, variant=place)
+        await uow.plans.add(other)
         await uow.plans.add(a_record(following, state=PlanState.PROPOSED))
         await uow.reservations.add(a_row("held", -2, 8))
         await uow.reservations.add(a_row("short", 0, 8, tries=1, tried_at=NOON, reason="no stock"))
@@ -203,6 +215,7 @@ async def settle(home: Home, owner: httpx.AsyncClient) -> dict[str, str]:
         "period": "month",
         "form": "parquet",
         "offer_id": "h100-b",
+        "comparison_id": "compare-1",
     }
 
 
@@ -248,7 +261,19 @@ async def read(home: Home, client: httpx.AsyncClient, names: Mapping[str, str]) 
 
 
 STATIC = {"plan_id": "plan-draft", "team": OWNER, "form": "parquet", "offer_id": "h100-b"}
-SECRETS = (WORKLOAD, WAITING, "plan-held", "plan-draft", "plan-next", "rsv-held", "rsv-short", "look-1")
+SECRETS = (
+    WORKLOAD,
+    WAITING,
+    "plan-held",
+    "plan-draft",
+    "plan-next",
+    "plan-variant",
+    "compare-1",
+    "secret-left",
+    "rsv-held",
+    "rsv-short",
+    "look-1",
+)
 
 
 async def test_every_route_says_what_another_team_gets(home: Home) -> None:
@@ -318,12 +343,15 @@ async def test_no_page_shows_what_another_team_has(home: Home) -> None:
         here = filled(f"{path}{PAGE_QUERIES.get(path, '')}", names)
         own, foreign = await owner.get(here), await rival.get(here)
         assert not [word for word in SECRETS if word in foreign.text and word not in here], path
-        if any(name in path for name in ("plan_id", "reservation_id", "reoptimization_id", "export_id")):
+        if any(name in path for name in OWNED):
             assert own.status_code == 200, (path, own.text)
             assert foreign.status_code == 404, path
         if any(word in own.text for word in SECRETS):
             shown.add(path)
     assert shown >= {"/", "/plans", "/approvals", "/reservations", "/proposals", "/spend"}
+
+
+OWNED = ("plan_id", "comparison_id", "reservation_id", "reoptimization_id", "export_id", "plans/compare")
 
 
 def forms(home: Home) -> set[str]:
@@ -373,6 +401,8 @@ FORMS: Mapping[str, Expect] = {
     "/plans/{plan_id}/reserve": E.HIDDEN,
     "/plans/{plan_id}/release": E.OWN,  # ends what the visitor's team holds of it, which is nothing
     "/plans/{plan_id}/intend": E.HIDDEN,
+    "/plans/{plan_id}/what-if": E.HIDDEN,
+    "/plans/{plan_id}/fix": E.HIDDEN,
     "/plans/{plan_id}/approve": E.HIDDEN,
     "/plans/{plan_id}/reject": E.HIDDEN,
     "/approvals/{plan_id}/approve": E.HIDDEN,
@@ -392,9 +422,13 @@ FIELDS = {
     "team": OWNER,
     "period": "quarter",
     "limit_usd": "5",
+    "question": "prices",
+    "workload": "secret-left",
+    "fix": "1",
 }
 SIGNING = frozenset({"/signin", "/signout"})
 PAGE_QUERIES = {
+    "/plans/compare": "?plan=plan-held&plan=plan-draft",
     "/spend": "?group_by=workload",
     "/spend/changes": "?from={plan_id}&to={plan_id}",
 }

@@ -94,12 +94,12 @@ def _tally(
     if now is None:
         return
     hours = [24.0 * days for days, _ in then]
-    outlooks = forecaster.forecasts(one.offer_id, one.family, now, hours, seed=seed + origin)
-    for (days, price), outlook in zip(then, outlooks, strict=True):
+    forecasts = forecaster.forecasts(one.offer_id, one.family, now, hours, seed=seed + origin)
+    for (days, price), forecast in zip(then, forecasts, strict=True):
         if price is None:
             continue
         tally = found[f"{one.family.tier}, {one.family.provider_class}", days]
-        low, middle, high = (outlook.at(share) for share in (LOW, 0.5, HIGH))
+        low, middle, high = (forecast.at(share) for share in (LOW, 0.5, HIGH))
         tally.made += 1
         tally.within += low <= price <= high
         tally.under += price <= middle

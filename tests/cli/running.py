@@ -91,6 +91,7 @@ class FakeServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answers = {key: list(rows) for key, rows in answers.items()}
         self.seen: list[tuple[str, str, dict[str, str]]] = []
+        self.bodies: list[str] = []
 
     @property
     def env(self) -> dict[str, str]:
@@ -104,6 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         path = self.path.partition("?")[0]
         self.server.seen.append((self.command, self.path, dict(self.headers)))
+        self.server.bodies.append(self.rfile.read(int(self.headers.get("Content-Length", 0))).decode())
         rows = self.server.answers.get((self.command, path), [(404, {"title": "no such route"})])
         status, body = rows.pop(0) if len(rows) > 1 else rows[0]
         data = (body if isinstance(body, str) else json.dumps(body)).encode()

@@ -198,7 +198,7 @@ def test_a_slip_in_the_settings_file_is_named(tmp_path: Path, monkeypatch: pytes
 def test_what_is_no_key_is_told_before_anybody_is_asked(key: str) -> None:
     refused = broker("plans", env={"BROKER_URL": "http://127.0.0.1:1", "BROKER_KEY": key})
     assert refused.exit_code == 2
-    assert "BROKER_KEY: found characters that no key has" in refused.stderr
+    assert "BROKER_KEY: found characters that are not allowed in a key" in refused.stderr
 
 
 def test_a_provider_that_nobody_knows_is_no_empty_market() -> None:

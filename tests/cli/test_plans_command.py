@@ -12,7 +12,7 @@ import pytest
 
 from api.schemas.plans.plan import read_plan
 from api.schemas.plans.plan_record import record_to_document, record_to_summary
-from broker.ports.planning import PlanState, Standing
+from broker.ports.planning import BusinessStatus, PlanState
 from tests.cli.running import QUICKSTART, FakeServer, broker, fake_server
 from tests.e2e.processes import BROKER, clean_environment, wait_for
 from tests.fakes.examples import a_placement, a_plan, a_record, a_segment, an_offer
@@ -110,7 +110,7 @@ def test_a_draft_is_intended() -> None:
 
 
 def test_plans_are_listed() -> None:
-    draft = record_to_summary(a_record(PLACED), Standing.DRAFT)
+    draft = record_to_summary(a_record(PLACED), BusinessStatus.DRAFT)
     page = {"items": [WAITING, draft], "next_cursor": None}
     with fake_server({("GET", "/v1/plans"): [(200, page)]}) as server:
         done = broker("plans", env=server.env)

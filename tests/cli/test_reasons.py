@@ -10,7 +10,7 @@ from rich.console import Console
 
 from api.cli.output import SafeConsole
 from api.cli.plans.plan_view import print_plan
-from api.explanations import MOST_AT_ONCE, folded, sentences_of, sentences_together
+from api.plan_words import MOST_AT_ONCE, folded, sentences_of, sentences_together
 from broker.domain.planning.plan import Baseline, Obstacle, Plan, Unplaced, Why
 from tests.placement.market import offer, plan, request, serving, training
 

@@ -109,7 +109,7 @@ def test_the_checker_names_row_and_column(tmp_path: Path) -> None:
     file.write_text(text.replace('"Standard"', '"On-Demand"', 1), newline="")
     done = broker("focus-check", file)
     assert done.exit_code == 1
-    assert "row 1, PricingCategory: found 'On-Demand'" in done.output
+    assert "Row 1: PricingCategory is 'On-Demand'; it must be one of" in done.output
     assert json.loads(broker("focus-check", file, "--json").stdout)["groups"] == {"words": 1}
 
 

@@ -17,7 +17,7 @@ import pytest
 from api.client import AsyncBrokerClient, BrokerClient, MadePlan, PlanFailed, ServerTimedOut
 from api.client.answers import made_or_waiting
 from api.client.notebook import plan_html
-from api.schemas.plans.plan_record import PlanSummaryForm
+from api.schemas.plans.plan_record import UnmadePlanForm
 from broker.domain.basics.errors import InputError, NotAuthenticated, NotFound
 from broker.domain.planning.plan import Obstacle, Unplaced
 from broker.domain.planning.workload import WorkloadKind
@@ -138,9 +138,9 @@ async def test_what_is_no_broker_is_said_with_its_address(served: Served) -> Non
 def test_a_plan_that_failed_is_an_error_with_its_reason() -> None:
     body = {"plan_id": "plan-1", "team": "t", "created_at": "2026-11-23T08:00:00Z", "standing": None}
     said = dict.fromkeys(("approval_reason", "approved_by", "approved_at", "approval", "supersedes"))
-    failed = PlanSummaryForm.model_validate(
+    failed = UnmadePlanForm.model_validate(
         {**body, **said, "status": "failed", "state": "failed", "problem": "it needs 9 GiB",
-         "needs_approval": False, "intended": False, "decisions": []}
+         "workloads": {}, "needs_approval": False, "intended": False, "decisions": []}
     )  # fmt: skip
     with pytest.raises(PlanFailed, match="plan-1 failed: it needs 9 GiB"):
         made_or_waiting(failed)

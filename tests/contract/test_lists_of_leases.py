@@ -126,7 +126,11 @@ async def test_what_is_held_there_stays_and_other_sellers_go_on(name: str, how: 
     other = FakeProvider(house.clock, provider="other")
     sellers: dict[str, Any] = {"fake": Elsewhere(house.provider, name, answers), "other": other}
     reconcile = ReconcileService(
-        house.tables.unit_of_work, sellers, house.clock, house.notifier, rules=ReconcileRules(settle=SETTLE)
+        house.tables.unit_of_work,
+        sellers,
+        house.clock,
+        house.notifier,
+        rules=ReconcileRules(order_grace=SETTLE),
     )
     for _ in range(4):
         house.clock.advance(minutes=10)

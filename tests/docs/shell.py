@@ -16,6 +16,7 @@ from tests.docs.fences import Command
 LIMIT_S = 240.0
 IDS: Mapping[str, re.Pattern[str]] = {
     "PLAN_ID": re.compile(r"\bplan-[0-9a-z]{26}\b"),
+    "COMPARISON_ID": re.compile(r"\bcompare-[0-9a-z]{26}\b"),
     "RESERVATION_ID": re.compile(r"\brsv-[0-9a-z]{26}\b"),
     "KEY_ID": re.compile(r"\bkey ([0-9a-f]{12})\b"),
 }

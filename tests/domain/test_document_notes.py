@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from broker.catalogue import load_geographies
-from broker.domain.planning.document_notes import document_notes, region_notes
+from broker.domain.planning.notes import document_notes, region_notes
 from broker.domain.planning.workload import Policy
 from tests.placement.market import MODEL, offer, request, serving, training
 

@@ -47,11 +47,11 @@ def walk(seed: int, days: int, daily: float, offer_id: str = "a", family: Family
 @settings(max_examples=examples(15))
 @given(pasts, st.integers(1, 10**9), st.lists(st.floats(0, 24 * 40), min_size=1, max_size=3))
 def test_quantiles_are_in_order(past: list[DailyPrices], price: int, hours: list[float]) -> None:
-    outlooks = Forecaster(past, FEW).forecasts("offer-0", KIN, price, hours)
+    forecasts = Forecaster(past, FEW).forecasts("offer-0", KIN, price, hours)
 
-    assert [outlook.hours for outlook in outlooks] in (hours, [])
-    for outlook in outlooks:
-        prices = [quantile.micro_usd for quantile in outlook.quantiles]
+    assert [forecast.hours for forecast in forecasts] in (hours, [])
+    for forecast in forecasts:
+        prices = [quantile.micro_usd for quantile in forecast.quantiles]
         assert prices == sorted(prices)
 
 
@@ -88,15 +88,15 @@ def test_nothing_known_says_nothing() -> None:
 
 def test_a_price_that_never_moved_is_expected_to_stay() -> None:
     forecaster = Forecaster([DailyPrices("a", KIN, (10**6,) * 60)])
-    (outlook,) = forecaster.forecasts("a", KIN, 10**6, [24.0 * 30])
+    (forecast,) = forecaster.forecasts("a", KIN, 10**6, [24.0 * 30])
 
-    assert {quantile.micro_usd for quantile in outlook.quantiles} == {10**6}
+    assert {quantile.micro_usd for quantile in forecast.quantiles} == {10**6}
 
 
 def test_now_is_the_price_itself() -> None:
-    (outlook,) = Forecaster([walk(1, 50, 1.3)]).forecasts("a", KIN, 4_200_000, [0.0])
+    (forecast,) = Forecaster([walk(1, 50, 1.3)]).forecasts("a", KIN, 4_200_000, [0.0])
 
-    assert {quantile.micro_usd for quantile in outlook.quantiles} == {4_200_000}
+    assert {quantile.micro_usd for quantile in forecast.quantiles} == {4_200_000}
 
 
 def test_half_a_day_has_half_of_the_changes() -> None:
@@ -146,9 +146,9 @@ def test_a_longer_future_begins_as_the_shorter() -> None:
 def test_pieces_keep_what_follows_what() -> None:
     # Up by half one day, back the next, for ever: no future of whole pieces drifts away.
     seesaw = DailyPrices("a", KIN, tuple(10**6 if n % 2 else 1_500_000 for n in range(90)))
-    (outlook,) = Forecaster([seesaw], ForecastRules(block_days=8)).forecasts("a", KIN, 10**6, [24.0 * 80])
+    (forecast,) = Forecaster([seesaw], ForecastRules(block_days=8)).forecasts("a", KIN, 10**6, [24.0 * 80])
 
-    assert 600_000 < outlook.at(0.05) <= outlook.at(0.95) < 1_600_000
+    assert 600_000 < forecast.at(0.05) <= forecast.at(0.95) < 1_600_000
 
 
 def points(*said: tuple[float, str, bool]) -> Sequence[PricePoint]:

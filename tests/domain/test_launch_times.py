@@ -43,7 +43,7 @@ def launched(
 
 
 def told(one: Offer, *attempts: LaunchAttempt) -> NodeLaunch:
-    (found,) = TABLE.told([one], attempts)
+    (found,) = TABLE.with_launch_times([one], attempts)
     assert found.launch is not None
     return found.launch
 
@@ -82,7 +82,7 @@ def test_launches_are_those_of_one_seller_and_form() -> None:
     here = sold()
     others = [sold(sku="other"), sold(Form.BARE_METAL, sku="metal"), sold(seller="lambda", sku="resold")]
     attempts = [launched(10, n, here) for n in range(LEAST_LAUNCHES)]
-    found = TABLE.told([here, *others], attempts)
+    found = TABLE.with_launch_times([here, *others], attempts)
     assert [one.launch.basis for one in found if one.launch] == [
         LaunchBasis.MEASURED,
         LaunchBasis.MEASURED,
@@ -118,7 +118,7 @@ def test_a_document_that_tells_the_whole_way_is_left_as_it_is() -> None:
 
 
 def test_an_empty_table_tells_nothing() -> None:
-    assert LaunchTable().told([sold()], [launched(9, n, sold()) for n in range(3)]) == (sold(),)
+    assert LaunchTable().with_launch_times([sold()], [launched(9, n, sold()) for n in range(3)]) == (sold(),)
 
 
 def test_the_table_in_force_knows_every_form_and_its_sellers_are_sold_from() -> None:

@@ -54,10 +54,10 @@ def test_the_rate_goes_from_what_is_assumed_to_what_was_seen() -> None:
     assert calm.rate(SPOT) == pytest.approx(0.001, rel=0.05)
     wild = SpotBook([SpotTime("fake", "other", "o", 100.0, 40)], prior)
     assert 0.05 < wild.rate(SPOT) < 0.4, "of its provider, not of itself"
-    (told,) = wild.told([SPOT])
+    (told,) = wild.with_rates([SPOT])
     assert told.interruptions_per_hour == wild.rate(SPOT)
     said = replace(SPOT, interruptions_per_hour=0.01)
-    assert wild.told([said, an_offer()]) == (said, an_offer())
+    assert wild.with_rates([said, an_offer()]) == (said, an_offer())
 
 
 @pytest.mark.parametrize("restart", [0.0, 0.25, 0.5])

@@ -19,7 +19,7 @@ import pytest
 
 from api.bootstrap import Product, build_product
 from api.cli.installation.sandbox import DEFAULT_SEED
-from api.cli.market.polling import poll_now
+from api.cli.market.poll import poll_now
 from api.schemas.workloads.workload_writer import to_document
 from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import CONFIG

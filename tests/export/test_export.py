@@ -219,13 +219,17 @@ def test_attention_ranks_in_each_engine_s_words(engine: ServingEngine, told: str
 @pytest.mark.parametrize(
     ("plan", "field", "expected"),
     [
-        (served_by(ServingEngine.TENSORRT_LLM, gpus_per_replica=2), "gpus_per_replica", "one replica a node"),
+        (
+            served_by(ServingEngine.TENSORRT_LLM, gpus_per_replica=2),
+            "gpus_per_replica",
+            "one replica per node",
+        ),
         (
             served_by(ServingEngine.TENSORRT_LLM, gpus_per_replica=16, replicas=2),
             "gpus_per_replica",
             "one node",
         ),
-        (served_by(ServingEngine.SGLANG, WorkloadKind.BATCH), "engine", "vllm, which works off files"),
+        (served_by(ServingEngine.SGLANG, WorkloadKind.BATCH), "engine", "vllm, which can process files"),
     ],
 )
 def test_what_an_engine_has_no_command_for_is_named(plan: Plan, field: str, expected: str) -> None:

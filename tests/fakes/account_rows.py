@@ -101,7 +101,7 @@ class Keys(Repository):
     async def take_turns(self) -> None:
         """Everything here happens in one transaction at a time."""
 
-    async def find_standing(self, team: str) -> tuple[ApiKey, ...]:
+    async def find_unrevoked(self, team: str) -> tuple[ApiKey, ...]:
         mine = [key for key in self._tables.keys.values() if key.team == team and key.revoked_at is None]
         return tuple(sorted(mine, key=lambda key: (key.created_at, key.key_id)))
 

@@ -25,7 +25,7 @@ from broker.domain.reconciling.orphaned_leases import is_lost_order
 from broker.domain.spend.approvals import ApprovalState
 from broker.ports.accounts import KeyRepository
 from broker.ports.holding import LaunchRepository, ReservationRepository
-from broker.ports.planning import PlanRecord, PlanRepository, PlanState, Standing, standing_of
+from broker.ports.planning import BusinessStatus, PlanRecord, PlanRepository, PlanState, business_status_of
 from broker.ports.spend import RollupRepository
 from broker.ports.unit_of_work import (
     AccountRepository,
@@ -94,7 +94,8 @@ class Plans(Rows):
         found: list[PlanRecord] = []
         groups: dict[tuple[str, str], list[PlanRecord]] = {}
         for record in self._newest(team):
-            if record.state is PlanState.DONE and record.approval is not ApprovalState.REJECTED:
+            is_ruled_out = record.approval is ApprovalState.REJECTED or record.is_exploration
+            if record.state is PlanState.DONE and not is_ruled_out:
                 groups.setdefault((record.team, record.document), []).append(record)
         for group in groups.values():
             held = [r for r in group if r.plan_id in holding]
@@ -105,11 +106,11 @@ class Plans(Rows):
             found += [r for r in (intended or rest)[:1] if r in drafts and (not held or r in intended)]
         return tuple(sorted(found, key=self._newest(team).index))
 
-    async def find_standings(self, records: Collection[PlanRecord]) -> Mapping[str, Standing]:
+    async def find_business_statuses(self, records: Collection[PlanRecord]) -> Mapping[str, BusinessStatus]:
         holding, superseded = self._holding(), {r.supersedes for r in self._done()}
         current = {r.plan_id for r in await self.find_current()}
         found = {
-            r.plan_id: standing_of(
+            r.plan_id: business_status_of(
                 r,
                 is_held=r.plan_id in holding,
                 is_superseded=r.plan_id in superseded,
@@ -118,6 +119,16 @@ class Plans(Rows):
             for r in records
         }
         return {plan_id: standing for plan_id, standing in found.items() if standing is not None}
+
+    async def find_comparison(self, comparison_id: str) -> tuple[PlanRecord, ...]:
+        places = {
+            r.variant.position: r
+            for r in self._tables.plans.values()
+            if r.variant is not None and r.variant.comparison_id == comparison_id
+        }
+        if not places:
+            raise NotFound("comparison", comparison_id)
+        return tuple(places[position] for position in sorted(places))
 
     async def withdraw_intentions(self, record: PlanRecord) -> None:
         for other in self._newest(record.team):

@@ -120,7 +120,7 @@ class Broker:
             reservers,
             self.clock,
             notifier,
-            rules=ReconcileRules(stray_grace=GRACE, max_strays=50),
+            rules=ReconcileRules(orphan_grace=GRACE, max_orphans=50),
         )
 
     async def sell(self, *others: Offer) -> None:
@@ -154,7 +154,7 @@ class Broker:
         quiet = 0
         for _ in range(MOST_PASSES):
             report = await self.passes(1, seconds)
-            quiet = 0 if report.actions or report.strays or report.errors else quiet + 1
+            quiet = 0 if report.actions or report.orphans or report.errors else quiet + 1
             if quiet == QUIET_PASSES:
                 break
         return report

@@ -78,7 +78,7 @@ def _decide(
         now=NOON + now * TICK,
         leases=leases,
         idempotency=idempotency,
-        settle=SETTLE_TICKS * TICK,
+        order_grace=SETTLE_TICKS * TICK,
         quiet_since=reconciling.quiet_since(reservation, ()),
         missed={} if missed is None else {0: NOON + missed * TICK},
         second_look=SECOND_LOOK_TICKS * TICK,

@@ -86,7 +86,7 @@ class Life(RuleBasedStateMachine):
         self._reservations = ReservationsService(units, sellers, self._clock, notifier)
         self._offers = OffersService(units, sellers, self._clock)
         self._spend = SpendService(units, self._clock)
-        rules = ReconcileRules(max_strays=50)
+        rules = ReconcileRules(max_orphans=50)
         self._reconcile = ReconcileService(units, sellers, self._clock, notifier, rules=rules)
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -268,7 +268,7 @@ class Life(RuleBasedStateMachine):
         for _ in range(40):
             self._clock.advance(minutes=3)
             report = await self._reconcile.run_once()
-            quiet = 0 if report.actions or report.strays else quiet + 1
+            quiet = 0 if report.actions or report.orphans else quiet + 1
             if quiet == 2:
                 break
         return report

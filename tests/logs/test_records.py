@@ -161,7 +161,7 @@ def test_more_records_than_can_wait_are_counted(capsys: pytest.CaptureFixture[st
     finally:
         writer.removeFilter(slow)
     events = [record["event"] for record in written(capsys)]
-    assert f"{too_many} records were dropped: more came than could be written" in events
+    assert f"{too_many} records were dropped, because they came faster than they could be written" in events
     assert len(events) == logs.MOST_WAITING + 2
 
 

@@ -31,6 +31,8 @@ PATHS = (
     "/approvals",
     "/proposals",
     "/plans/new",
+    f"/plans/new?from={RESEARCH_PLAN}",
+    f"/plans/compare?plan={RESEARCH_PLAN}&plan={PRODUCT_PLAN}",
     "/market/offers/lambda:gpu_8x_h200:us-east-3",
 )
 MONEY = re.compile(r"\$([\d,]+\.\d\d)")
@@ -80,7 +82,7 @@ def test_the_overview_leads_to_a_plan_and_its_reasons(opened: Open) -> None:
     expect(reason).not_to_be_visible()
     placements.get_by_text("Why here: bound by compute").click()
     expect(reason).to_be_visible()
-    expect(page.get_by_role("region", name="Left out")).to_contain_text("allow country SE or NO")
+    expect(page.get_by_role("region", name="Not placed")).to_contain_text("allow country SE or NO")
     assert page.locator(".wide svg.chart rect").count() == 1 + 2 * 60
 
 
@@ -140,7 +142,7 @@ def test_empty_pages_say_what_to_do(opened: Open) -> None:
     for path, words in (
         ("/", "No plan yet."),
         ("/plans", "No plan yet."),
-        ("/spend", "Nothing is held, and no draft is intended"),
+        ("/spend", "There are no reservations and no intended drafts"),
         ("/reservations", "Nothing is reserved."),
     ):
         page.goto(path)

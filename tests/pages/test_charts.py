@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.pages.parts.charts import Series, nice_step, short_usd, stacked_bars
-from api.pages.parts.timelines import Bar, Lane, timeline
+from api.pages.parts.timelines import Bar, TimelineRow, timeline
 
 T0 = datetime(2026, 11, 23, tzinfo=UTC)
 EVIL = '<script>alert("x")</script>&'
@@ -32,7 +32,7 @@ def test_user_text_is_escaped() -> None:
     svg = str(stacked_bars([EVIL], [Series(EVIL, (1.0,))], EVIL))
     svg += str(
         timeline(
-            [Lane(EVIL, EVIL, 0, (Bar(T0, T0 + timedelta(days=1), 1.0, EVIL),))],
+            [TimelineRow(EVIL, EVIL, 0, (Bar(T0, T0 + timedelta(days=1), 1.0, EVIL),))],
             T0,
             T0 + timedelta(days=2),
             EVIL,
@@ -43,7 +43,7 @@ def test_user_text_is_escaped() -> None:
 
 
 def test_a_bar_stands_where_its_window_is() -> None:
-    lane = Lane("run", "", 0, (Bar(T0 + timedelta(days=1), T0 + timedelta(days=2), 0.5, "half"),))
+    lane = TimelineRow("run", "", 0, (Bar(T0 + timedelta(days=1), T0 + timedelta(days=2), 0.5, "half"),))
     root = ElementTree.fromstring(str(timeline([lane], T0, T0 + timedelta(days=4), "t", width=638)))
     bar = next(e for e in root.iter() if e.get("class") == "s0").attrib
     assert float(bar["x"]) == pytest.approx(230 + 100, abs=0.1)

@@ -13,16 +13,15 @@ from defusedxml import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.held import fleets, most_nodes
 from api.pages.finance.budget_view import budget_rows, pace_of, running_charts, running_days
 from api.pages.finance.spend_groups import group_rows
 from api.pages.market.market_view import breakers
-from api.pages.parts.charts import Level, Overlay, Series, scale_over, short_usd, stacked_bars
+from api.pages.parts.charts import Level, Overlay, Series, Step, scale_over, short_usd, stacked_bars, steps
 from api.pages.parts.curves import Band, Curve, Drawing, Limit, curves
-from api.pages.parts.steps import Step, steps
 from api.pages.parts.tables import Address, paged, wished_sorting
 from api.pages.parts.words import hours, instant, moment, offer_words, seller, sellers_named, signed_usd
 from api.pages.plans.reservation_view import size_words, steps_words
+from api.reserved_fleets import fleets, most_nodes
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.market.polling import BreakerState, Polling
 from broker.domain.spend.budgets import Budget, BudgetPeriod, budget_status
@@ -193,7 +192,7 @@ def test_a_fleets_steps_are_one_line() -> None:
     peak = [held(f"peak-{on}", on, nodes=2, plan_id="p") for on in (6, 5)]
     failed = held("f", 7, plan_id="p", state=ReservationState.FAILED, reason="no stock")
     lines = fleets([*peak, base, failed, held("a"), held("b", end=None)], NOON + timedelta(hours=1))
-    assert [[one.reservation_id for one in line.rows] for line in lines] == [
+    assert [[one.reservation_id for one in fleet.rows] for fleet in lines] == [
         ["base", "peak-5", "peak-6"],
         ["f"],
         ["a"],
@@ -220,8 +219,8 @@ def test_the_size_of_a_line_is_what_its_rows_hold(drawn: list[tuple[int, int, in
     ]
     by_hour = [sum(n for start, hours, n in drawn if start <= at < start + hours) for at in range(40)]
     for now in range(0, 40, 7):
-        (line,) = fleets(rows, NOON + timedelta(hours=now))
-        assert line.nodes == by_hour[now]
+        (fleet,) = fleets(rows, NOON + timedelta(hours=now))
+        assert fleet.nodes == by_hour[now]
         later = next((at for at in range(now, 40) if by_hour[at] != by_hour[now]), None)
-        assert line.next == (None if later is None else (NOON + timedelta(hours=later), by_hour[later]))
-        assert line.most == max(by_hour) == most_nodes(rows)
+        assert fleet.next == (None if later is None else (NOON + timedelta(hours=later), by_hour[later]))
+        assert fleet.most == max(by_hour) == most_nodes(rows)

@@ -61,7 +61,7 @@ async def test_only_a_page_of_the_session_can_act(home: Home) -> None:
         answer = await client.post(f"{plan}/approve", data=sent, headers=headers)
         assert answer.status_code == 403, sent
     page = await client.get(plan)
-    assert "Waits for finance." in page.text
+    assert "Waits for approval." in page.text
     assert (await client.post(f"{plan}/approve", data=form)).status_code == 303
     assert (await home.client(None).post(f"{plan}/approve", data=form)).status_code == 303, "to sign in"
 
@@ -92,7 +92,7 @@ async def test_a_plan_is_cancelled_while_it_is_made(tmp_path: Path, migrated_sql
         running = slots.names[0]
         waiting = second if running == first else first
         page, other = f"/plans/{waiting}", f"/plans/{running}"
-        assert "the next to start" in (await client.get(page)).text
+        assert "next in the queue" in (await client.get(page)).text
         assert "Planning" in (await client.get(other)).text
         assert f'action="{page}/cancel"' not in (await reader.get(page)).text
         form = await form_of(client, page, f"{page}/cancel")

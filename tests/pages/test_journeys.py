@@ -47,7 +47,7 @@ def cards(page: Page) -> dict[str, str]:
 def test_from_a_wish_to_spend_and_back(shop: Site, shopping: Open) -> None:
     team, finance = shopping(who="team"), shopping(who="finance")
     plan = asked(team, "journey-8b")
-    expect(team.get_by_text("Waits for finance.")).to_be_visible()
+    expect(team.get_by_text("Waits for approval.")).to_be_visible()
     expect(team.get_by_text("over the limit of $100.00 per plan")).to_be_visible()
     expect(team.get_by_text("Approve $205.00…")).to_have_count(0)
 
@@ -57,7 +57,7 @@ def test_from_a_wish_to_spend_and_back(shop: Site, shopping: Open) -> None:
     waiting.get_by_text("Compared with simpler strategies").click()
     expect(waiting).to_contain_text("$410.00")
     waiting.get_by_text("Approve $205.00…").click()
-    waiting.get_by_label("Comment, kept with the decision").fill("for the demo")
+    waiting.get_by_label("stored with the decision").fill("for the demo")
     waiting.get_by_role("button", name="Approve $205.00").click()
     expect(finance.get_by_role("status")).to_contain_text("Approved.")
     expect(finance.get_by_role("region", name="Decided")).to_contain_text("for the demo")
@@ -65,7 +65,7 @@ def test_from_a_wish_to_spend_and_back(shop: Site, shopping: Open) -> None:
     team.goto(plan)
     expect(team.get_by_text("for the demo")).to_be_visible()
     team.get_by_text("Reserve for $205.00…").click()
-    expect(team.get_by_text("Released at once, it would still owe $20.50")).to_be_visible()
+    expect(team.get_by_text("If it is released at once, it still costs $20.50")).to_be_visible()
     team.get_by_role("button", name="Reserve for $205.00").click()
     expect(team.get_by_role("status")).to_contain_text("Reserved")
     assert len(shop.house.provider.open_instances()) == 1
@@ -79,9 +79,9 @@ def test_from_a_wish_to_spend_and_back(shop: Site, shopping: Open) -> None:
     clock.advance(hours=2)
     finance.goto("/spend?group_by=workload")
     assert cards(finance)["Owed already"] == "$41.00"
-    assert cards(finance)["May still change"] == "$164.00"
+    assert cards(finance)["Flexible"] == "$164.00"
     finance.get_by_text("Export…").click()
-    finance.get_by_role("definition").filter(has_text="never to be added").get_by_text("Parquet").click()
+    finance.get_by_role("definition").filter(has_text="do not add it").get_by_text("Parquet").click()
     expect(finance.get_by_role("link", name="Download projection-rows.parquet")).to_be_visible()
     expect(finance.get_by_text("164.00 USD").first).to_be_visible()
 
@@ -152,7 +152,7 @@ def test_a_wrong_document_is_told_by_line(shopping: Open) -> None:
     assert ["lots" in shown[line - 1] or "surfing" in shown[line - 1] for line in lines] == [True] * len(
         lines
     )
-    page.get_by_label("A file takes the place of the text").set_input_files(
+    page.get_by_label("The file replaces the text").set_input_files(
         {"name": "w.yaml", "mimeType": "text/yaml", "buffer": wish("uploaded-8b").encode()}
     )
     page.get_by_role("button", name="Make a plan").click()
@@ -168,7 +168,7 @@ def test_all_of_it_works_without_scripts(shop: Site, shopping: Open) -> None:
     expect(team.get_by_role("heading", name="Placements")).to_be_visible()
     finance.goto(plan)
     finance.get_by_text("Reject…").click()
-    finance.get_by_label("Why, for the team").fill("too dear this month")
+    finance.get_by_label("Reason, for the team").fill("too dear this month")
     finance.get_by_role("button", name="Reject", exact=True).click()
     team.reload()
     expect(team.get_by_text("too dear this month")).to_be_visible()
@@ -188,7 +188,7 @@ def test_a_budget_runs_out_on_a_day(shop: Site, shopping: Open) -> None:
     page.get_by_text("Set a budget…").click()
     page.locator("#b-team").fill("research")
     page.get_by_label("Limit, USD").fill("100.50")
-    page.get_by_role("button", name="Set it").click()
+    page.get_by_role("button", name="Set the budget").click()
     budget = page.get_by_role("region", name="Budgets").locator("tbody tr").first
     expect(budget).to_contain_text("$100.50")
     expect(budget.locator("td[data-label='Runs out']")).to_contain_text("2026-11-2")

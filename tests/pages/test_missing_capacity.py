@@ -81,7 +81,7 @@ async def test_the_plans_page_and_the_list_say_which_hours_are_short(home: Home)
     client = await signed_in(home)
     told = (
         "chat is short of 2 of 4 nodes from 23 Nov 13:00 UTC to 16:00 UTC: "
-        "refused at Vast.ai (that Vast machine was just rented). Asked again at 2026-11-23 12:02 UTC."
+        "refused at Vast.ai (that Vast machine was just rented). The next try is at 2026-11-23 12:02 UTC."
     )
     for path in ("/plans/plan-1", "/reservations", "/reservations?plan_id=plan-1"):
         assert told in await text_of(client, path), path
@@ -96,7 +96,7 @@ async def test_the_spend_page_and_the_projection_say_what_runs_for_nobody(home: 
     assert isinstance(home.house.clock, FakeClock)
     home.house.clock.advance(minutes=30)
     client = await signed_in(home)
-    assert "1 orphaned lease, $5.81 so far. It runs for no team and costs $5.812 an hour" in await text_of(
+    assert "1 orphaned lease, $5.81 so far. It belongs to no team and costs $5.812 per hour" in await text_of(
         client, "/spend"
     )
     document = (await home.client(ADMIN_KEY).get("/v1/spend/projection")).json()

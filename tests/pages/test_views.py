@@ -102,15 +102,15 @@ def a_plan_against(*baselines: tuple[str, str | None]) -> Plan:
 @pytest.mark.parametrize(
     ("baselines", "label", "figure"),
     [
-        ((("single_shape", "150"), ("converged", "180")), "Saved against one shape", "$50.00"),
-        ((("single_shape", "150"), ("converged", "120")), "Saved against “one always-on pool”", "$20.00"),
+        ((("single_shape", "150"), ("converged", "180")), "Saved against one node type for all", "$50.00"),
+        ((("single_shape", "150"), ("converged", "120")), "Saved against one always-on pool", "$20.00"),
         (
             (("single_shape", None), ("converged", "130"), ("single_provider", "180")),
-            "Saved against “one always-on pool”",
+            "Saved against one always-on pool",
             "$30.00",
         ),
         ((("single_shape", None),), "Saved against simpler strategies", "–"),
-        ((("single_shape", "90"),), "Saved against one shape", "-$10.00"),
+        ((("single_shape", "90"),), "Saved against one node type for all", "-$10.00"),
     ],
 )
 def test_savings_name_their_strategy(
@@ -161,7 +161,7 @@ def explained_page(sentences: tuple[str, ...]) -> str:
     placement = a_placement(an_offer(), [a_segment(0, 10)])
     placement = replace(placement, why=replace(placement.why, sentences=sentences))
     part = templates.env.get_template("placement_why.html")
-    return str(part.render(p=placement))
+    return str(part.render(fleet=plan_view.fleets_of(a_plan(placement))[0]))
 
 
 def test_six_sentences_stand_open_and_the_rest_behind_a_fold() -> None:
@@ -185,5 +185,5 @@ def test_progress_says_what_its_bound_is_of() -> None:
     }
     page = templates.env.get_template("plan_progress.html").render(event={**event, "gap": 0.08})
     assert '<dd class="figure">Searching</dd>' in page
-    assert "cost, penalty and delay together; proven so far" in page
+    assert "cost, penalty and delay; proven so far" in page
     assert '<dd class="note">cost, penalty and delay</dd>' in page

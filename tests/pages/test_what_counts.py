@@ -9,7 +9,7 @@ from api.pages.parts.cards import overview_cards
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.holding.reservation import ReservationState, UnitState
 from broker.domain.planning.workload import WorkloadKind
-from broker.ports.planning import PlanRecord, Standing
+from broker.ports.planning import BusinessStatus, PlanRecord
 from tests.api.house import Home
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_record, a_segment, an_offer
@@ -27,15 +27,19 @@ def a_chat(plan_id: str, hours: float = 8, workload: str = "chat") -> PlanRecord
 
 def test_a_duplicate_of_what_is_held_is_not_planned_spend() -> None:
     held, twin, other = a_chat("plan-1"), a_chat("plan-2"), a_chat("plan-3", 4, "translate")
-    standings = {"plan-1": Standing.RESERVED, "plan-2": Standing.DRAFT, "plan-3": Standing.DRAFT}
+    statuses = {
+        "plan-1": BusinessStatus.RESERVED,
+        "plan-2": BusinessStatus.DRAFT,
+        "plan-3": BusinessStatus.DRAFT,
+    }
     row = a_row("rsv-1", ReservationState.ACTIVE, UnitState.HELD)
     reserved = replace(held, reserved_at=NOON)
-    card = overview_cards((), (twin, other, reserved), standings, (row,), NOON)[0]
+    card = overview_cards((), (twin, other, reserved), statuses, (row,), NOON)[0]
     assert (card.figure, card.note) == ("$120.00", "$80.00 reserved, $40.00 of intended drafts")
 
 
 def test_a_draft_whose_time_is_over_is_not_planned_spend() -> None:
-    card = overview_cards((), (a_chat("plan-1"),), {"plan-1": Standing.DRAFT}, (), NOON + 9 * HOUR)[0]
+    card = overview_cards((), (a_chat("plan-1"),), {"plan-1": BusinessStatus.DRAFT}, (), NOON + 9 * HOUR)[0]
     assert card.figure == "$0.00"
 
 
@@ -51,7 +55,7 @@ def test_nodes_that_follow_each_other_are_not_added_up() -> None:
 
 async def test_a_first_look_at_spend_names_the_drafts_that_do_not_count(home: Home) -> None:
     client = await signed_in(home)
-    assert "Plan something" in await text_of(client, "/spend")
+    assert "Make a plan" in await text_of(client, "/spend")
     async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
         document = '{"workloads": [{"name": "chat"}]}'
         await uow.plans.add(replace(a_chat("plan-1"), intended_by=None, document=document))

@@ -28,7 +28,7 @@ from optimizer.calibration.fitting.gauss_newton import (
     read_parameters,
     refit,
     slopes_at,
-    thinned,
+    subsampled,
     weights_of,
 )
 from optimizer.calibration.tables.bundled import bundled_rows, data_sha256
@@ -128,8 +128,8 @@ def test_rows_that_weigh_nothing_pull_nothing() -> None:
 def test_long_tables_are_thinned_and_weigh_no_more() -> None:
     one = Observation(0, "s", "r", "m", "c", 1.0, "x", "g")
     many = [replace(one, place=place) for place in range(1000)]
-    assert 100 <= len(thinned(many)) <= 250
-    assert len(thinned([*many, replace(one, source="t")])) == len(thinned(many)) + 1
+    assert 100 <= len(subsampled(many)) <= 250
+    assert len(subsampled([*many, replace(one, source="t")])) == len(subsampled(many)) + 1
 
 
 def test_models_of_a_family_share_a_fold() -> None:

@@ -82,7 +82,7 @@ def test_the_grid_has_targets_of_its_own() -> None:
 
 
 def test_what_nobody_held_out_is_no_figure() -> None:
-    both = evidence(("a", "r", ITL, 4.0)).and_also(
+    both = evidence(("a", "r", ITL, 4.0)).joined_with(
         Evidence((Entry("KV cache", "s", "k", "k", "tokens"),), {"fitted": as_array([0.1])}, as_array([0.2]))
     )
     assert np.isnan(both.of("source", [1])).all()

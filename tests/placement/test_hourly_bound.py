@@ -18,7 +18,7 @@ from optimizer.performance.estimator import Estimator
 from optimizer.placement.columns.candidates import Candidates, build_candidates
 from optimizer.placement.fleets.bound import least_usd
 from optimizer.placement.fleets.model import quick_fleets, termless_fleets
-from optimizer.placement.fleets.promising import MOST_UNITS, on_promising
+from optimizer.placement.fleets.pools import MOST_UNITS, on_promising
 from optimizer.placement.problem.estimates import build_estimates
 from optimizer.placement.problem.problem import build_problem
 from tests.depth import examples

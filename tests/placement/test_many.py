@@ -1,4 +1,4 @@
-"""More workloads than are chosen at once: prices of scarcity, rounds, the same plan for the same seed."""
+"""more workloads than are chosen at once: dual prices, rounds, the same plan for the same seed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def crowd(seed: int) -> tuple[PlanRequest, list[Offer]]:
     return request(*runs, *services), offers
 
 
-def test_prices_of_scarcity_prove_what_each_workload_alone_cannot() -> None:
+def test_dual_prices_prove_what_each_workload_alone_cannot() -> None:
     asked, offers = crowd(1)
     seen: list[Progress] = []
     options = PlanOptions(time_limit_s=200.0, gap=0.22, baselines=False)

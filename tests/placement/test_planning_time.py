@@ -10,8 +10,7 @@ from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import LimitClock, PlanOptions
 from optimizer.placement.columns.fleet_pool import first_fleets
 from optimizer.placement.pipeline import pace_of
-from optimizer.placement.runtime.pace import MEASURED_STEPS, Pace
-from optimizer.placement.runtime.stopwatch import Stopwatch, WorkClock
+from optimizer.placement.runtime.stopwatch import MEASURED_STEPS, Pace, Stopwatch, WorkClock
 from tests.placement.market import offer, plan, request, serving
 from tests.placement.test_hourly_bound import candidates_of
 

@@ -19,6 +19,7 @@ from broker.domain.planning.plan import BindingRule, Obstacle
 from broker.domain.planning.workload import PlanRequest, Policy, Quota
 from broker.ports.planning import LimitClock
 from optimizer.placement.columns.prices import AT_MIDPOINT, WHOLE_HORIZON, Row, StockPrices
+from optimizer.placement.problem.quotas import most_held
 from tests.depth import examples
 from tests.placement.market import at, offer, plan, planner, request, serving, total, training
 from tests.placement.monolith import Monolith
@@ -186,3 +187,19 @@ def test_a_quota_over_two_offers_is_proven() -> None:
     found = plan(asked, offers, gap=0.0)
     assert found.bound_usd is not None
     assert found.bound_usd > Decimal("0.98") * total(found)
+
+
+@pytest.mark.parametrize(
+    ("spans", "since_s", "most"),
+    [
+        ([], 0, 0),
+        ([(0, 10, 2), (10, 20, 3)], 0, 3),
+        ([(0, 10, 2), (9, 20, 3)], 0, 5),
+        ([(0, 10, 2), (5, 20, 3)], 10, 3),
+        ([(0, 10, 4), (5, 8, 3), (12, 20, 1), (0, 15, 1)], 8, 5),
+    ],
+)
+def test_what_touches_is_never_held_together(
+    spans: list[tuple[int, int, int]], since_s: int, most: int
+) -> None:
+    assert most_held(spans, since_s) == most

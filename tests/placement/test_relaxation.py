@@ -87,7 +87,7 @@ def test_no_choice_that_fits_costs_less(pool: ColumnPool) -> None:
     assert relaxed(pool).usd <= min(choices(pool)) + 1e-5
 
 
-def test_without_scarcity_everything_takes_its_cheapest() -> None:
+def test_without_contention_everything_takes_its_cheapest() -> None:
     pool = ColumnPool(problem_of([2, 2, 2]))
     for number, name in enumerate(NAMES):
         piece = Piece(number % 3, 0, ((number * 3600, (number + 1) * 3600, 1),), 100)

@@ -135,7 +135,7 @@ def test_what_can_no_longer_stand_is_placed_anew() -> None:
     assert {p.offer_id for p in found.plan.placements} == {"a", "c"}
 
 
-def test_prices_of_scarcity_of_the_last_search_prove_at_once() -> None:
+def test_dual_prices_of_the_last_search_prove_at_once() -> None:
     offers = [offer("cheap", "1.00", nodes=1), offer("dear", "3.00")]
     asked = request(serving("x", [3.0]), serving("y", [3.0]))
     old = plan(asked, offers)

@@ -88,7 +88,7 @@ def test_no_prices_prove_more_than_the_optimum(
 
 
 @pytest.mark.parametrize("pools", [3, NO_LIMIT])
-def test_a_price_of_scarcity_proves_that_one_node_cannot_serve_two(pools: int) -> None:
+def test_a_dual_price_proves_that_one_node_cannot_serve_two(pools: int) -> None:
     """Two services of one node each for eight hours, one node at $0.50 and enough at $1.10. At a price of
     $0.60 on the first both nodes cost the same: 2 x 8.80, less 4.80 for the one that there is."""
     offers = [
@@ -129,7 +129,7 @@ def charge(candidates: Candidates, prices: StockPrices, held: dict[int, Spans]) 
 
 
 def test_a_commitment_that_serves_one_half_dodges_its_price() -> None:
-    """Owed $2 and not held at the middle: no price of scarcity may make it dearer."""
+    """Owed $2 and not held at the middle: no dual price may make it dearer."""
     offers = [
         offer("o0", "0.50", nodes=1, tier=Tier.COMMITTED, min_hours=4.0),
         offer("o1", "3.10", nodes=1),

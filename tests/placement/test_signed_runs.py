@@ -152,7 +152,7 @@ def test_a_start_counts_what_launches_of_that_offer_took() -> None:
     ]
     written = document("helpdesk-closed-at-night")
     written["workloads"][0]["traffic"]["peak_requests_per_s"] = 0.5
-    (placement,) = plan_of(written, load_launch_table().told(only)).placements
+    (placement,) = plan_of(written, load_launch_table().with_launch_times(only)).placements
     assert placement.estimate["cold_start_s"] >= 25 * 60
 
 
@@ -233,7 +233,7 @@ LONG = {"shape": "flat", "peak_requests_per_s": 1, "input_tokens": 130_500, "out
             changed("tune-then-serve", 1, starts={"after": "tune", "at": "+2d"}),
             "/workloads/1/starts",
             "an object with after, at",
-            "either after",
+            "either a time, or after",
         ),
         (
             changed("small-lab", 0, policy={"countries": ["uk"]}),

@@ -18,9 +18,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from openpyxl import load_workbook
 
-from api.export.convert import convert
+from api.export.files import convert, write_spend
 from api.export.focus_csv import csv_chunks, focus_csv
-from api.export.spend_files import write_spend
 from api.schemas.finance.spend import SpendForm, spend_csv, spend_to_document
 from broker.catalogue import load_energy_facts
 from broker.domain.basics.errors import BrokerError, FieldProblem, InputError

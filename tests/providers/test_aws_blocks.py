@@ -17,9 +17,8 @@ from broker.domain.market.offer import CancelRule, Offer, OfferBatch, Tier, Wind
 from providers.aws import SPEC
 from providers.aws.blocks import BlockSearch, menu, most_calls, parse_blocks
 from providers.aws.nodes import known_types, region_of, sku_of
-from providers.aws.query import form_body
+from providers.aws.query import Node, form_body, next_token, parse_xml
 from providers.aws.spot import parse_spot, spot_query
-from providers.aws.xml import Node, next_token, parse_xml
 from providers.payload import RowRejected
 from tests.depth import examples
 

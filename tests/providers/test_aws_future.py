@@ -24,8 +24,8 @@ from broker.domain.market.offer import Offer, Tier, WindowKind
 from providers.aws import SPEC
 from providers.aws.adapter import AwsAdapter
 from providers.aws.future import LEAD_DAYS, LEAST_COMMITMENT_DAYS, MOST_AHEAD_DAYS, terms
+from providers.aws.query import parse_xml
 from providers.aws.reservations import parse_reservations
-from providers.aws.xml import parse_xml
 from providers.http import ProviderHttp
 from providers.spec import ProviderSettings, Secret
 from tests.depth import examples

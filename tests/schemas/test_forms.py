@@ -175,12 +175,12 @@ def test_only_paths_of_attributes_are_compiled(path: str) -> None:
     class Odd(BaseModel):
         field: Annotated[str, From(path)]
 
-    with pytest.raises(TypeError, match="no path of attributes"):
+    with pytest.raises(TypeError, match="not a path of attributes"):
         write(Odd, Whole)
 
 
 def test_a_dataclass_has_one_form() -> None:
-    with pytest.raises(TypeError, match="Offer has a form already"):
+    with pytest.raises(TypeError, match="Offer already has a form"):
         Form(Offer)
 
 

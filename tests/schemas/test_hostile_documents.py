@@ -10,7 +10,7 @@ import yaml
 
 from api.cli.accuracy.perf import read_rows
 from api.export.reading import open_table
-from api.http.form_route import require_plain
+from api.http.strict_requests import require_plain
 from api.pages.parts.forms import MOST_FIELDS, fields_of
 from api.schemas.base.csv_reader import read_table
 from api.schemas.base.document import read_document, read_json_document

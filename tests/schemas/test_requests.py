@@ -76,7 +76,12 @@ def test_they_are_read_and_written() -> None:
         ("fp4", "fp2", "1/precisions/1", "fp4"),
         ("share: 0.25", "share: 0.35", "1/traffic/mix", "shares that sum to 1"),
         ("share: 0.25", "share: 0", "1/traffic/mix/1/share", "above 0"),
-        ("mix: [", "input_tokens: 5, mix: [", "1/traffic/input_tokens", "no length beside a mix"),
+        (
+            "mix: [",
+            "input_tokens: 5, mix: [",
+            "1/traffic/input_tokens",
+            "no length, because the sizes of the mix",
+        ),
     ],
 )
 def test_what_cannot_be_is_told(old: str, new: str, at: str, expected: str) -> None:

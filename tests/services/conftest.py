@@ -61,7 +61,7 @@ class House:
         )
         self.reconcile = ReconcileService(
             *parts,
-            rules=ReconcileRules(settle=SETTLE, stray_grace=GRACE, max_strays=50),
+            rules=ReconcileRules(order_grace=SETTLE, orphan_grace=GRACE, max_orphans=50),
             creator=creator,
             fallback_offers=fallback_offers,
         )

@@ -43,7 +43,7 @@ async def test_one_key_has_one_effect(accounts: AccountsService) -> None:
 
 async def test_a_twin_waits_and_a_failure_gives_the_key_back(accounts: AccountsService) -> None:
     async def fail() -> Answer:
-        with pytest.raises(Conflict, match="still at work"):
+        with pytest.raises(Conflict, match="still in progress"):
             await accounts.once(ALICE, "k", "r", b"", fail)
         raise InsufficientCapacity("fake", "no stock")
 
@@ -96,7 +96,7 @@ async def test_what_ended_without_a_database_is_stored_once_it_is_there_again(
     with pytest.raises(StoreUnavailable, match="does not answer"):
         await accounts.catch_up()
     away = False
-    with pytest.raises(Conflict, match="still at work"):
+    with pytest.raises(Conflict, match="still in progress"):
         await accounts.once(ALICE, "k", "r", b"", act_again)
     await accounts.catch_up()
     answer = await accounts.once(ALICE, "k", "r", b"", act_again)

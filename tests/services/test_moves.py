@@ -124,7 +124,7 @@ async def test_what_cannot_move_is_said() -> None:
     with pytest.raises(Conflict, match="already"):
         await move(house, rows)
     await house.settle(2)
-    with pytest.raises(Conflict, match="there is nothing to move"):
+    with pytest.raises(Conflict, match="so it cannot be moved"):
         await move(house, rows)
     with pytest.raises(Conflict, match="no reservation"):
         await house.moves.move("reoptimizer", plan_on("new", "5", "plan-3"), [])

@@ -273,5 +273,5 @@ class TestSellersWhoseLeasesTellNoPrice:
 
 async def test_an_offer_above_the_limit_is_not_even_ordered(house: House) -> None:
     house.sell(an_offer(observed_at=NOON))
-    with pytest.raises(Conflict, match=r"asks \$10\.00"):
+    with pytest.raises(Conflict, match=r"costs \$10\.00"):
         await ordered(house, "9")

@@ -127,7 +127,7 @@ async def test_one_look_begins_what_is_automatic_and_proposes_the_rest() -> None
     assert (by_itself.before_usd, by_itself.after_usd) == (Decimal(920), Decimal(690))
     assert (asked.before_usd, asked.after_usd) == (Decimal(690), Decimal(460))
     await desk.proposals.act()
-    with pytest.raises(Conflict, match="under way"):
+    with pytest.raises(Conflict, match="in progress"):
         await desk.proposals.accept(ALICE, asked.reoptimization_id)
     await desk.passes()
     assert desk.open_skus() == ["sku-new", "sku-old"], "one followed the price, one waits"
@@ -149,7 +149,7 @@ async def test_nothing_is_planned_where_nothing_may_move() -> None:
     desk = await Desk(ReoptimizeMode.NEVER).hold()
     desk.price("new", "5")
     look = await desk.once()
-    assert (look.state, look.reason) == (P.UNCHANGED, "the policy is never to move anything of it")
+    assert (look.state, look.reason) == (P.UNCHANGED, "its policies allow no moves")
 
 
 async def test_a_proposal_says_its_money_and_waits() -> None:
@@ -256,7 +256,7 @@ async def test_rejected_and_lapsed_proposals_are_over() -> None:
     said = await desk.proposals.reject(ALICE, look.reoptimization_id)
     assert (said.state, said.decided_by) == (P.REJECTED, "key-alice")
     assert (await desk.proposals.reject(ALICE, look.reoptimization_id)).state is P.REJECTED
-    with pytest.raises(Conflict, match="is rejected: there is nothing to decide"):
+    with pytest.raises(Conflict, match="is rejected; only an open proposal can be decided"):
         await desk.proposals.accept(ALICE, look.reoptimization_id)
     again = await desk.once()
     assert again.reoptimization_id != look.reoptimization_id
@@ -264,7 +264,7 @@ async def test_rejected_and_lapsed_proposals_are_over() -> None:
     with pytest.raises(Conflict, match="is lapsed"):
         await desk.proposals.accept(ALICE, again.reoptimization_id)
     (lapsed,) = await desk.proposals.act()
-    assert (lapsed.state, lapsed.reason.endswith("its time was over")) == (P.LAPSED, True)
+    assert (lapsed.state, lapsed.reason.endswith("it expired")) == (P.LAPSED, True)
     moved_on = await desk.once()
     desk.price("new", "12")
     await desk.once()
@@ -272,7 +272,7 @@ async def test_rejected_and_lapsed_proposals_are_over() -> None:
         o for o in desk.house.tables.reoptimizations if o.reoptimization_id == moved_on.reoptimization_id
     )
     assert stored.state is P.LAPSED
-    assert "the market moved on" in stored.reason
+    assert "the market changed" in stored.reason
 
 
 async def test_a_refused_move_leaves_the_old_in_force() -> None:

@@ -205,7 +205,7 @@ async def test_strays_are_released_after_their_grace_and_others_leases_never(hou
     for tag in (make_tag("test", "rsv-lost", 0), "somebody-else", make_tag("other", "rsv-lost", 0)):
         await house.provider.reserve(Order(tag, an_offer(), 1))
     report = await house.reconcile.run_once()
-    assert [lease.tag for lease in report.strays] == [make_tag("test", "rsv-lost", 0)]
+    assert [lease.tag for lease in report.orphans] == [make_tag("test", "rsv-lost", 0)]
     assert report.released == ()
     house.clock.advance(seconds=GRACE.total_seconds())
     report = await house.reconcile.run_once()
@@ -226,10 +226,10 @@ async def test_the_sweep_reports_only_and_knows_its_cap(house: House) -> None:
     for ordinal in range(3):
         await house.provider.reserve(Order(make_tag("test", "rsv-lost", ordinal), an_offer(), 1))
     parts = (house.tables.unit_of_work, {"fake": house.provider}, house.clock, house.notifier)
-    watching = ReconcileService(*parts, rules=ReconcileRules(stray_grace=timedelta(0), report_only=True))
+    watching = ReconcileService(*parts, rules=ReconcileRules(orphan_grace=timedelta(0), report_only=True))
     report = await watching.run_once()
-    assert (len(report.strays), report.released) == (3, ())
-    capped = ReconcileService(*parts, rules=ReconcileRules(stray_grace=timedelta(0), max_strays=2))
+    assert (len(report.orphans), report.released) == (3, ())
+    capped = ReconcileService(*parts, rules=ReconcileRules(orphan_grace=timedelta(0), max_orphans=2))
     report = await capped.run_once()
     assert (len(report.released), report.alarm) == (2, True)
 

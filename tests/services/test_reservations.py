@@ -262,7 +262,7 @@ async def test_stock_is_not_sold_twice(house: House) -> None:
     offer = an_offer("o-1", stock=3)
     house.sell(offer)
     await house.reservations.reserve_offer(ALICE, "o-1", 2)
-    with pytest.raises(Conflict, match="1 left of the 3"):
+    with pytest.raises(Conflict, match="1 left of the provider's 3"):
         await house.reservations.reserve_offer(BOB, "o-1", 2)
     later = house.clock.now() + timedelta(seconds=1)
     house.set_time(an_offer("o-1", stock=2), later)

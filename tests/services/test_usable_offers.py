@@ -82,8 +82,10 @@ def one_by_one(
     now = NOON + later * MINUTE
     sold = [one for one in market if rules.can_be_ordered(one)]
     fresh = shared(fresh_offers(sold, health, now, rules.max_age, rules.not_orderable))
-    told = after_refusals(LaunchBook(known.launches, now).told(fresh), known.launches, now)
-    return rules.launch_times.told(SpotBook(known.times, rules.spot).told(told), known.launches)
+    told = after_refusals(LaunchBook(known.launches, now).with_statistics(fresh), known.launches, now)
+    return rules.launch_times.with_launch_times(
+        SpotBook(known.times, rules.spot).with_rates(told), known.launches
+    )
 
 
 @settings(max_examples=examples(150))
@@ -98,7 +100,7 @@ def test_kept_and_reckoned_anew_are_the_same(
     rules = OfferRules(MAX_AGE, frozenset({"lambda"}), lambda one: one.offer_id != "o-3", launch_times=TABLE)
     for number, health, known, later in asked:
         market = known_markets[number % len(known_markets)]
-        found = rules.ready.told(market, health, known, NOON + later * MINUTE, rules)
+        found = rules.ready.usable(market, health, known, NOON + later * MINUTE, rules)
         assert found == one_by_one(market, health, known, rules, later)
 
 
@@ -111,7 +113,7 @@ def test_a_market_that_was_seen_is_not_gone_through_again() -> None:
 
     rules = OfferRules(MAX_AGE, can_be_ordered=can_be_ordered, launch_times=TABLE)
     market = tuple(offer(f"o-{n}", provider=SELLERS[n % 2]) for n in range(6))
-    first = rules.ready.told(market, [], Experience(), NOON, rules)
-    again = rules.ready.told(market, [], Experience(), NOON + MINUTE, rules)
+    first = rules.ready.usable(market, [], Experience(), NOON, rules)
+    again = rules.ready.usable(market, [], Experience(), NOON + MINUTE, rules)
     assert again is first
     assert len(looked) == len(market)

@@ -165,7 +165,7 @@ async def test_others_may_read_beside_the_broker(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="read-only"):
         async with reader.unit_of_work(EVERY_TEAM) as writing:
             await writing.plans.add(plan_record("q"))
-    with pytest.raises(Conflict, match="opened to be read"):
+    with pytest.raises(Conflict, match="opened read-only"):
         await reader.migrate()
     await reader.close()
     await broker.close()

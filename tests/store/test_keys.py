@@ -43,7 +43,7 @@ async def test_a_key_is_found_by_its_hash_and_its_id(store: Store) -> None:
 async def test_one_hash_is_one_key(store: Store) -> None:
     async with store.unit_of_work(EVERY_TEAM) as unit:
         await unit.keys.add(KEY)
-        with pytest.raises(Conflict, match="key key-2 exists already"):
+        with pytest.raises(Conflict, match="key key-2 already exists"):
             await unit.keys.add(replace(KEY, key_id="key-2"))
 
 
@@ -93,7 +93,7 @@ async def test_standing_keys_of_a_team_are_those_not_revoked(store: Store) -> No
     over = replace(KEY, key_id="key-3", sha256="cd" * 32, created_at=LATER, expires_at=LATER)
     await stored(store, over, KEY, ended, replace(KEY, key_id="key-4", sha256="12" * 32, team="product"))
     async with store.unit_of_work(EVERY_TEAM) as unit:
-        assert await unit.keys.find_standing("research") == (KEY, over)
+        assert await unit.keys.find_unrevoked("research") == (KEY, over)
 
 
 async def test_of_several_keys_given_at_once_one_stands(store: Store, database_url: str) -> None:

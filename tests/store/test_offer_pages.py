@@ -119,7 +119,7 @@ async def test_pages_are_the_whole_market_in_parts(
         pages += page
         after = OfferPlace(*place(page[-1])) if page else None
 
-    whole = LaunchBook((), NOON).told(fitting(market, wanted))
+    whole = LaunchBook((), NOON).with_statistics(fitting(market, wanted))
     asked_alone = wanted == OfferFilter(gpu=wanted.gpu)
     assert pages == list(shared(whole) if asked_alone else whole)
     assert pages == sorted(await service.find_offers(wanted), key=place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 from hypothesis import given, settings
@@ -13,8 +14,9 @@ from ulid import ULID
 from broker.domain.basics.access import EVERY_TEAM, TeamScope
 from broker.domain.basics.errors import ConcurrentChange, Conflict, InputError, NotFound
 from broker.domain.holding.reservation import Reservation, ReservationState
+from broker.domain.planning.variant import AssumedPrices, Variant
 from broker.domain.spend.approvals import Decision, Verdict
-from broker.ports.planning import PlanRecord, PlanState, Standing
+from broker.ports.planning import BusinessStatus, PlanRecord, PlanState
 from broker.store import Store
 from tests import strategies
 from tests.depth import examples
@@ -92,7 +94,7 @@ async def test_of_two_updates_at_once_one_wins(store: Store) -> None:
 async def test_an_id_is_taken_once(store: Store) -> None:
     await add(store, plan_record("p"))
 
-    with pytest.raises(Conflict, match="plan p exists already"):
+    with pytest.raises(Conflict, match="plan p already exists"):
         await add(store, plan_record("p"))
 
 
@@ -163,10 +165,10 @@ async def hold(store: Store, *rows: Reservation) -> None:
         await unit.commit()
 
 
-async def standings(store: Store) -> dict[str, Standing]:
+async def statuses(store: Store) -> dict[str, BusinessStatus]:
     async with store.unit_of_work(EVERY_TEAM) as unit:
         records = (await unit.plans.find_page(100, None)).items
-        return dict(await unit.plans.find_standings(records))
+        return dict(await unit.plans.find_business_statuses(records))
 
 
 def made(record: PlanRecord) -> PlanRecord:
@@ -180,7 +182,7 @@ async def test_what_holds_capacity_stays_in_force_whatever_is_planned_after_it(s
     await hold(store, reservation("r", plan_id="held"))
 
     assert await current(store) == ["held"]
-    assert await standings(store) == {"held": Standing.RESERVED, "again": Standing.SUPERSEDED}
+    assert await statuses(store) == {"held": BusinessStatus.RESERVED, "again": BusinessStatus.SUPERSEDED}
 
 
 async def test_a_draft_beside_what_is_held_counts_where_somebody_intends_it(store: Store) -> None:
@@ -191,7 +193,7 @@ async def test_a_draft_beside_what_is_held_counts_where_somebody_intends_it(stor
     await hold(store, reservation("r", plan_id="held"))
 
     assert await current(store) == ["again", "held"]
-    assert (await standings(store))["again"] is Standing.DRAFT
+    assert (await statuses(store))["again"] is BusinessStatus.DRAFT
     async with store.unit_of_work(EVERY_TEAM) as unit:
         await unit.plans.withdraw_intentions(held)
         assert not (await unit.plans.find("again")).is_intended
@@ -206,7 +208,7 @@ async def test_a_plan_that_took_the_place_of_one_that_holds_is_in_force(store: S
     await hold(store, reservation("r", plan_id="held"))
 
     assert await current(store) == ["moved"]
-    assert (await standings(store))["moved"] is Standing.RESERVED
+    assert (await statuses(store))["moved"] is BusinessStatus.RESERVED
 
 
 @pytest.mark.parametrize("state", [ReservationState.RELEASED, ReservationState.RELEASING])
@@ -218,7 +220,7 @@ async def test_a_plan_that_is_over_is_done_and_brings_no_older_draft_back(
     await hold(store, reservation("r", plan_id="over", state=state))
 
     assert await current(store) == []
-    assert await standings(store) == {"over": Standing.DONE, "older": Standing.SUPERSEDED}
+    assert await statuses(store) == {"over": BusinessStatus.DONE, "older": BusinessStatus.SUPERSEDED}
 
 
 async def test_a_rejected_plan_is_not_in_force(store: Store) -> None:
@@ -228,10 +230,10 @@ async def test_a_rejected_plan_is_not_in_force(store: Store) -> None:
     await add(store, rejected.decided(no), waiting, made(plan_record("before", "train")))
 
     assert await current(store) == ["before", "ask"]
-    assert await standings(store) == {
-        "no": Standing.REJECTED,
-        "ask": Standing.WAITING,
-        "before": Standing.DRAFT,
+    assert await statuses(store) == {
+        "no": BusinessStatus.REJECTED,
+        "ask": BusinessStatus.WAITING,
+        "before": BusinessStatus.DRAFT,
     }
 
 
@@ -246,15 +248,16 @@ async def test_records_that_did_not_change_are_not_read_again(store: Store) -> N
 
 
 @settings(max_examples=examples(25))
-@given(st.lists(st.tuples(*[st.integers(0, 3)] * 5), max_size=6))
+@given(st.lists(st.tuples(*[st.integers(0, 3)] * 6), max_size=6))
 async def test_the_store_in_memory_and_that_in_a_database_agree(
-    store: Store, drawn: list[tuple[int, int, int, int, int]]
+    store: Store, drawn: list[tuple[int, int, int, int, int, int]]
 ) -> None:
-    """Each tuple is a plan: its team and names, state, intention, predecessor, and what became of it."""
+    """Each tuple is a plan: its team and names, state, intention, predecessor, what became of it, and whether
+    it is a variant."""
     ids = [str(ULID()) for _ in drawn]
     team = f"team-{ULID()}"
     records, rows = [], []
-    for at, (names, state, wish, before, held) in enumerate(drawn):
+    for at, (names, state, wish, before, held, variant) in enumerate(drawn):
         record = plan_record(
             ids[at],
             *(["train"] if names % 2 else ["train", "chat"]),
@@ -266,6 +269,8 @@ async def test_the_store_in_memory_and_that_in_a_database_agree(
         record = replace(made(record), intended_by="key-1" if wish == 1 else None, needs_approval=wish > 1)
         if wish == 3:
             record = record.decided(Decision(Verdict.REJECTED, "finance", NOON))
+        if variant == 3:
+            record = replace(record, variant=Variant("compare-1", ids[0], "x", at))
         if held:
             record = replace(record, reserved_at=NOON)
             state_of = [ReservationState.ACTIVE, ReservationState.RELEASED, ReservationState.FAILED][held - 1]
@@ -282,10 +287,36 @@ async def test_the_store_in_memory_and_that_in_a_database_agree(
     await hold(store, *rows)
     async with tables.unit_of_work(EVERY_TEAM) as unit:
         expected = [one.plan_id for one in await unit.plans.find_current(team)]
-        stands = await unit.plans.find_standings(records)
+        stands = await unit.plans.find_business_statuses(records)
     assert await current(store, team) == expected
     async with store.unit_of_work(EVERY_TEAM) as unit:
-        assert await unit.plans.find_standings(records) == stands
+        assert await unit.plans.find_business_statuses(records) == stands
+
+
+async def test_a_variant_takes_no_plans_place_until_it_is_chosen(store: Store) -> None:
+    variants = [
+        replace(
+            made(plan_record(f"variant-{at}", "chat", created_at=NOON + HOUR)),
+            variant=Variant("compare-1", "base", name, at, AssumedPrices(Decimal("1.2")) if at else None),
+        )
+        for at, name in enumerate(("more traffic", "dearer"))
+    ]
+    await add(store, made(plan_record("base", "chat")), *reversed(variants))
+    assert await current(store) == ["base"]
+    assert await statuses(store) == dict.fromkeys(("base", "variant-0", "variant-1"), BusinessStatus.DRAFT)
+
+    async with store.unit_of_work(EVERY_TEAM) as unit:
+        found = await unit.plans.find_comparison("compare-1")
+        assert [record.plan_id for record in found] == ["variant-0", "variant-1"]
+        assert [record.variant for record in found] == [record.variant for record in variants]
+        await unit.plans.update(replace(found[0], intended_by="key-1"))
+        await unit.commit()
+    assert await current(store) == ["variant-0"]
+    assert (await statuses(store))["base"] is BusinessStatus.SUPERSEDED
+
+    async with store.unit_of_work(EVERY_TEAM) as unit:
+        with pytest.raises(NotFound, match="compare-2"):
+            await unit.plans.find_comparison("compare-2")
 
 
 async def test_only_a_done_plan_supersedes(store: Store) -> None:

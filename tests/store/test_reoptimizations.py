@@ -57,5 +57,5 @@ async def test_an_id_is_taken_once(store: Store) -> None:
     one = Reoptimization("x", "research", "p", "price", NOON, ProposalState.UNCHANGED)
     await add(store, one)
 
-    with pytest.raises(Conflict, match="re-optimization x exists already"):
+    with pytest.raises(Conflict, match="re-optimization x already exists"):
         await add(store, one)

@@ -78,7 +78,7 @@ async def test_of_two_updates_at_once_one_wins(store: Store) -> None:
 async def test_an_id_is_taken_once_and_an_unknown_one_not_found(store: Store) -> None:
     await add(store, reservation("r"))
 
-    with pytest.raises(Conflict, match="reservation r exists already"):
+    with pytest.raises(Conflict, match="reservation r already exists"):
         await add(store, reservation("r"))
     async with store.unit_of_work(EVERY_TEAM) as unit:
         with pytest.raises(NotFound, match="reservation 's' not found"):

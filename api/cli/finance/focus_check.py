@@ -17,7 +17,7 @@ from broker.domain.focus.rules import Finding
 
 app = typer.Typer(add_completion=False)
 MOST_SHOWN = 1000
-BREACHED = 1
+EXIT_WITH_FINDINGS = 1
 
 
 @app.command()
@@ -55,7 +55,7 @@ def focus_check(
             console.print(str(finding), markup=False, soft_wrap=True)
         console.print(f"{sum(counts.values())} findings, FOCUS {chosen}", markup=False)
     if counts:
-        raise typer.Exit(BREACHED)
+        raise typer.Exit(EXIT_WITH_FINDINGS)
 
 
 def _form(finding: Finding) -> dict[str, object]:

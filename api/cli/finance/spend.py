@@ -1,11 +1,13 @@
-"""``broker spend``: projected and actual spend."""
+"""``broker spend``: projected and actual spend, and files of it with their manifests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
@@ -16,11 +18,11 @@ from rich.table import Table
 from api.cli.companions import require_companions
 from api.cli.configuration import load_settings
 from api.cli.figures import plural, usd
-from api.cli.finance.download import DataSet, download
 from api.cli.finance.spend_views import show_bands, show_changes, show_closed, show_savings, show_units
-from api.cli.output import Json, print_json, stderr, stdout, write_text
-from api.client import connect
-from api.export.spend_files import write_spend
+from api.cli.output import Json, print_json, stderr, stdout, to_json, write_text
+from api.client import BrokerClient, connect
+from api.export.files import convert, write_spend
+from api.export.manifest import manifest, sha256_of, totals_of
 from api.schemas.finance.spend import (
     FOCUS_TOTALS,
     PROJECTION_TOTALS,
@@ -191,9 +193,9 @@ def _tell(written: Sequence[tuple[Path, dict[str, Any]]], as_json: bool) -> None
         manifests = [manifest for _, manifest in written]
         print_json(manifests[0] if len(manifests) == 1 else {"items": manifests})
         return
-    for file, manifest in written:
-        sums = ", ".join(f"{name} {amount}" for name, amount in manifest["totals_usd"].items())
-        text = f"{manifest['rows']} rows written to {file}, as of {manifest['as_of']}: {sums} USD"
+    for file, told in written:
+        sums = ", ".join(f"{name} {amount}" for name, amount in told["totals_usd"].items())
+        text = f"{told['rows']} rows written to {file}, as of {told['as_of']}: {sums} USD"
         stderr().print(text, markup=False, soft_wrap=True)
 
 
@@ -241,3 +243,41 @@ def print_orphaned(console: Console, form: SpendForm) -> None:
 
 def _sum(form: SpendForm, basis: ChargeBasis) -> Decimal:
     return sum((item.row.usd for item in form.items if item.basis is basis), ZERO)
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """A CSV file of the server: its path, its parameters, and which of its columns are money."""
+
+    name: str
+    path: str
+    params: Mapping[str, str | None]
+    totals: Sequence[str]
+    version: str | None = None
+
+
+def download(client: BrokerClient, wanted: DataSet, file: Path) -> dict[str, Any]:
+    """Writes ``wanted`` to ``file`` and a manifest beside it, and returns the manifest.
+
+    The manifest's totals are computed from the file that was written. Raises InputError for a bad path.
+    """
+    with TemporaryDirectory(prefix="broker-") as folder:
+        csv_file = Path(folder) / "rows.csv"
+        as_of = client.download(wanted.path, csv_file, wanted.params)
+        rows, totals = totals_of(csv_file, wanted.totals)
+        convert(csv_file, file, wanted.name)
+    document = manifest(
+        data_set=wanted.name,
+        version=wanted.version,
+        as_of=as_of,
+        sha256=sha256_of(file),
+        rows=rows,
+        totals_usd=totals,
+    )
+    write_text(manifest_path(file), to_json(document))
+    return document
+
+
+def manifest_path(file: Path) -> Path:
+    """The path of the manifest of ``file``."""
+    return file.with_name(f"{file.name}.manifest.json")

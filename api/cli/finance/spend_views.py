@@ -9,8 +9,8 @@ from rich.table import Table
 
 from api.cli.figures import percent, plural, rate, usd
 from api.cli.output import print_json, stdout
+from api.plan_words import strategy
 from api.schemas.finance.economics import CLOSED_MONTH, SAVINGS, ChangesForm, IntervalForm, UnitsForm
-from api.strategies import strategy
 from broker.domain.moving.savings import Savings
 from broker.domain.spend.month_close import ClosedMonth
 

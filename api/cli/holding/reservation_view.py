@@ -16,7 +16,7 @@ from api.cli.errors import ExitCode
 from api.cli.figures import day_and_time, hours, plural, usd
 from api.cli.output import stderr
 from api.client import BrokerClient
-from api.held import Line, lines_of
+from api.reserved_fleets import ReservedFleet, grouped_fleets
 from api.schemas.holding.reservation import ReservationForm
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.money import price_words
@@ -47,26 +47,26 @@ def print_reservations(console: Console, rows: Sequence[ReservationForm], *, eac
         return
     now = datetime.now(UTC)
     lines = (
-        [line for row in rows for line in lines_of([row], _offer, now)]
+        [line for row in rows for line in grouped_fleets([row], _offer, now)]
         if each
-        else lines_of(rows, _offer, now)
+        else grouped_fleets(rows, _offer, now)
     )
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
     table.add_column("reservation, workload,\nprovider's ids", no_wrap=True, overflow="ellipsis")
     table.add_column("state", no_wrap=True)
     table.add_column("what, price, when (UTC)", overflow="fold")
-    for line in lines:
-        row = line.first
-        named = row.reservation_id if len(line.rows) == 1 else row.workload or row.reservation_id
-        under = [row.workload or "-"] if len(line.rows) == 1 else [f"{len(line.rows)} steps"]
-        under += _ids(line)
+    for fleet in lines:
+        row = fleet.first
+        named = row.reservation_id if len(fleet.rows) == 1 else row.workload or row.reservation_id
+        under = [row.workload or "-"] if len(fleet.rows) == 1 else [f"{len(fleet.rows)} steps"]
+        under += _ids(fleet)
         table.add_row(
             Text.assemble(named, "\n", ("\n".join(under), "dim")),
             Text(str(row.state), STYLES.get(row.state, "")),
             Text.assemble(
-                f"{_size(line)} × {_node(row)}{_price(row)}\n",
+                f"{_size(fleet)} × {_node(row)}{_price(row)}\n",
                 (f"{row.provider} {row.region}\n", "dim"),
-                _span(line.start, line.end),
+                _span(fleet.start, fleet.end),
                 *((f"\n{line}", "dim") for line in (*_apart(row), *filter(None, [row.reason]))),
             ),
         )
@@ -76,10 +76,10 @@ def print_reservations(console: Console, rows: Sequence[ReservationForm], *, eac
     console.print(f"{plural(len(rows), 'reservation')}: {told}", style="dim")
 
 
-def _ids(line: Line[ReservationForm]) -> list[str]:
+def _ids(fleet: ReservedFleet[ReservationForm]) -> list[str]:
     """The provider's ids of its leases; of a fleet the first few."""
-    ids = [reference for row in line.rows for reference in row.provider_references]
-    more = len(ids) - MOST_IDS if len(line.rows) > 1 else 0
+    ids = [reference for row in fleet.rows for reference in row.provider_references]
+    more = len(ids) - MOST_IDS if len(fleet.rows) > 1 else 0
     return [*ids[:MOST_IDS], f"and {more} more: --each"] if more > 0 else ids
 
 
@@ -87,15 +87,15 @@ def _offer(row: ReservationForm) -> str:
     return row.offer_id
 
 
-def _size(line: Line[ReservationForm]) -> str:
+def _size(fleet: ReservedFleet[ReservationForm]) -> str:
     """How many nodes a fleet has now and next, and its smallest and largest size."""
-    if len(line.rows) == 1:
-        return str(line.most)
-    sizes = f"{line.least} to {line.most}" if line.least != line.most else str(line.most)
-    if line.state not in OPEN_STATES:
+    if len(fleet.rows) == 1:
+        return str(fleet.most)
+    sizes = f"{fleet.least} to {fleet.most}" if fleet.least != fleet.most else str(fleet.most)
+    if fleet.state not in OPEN_STATES:
         return sizes
-    following = "" if line.next is None else f", {line.next[1]} from {day_and_time(line.next[0])}"
-    return f"{line.nodes} now{following} ({sizes})"
+    following = "" if fleet.next is None else f", {fleet.next[1]} from {day_and_time(fleet.next[0])}"
+    return f"{fleet.nodes} now{following} ({sizes})"
 
 
 def print_shortfalls(console: Console, short: Sequence[Shortfall]) -> None:

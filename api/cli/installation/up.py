@@ -21,7 +21,7 @@ from api.cli.errors import ExitCode
 from api.cli.installation.listening import listen, serve_until_stopped, url_of
 from api.cli.installation.sandbox import DEFAULT_SEED
 from api.cli.installation.serve import Database, Host, Port, settle_given_key, warn
-from api.cli.market.polling import poll_now, print_rounds
+from api.cli.market.poll import poll_now, print_rounds
 from api.cli.output import Json, print_json, read_text, reveal, stderr, stdout
 from api.cli.plans.plan_view import misses_something, print_plan
 from api.cli.plans.progress import ProgressLine

@@ -147,11 +147,11 @@ def print_forecast(console: Console, forecast: OfferForecast) -> None:
             f"{forecast.offer.offer_id}: {price_words(now)} per node-hour now; {NO_HISTORY}, no forecast"
         )
         return
-    shares = [quantile.share for quantile in forecast.outlooks[0].quantiles]
+    shares = [quantile.share for quantile in forecast.horizons[0].quantiles]
     table = _table("after", *(f"{share:.0%}" for share in shares))
-    for outlook in forecast.outlooks:
-        figures = (price_figure(from_micro_usd(quantile.micro_usd)) for quantile in outlook.quantiles)
-        table.add_row(f"{outlook.hours:g} h", *figures)
+    for horizon in forecast.horizons:
+        figures = (price_figure(from_micro_usd(quantile.micro_usd)) for quantile in horizon.quantiles)
+        table.add_row(f"{horizon.hours:g} h", *figures)
     console.print(table)
     grounds = forecast.grounds
     words = (

@@ -11,15 +11,11 @@ from api.cli.configuration import load_settings
 from api.cli.errors import ExitCode
 from api.cli.output import (
     Json,
-    print_json,
     require_writable,
     stderr,
-    stdout,
-    to_json,
-    write_text,
 )
 from api.cli.plans.asked import MOST_NAMES, MarketFile, WorkloadsFile, read_asked
-from api.cli.plans.plan_view import misses_something, print_plan
+from api.cli.plans.plan_view import misses_something, show_plan
 from api.cli.plans.progress import ProgressLine
 from api.planning.planning_call import build_planner
 from api.schemas.plans.plan import PLAN
@@ -58,13 +54,7 @@ def plan(
         options = PlanOptions(time_limit, gap, seed, workers=load_settings().plan_workers)
         answer = build_planner().plan(request, found.offers, found.as_of, options, progress)
     document = {**PLAN.write(answer), "workloads": to_document(request)}
-    if output is not None:
-        write_text(output, to_json(document))
-        stderr().print(f"plan written to {output}", markup=False, soft_wrap=True)
-    if as_json:
-        print_json(document)
-    else:
-        print_plan(stdout(), answer, request)
+    show_plan(answer, document, output, request, as_json=as_json)
     warn_of_price_lists(answer)
     tell_of_lanes(request)
     if misses_something(answer):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import islice
+from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -13,12 +15,20 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from api.cli.figures import day_and_time, hours, hours_between, percent, plural, rate, usd
-from api.cli.plans.timeline import axis, bar, span_of
-from api.explanations import folded, sentences_together
-from api.strategies import all_pass_budget, bound_label, strategy, strongest, without_cost
+from api.cli.figures import day, day_and_time, hours, hours_between, percent, plural, rate, usd
+from api.cli.output import print_json, stderr, stdout, to_json, write_text
+from api.plan_answer import answer_of, why_line
+from api.plan_words import (
+    all_pass_budget,
+    bound_label,
+    folded,
+    sentences_together,
+    strategy,
+    strongest,
+    without_cost,
+)
 from broker.domain.basics.money import ZERO, price_words
-from broker.domain.basics.window import Window
+from broker.domain.basics.window import Segment, Window
 from broker.domain.market.billing import node_hours
 from broker.domain.planning.plan import Baseline, Obstacle, Placement, Plan, PlanStatus, Wait
 from broker.domain.planning.window_use import WindowUse
@@ -34,6 +44,21 @@ STATUS_STYLE = {
     PlanStatus.FEASIBLE: "bold yellow",
     PlanStatus.INFEASIBLE: "bold red",
 }
+LEVELS = "▁▂▃▄▅▆▇█"
+EMPTY = "·"
+
+
+def show_plan(
+    plan: Plan, document: Any, output: Path | None, request: PlanRequest | None = None, *, as_json: bool
+) -> None:
+    """Writes ``document`` to a file if asked to, and prints it or the plan."""
+    if output is not None:
+        write_text(output, to_json(document))
+        stderr().print(f"plan written to {output}", markup=False, soft_wrap=True)
+    if as_json:
+        print_json(document)
+    else:
+        print_plan(stdout(), plan, request)
 
 
 def print_plan(console: Console, plan: Plan, request: PlanRequest | None = None) -> None:
@@ -54,6 +79,9 @@ def misses_something(plan: Plan) -> bool:
 def _parts(plan: Plan, request: PlanRequest | None, width: int) -> Iterator[RenderableType]:
     horizon = request.horizon if request is not None else None
     yield _headline(plan)
+    for sentence in answer_of(plan, str, _moment)[:1]:  # the figures below say the rest
+        yield Text(sentence)
+    yield Text("")
     yield _figures(plan, request)
     if plan.placements:
         yield _placements(plan, width)
@@ -76,6 +104,10 @@ def _headline(plan: Plan) -> Text:
         (str(plan.status), STATUS_STYLE[plan.status]),
         f"  team {plan.team}",
     )
+
+
+def _moment(at: datetime) -> str:
+    return f"{day_and_time(at)} UTC"
 
 
 def _figures(plan: Plan, request: PlanRequest | None) -> Table:
@@ -295,6 +327,9 @@ def _reason(workload: str, placements: Sequence[Placement]) -> RenderableType:
         text.append(f" {usd(unused)} of it pays for time that is not used.")
     for use in (p.window_use for p in placements if p.window_use is not None and p.window_use.unwanted_usd):
         text.append(_window_use(use))
+    line = why_line(placements, str)
+    if line:
+        text.append(f"\n{line[:1].upper()}{line[1:]}.", style="bold")
     shown, rest = folded(sentences_together(placements))
     lines = Table.grid(padding=(0, 1))
     lines.add_column(no_wrap=True, style="dim")
@@ -379,3 +414,43 @@ def _replica(placement: Placement) -> str:
         f"{rate(estimate['requests_per_s_per_replica'])} requests/s a replica on {placement.gpu}, "
         f"{latency}limited by {placement.why.bottleneck}, {estimate.provenance}"
     )
+
+
+def span_of(placements: Sequence[Placement], horizon: Window | None) -> Window | None:
+    """The horizon, widened to hold every segment; None when there is nothing to show."""
+    edges = [edge for p in placements for s in p.segments for edge in (s.start, s.end)]
+    if horizon is not None:
+        edges += [horizon.start, horizon.end]
+    return Window(min(edges), max(edges)) if edges else None
+
+
+def bar(segments: Sequence[Segment], span: Window, width: int) -> str:
+    """``width`` characters: the most nodes held in each slice, relative to the peak."""
+    peak = max((segment.nodes for segment in segments), default=0)
+    step = span.duration / width
+    cells = []
+    for column in range(width):
+        start = span.start + column * step
+        nodes = max((s.nodes for s in segments if s.start < start + step and start < s.end), default=0)
+        cells.append(LEVELS[max(1, round(nodes / peak * len(LEVELS))) - 1] if nodes else EMPTY)
+    return "".join(cells)
+
+
+def axis(span: Window, width: int) -> str:
+    """Days under the bars, as many as fit with a gap between them."""
+    days = span.duration / timedelta(days=1)
+    every = next(n for n in (1, 2, 3, 5, 7, 10, 14, 28, 56, 112, 10_000) if width / max(days, 1) * n >= 8)
+    line = [" "] * width
+    at = _midnight_after(span.start)
+    while at < span.end:
+        column = round((at - span.start) / span.duration * width)
+        label = day(at)
+        if column + len(label) <= width:
+            line[column : column + len(label)] = label
+        at += timedelta(days=every)
+    return "".join(line)
+
+
+def _midnight_after(instant: datetime) -> datetime:
+    midnight = instant.replace(hour=0, minute=0, second=0, microsecond=0)
+    return midnight if midnight == instant else midnight + timedelta(days=1)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 from uuid import uuid4
@@ -17,14 +20,16 @@ from api.cli.configuration import load_settings
 from api.cli.errors import ExitCode, TimedOut
 from api.cli.figures import day_and_time, usd
 from api.cli.holding.reservation_view import print_shortfalls
-from api.cli.output import Json, print_json, read_text, stderr, stdout, to_json, write_text
-from api.cli.plans.plan_view import misses_something, print_plan
+from api.cli.output import Json, print_json, read_text, stderr, stdout
+from api.cli.plans.plan_view import misses_something, show_plan
 from api.client import BrokerClient, MadePlan, ServerTimedOut, connect
-from api.schemas.plans.plan_record import PlanSummaryForm
+from api.schemas.plans.plan_record import PlanSummaryForm, UnmadePlanForm
+from api.schemas.workloads.shortest import as_yaml, shortened
+from api.schemas.workloads.what_if import patched
 from broker.domain.basics.errors import BrokerError, FieldProblem, InputError
 from broker.domain.planning.plan import PlanStatus
 from broker.domain.spend.approvals import ApprovalState
-from broker.ports.planning import PlanState, Standing
+from broker.ports.planning import BusinessStatus, PlanState
 
 app = typer.Typer(add_completion=False)
 
@@ -41,6 +46,13 @@ def plans(
         bool | None,
         typer.Option("--intend/--no-intend", help="Whether this draft counts in projected spend."),
     ] = None,
+    workloads: Annotated[
+        bool, typer.Option("--workloads", help="Print the document that asked for the plan, as YAML.")
+    ] = False,
+    fix: Annotated[
+        str | None,
+        typer.Option(metavar="[NAME:]N", help="Apply a fix of a workload that is left out, and plan again."),
+    ] = None,
     cancel: Annotated[
         bool, typer.Option("--cancel", help="End this plan while it waits or is being made.")
     ] = False,
@@ -53,35 +65,28 @@ def plans(
     on, 130 cancelled by Ctrl-C.
 
     Example: BROKER_KEY=… broker plans --new fixtures/examples/quickstart.yaml
+
+    Example: broker plans PLAN_ID --fix 2
     """
-    if plan_id is not None and new is not None:
-        raise InputError("command line", (FieldProblem("--new", "a plan's id beside it", "one of both"),))
-    if cancel and plan_id is None:
-        raise InputError(
-            "command line", (FieldProblem("PLAN_ID", "nothing", "the id of the plan to cancel"),)
-        )
-    if cancel and intend is not None:
-        raise InputError("command line", (FieldProblem("--cancel", "--intend beside it", "one of both"),))
+    _require_one_question(plan_id, new, fix, intend, cancel=cancel, workloads=workloads)
     with connect(load_settings()) as client:
-        if new is not None:
-            plan_id = client.ask_for_plan(read_text(new), f"cli-{uuid4()}").plan_id
-            stderr().print(f"planning {plan_id}", markup=False, soft_wrap=True)
+        is_new = new is not None or fix is not None
+        if is_new:
+            plan_id = _begun(client, plan_id, new, fix, timeout)
         if plan_id is None:
-            if intend is not None:
-                raise InputError("command line", (FieldProblem("PLAN_ID", "nothing", "a plan's id"),))
             _list(list(client.list_plans()), as_json=as_json)
             if not as_json:
                 print_shortfalls(stdout(), client.list_shortfalls())
+            return
+        if workloads:
+            _print_workloads(client.find_plan(plan_id), as_json=as_json)
             return
         if cancel:
             client.cancel_plan(plan_id)
             _tell_cancelled(client.find_plan(plan_id), as_json=as_json)
             return
-        found = (
-            _made_unless_stopped(client, plan_id, timeout)
-            if new is not None
-            else _made(client, plan_id, timeout)
-        )
+        made = _made_unless_stopped if is_new else _made
+        found = made(client, plan_id, timeout)
         if intend is not None:
             client.set_intended(plan_id, intended=intend)
             found = _made(client, plan_id, timeout)
@@ -90,23 +95,81 @@ def plans(
     _show(found, output, as_json=as_json)
 
 
-def _show(found: MadePlan, output: Path | None, *, as_json: bool) -> None:
-    """Prints a plan and writes it to a file if asked to. Exit code 6 when a workload cannot be placed."""
-    document, plan = found.document, found.plan
-    if output is not None:
-        write_text(output, to_json(document))
-        stderr().print(f"plan written to {output}", markup=False, soft_wrap=True)
+def _require_one_question(
+    plan_id: str | None,
+    new: Path | None,
+    fix: str | None,
+    intend: bool | None,
+    *,
+    cancel: bool,
+    workloads: bool,
+) -> None:
+    """Raises InputError for options that contradict each other, or lack the plan that they are about."""
+    if plan_id is not None and new is not None:
+        raise InputError("command line", (FieldProblem("--new", "a plan's id beside it", "one of both"),))
+    if cancel and intend is not None:
+        raise InputError("command line", (FieldProblem("--cancel", "--intend beside it", "one of both"),))
+    about_one = {"to cancel": cancel, "to change": fix is not None, "to show": workloads}
+    for what, is_asked in about_one.items():
+        if is_asked and plan_id is None:
+            expected = f"the id of the plan {what}"
+            raise InputError("command line", (FieldProblem("PLAN_ID", "nothing", expected),))
+    if intend is not None and plan_id is None and new is None:
+        raise InputError("command line", (FieldProblem("PLAN_ID", "nothing", "a plan's id"),))
+
+
+def _begun(
+    client: BrokerClient, plan_id: str | None, new: Path | None, fix: str | None, timeout_s: float
+) -> str:
+    """Asks for the plan of a file, or of a plan's document with a fix; its id."""
+    if plan_id is not None and fix is not None:
+        text = fixed_document(_made(client, plan_id, timeout_s), fix)
+    else:
+        assert new is not None
+        text = read_text(new)
+    begun = client.ask_for_plan(text, f"cli-{uuid4()}").plan_id
+    stderr().print(f"planning {begun}", markup=False, soft_wrap=True)
+    return begun
+
+
+def _print_workloads(found: MadePlan | UnmadePlanForm, *, as_json: bool) -> None:
+    document = found.document["workloads"] if isinstance(found, MadePlan) else found.workloads
     if as_json:
         print_json(document)
     else:
-        print_plan(stdout(), plan)
+        sys.stdout.write(as_yaml(shortened(document, datetime.now(UTC))))
+
+
+def fixed_document(found: MadePlan, word: str) -> str:
+    """The document of a plan with one of its fixes applied: ``2``, or ``NAME:2`` where several are left out.
+
+    Raises InputError for a fix that there is not.
+    """
+    name, _, number = word.rpartition(":")
+    left = [row for row in found.plan.unplaced if not name or row.workload == name]
+    if not found.plan.unplaced or not left or (len(left) > 1 and not name):
+        names = ", ".join(row.workload for row in found.plan.unplaced) or "nothing"
+        expected = f"NAME:N, where NAME is left out ({names})"
+        raise InputError("command line", (FieldProblem("--fix", repr(word), expected),))
+    fixes = left[0].fixes
+    if not number.isdecimal() or not 1 <= int(number) <= len(fixes):
+        said = "; ".join(f"{at}: {one.says}" for at, one in enumerate(fixes, 1)) or "no change that was tried"
+        expected = f"the number of a fix of {left[0].workload}: {said}"
+        raise InputError("command line", (FieldProblem("--fix", repr(word), expected),))
+    return json.dumps(patched(found.document["workloads"], fixes[int(number) - 1].patch))
+
+
+def _show(found: MadePlan, output: Path | None, *, as_json: bool) -> None:
+    """Prints a plan and writes it to a file if asked to. Exit code 6 when a workload cannot be placed."""
+    plan = found.plan
+    show_plan(plan, found.document, output, as_json=as_json)
     if found.stands.approval is ApprovalState.WAITING:
         stderr().print("finance has to approve it before it can be reserved (broker approvals)")
     if misses_something(plan):
         raise typer.Exit(ExitCode.UNPLACED)
 
 
-def _tell_cancelled(found: MadePlan | PlanSummaryForm, *, as_json: bool) -> None:
+def _tell_cancelled(found: MadePlan | UnmadePlanForm, *, as_json: bool) -> None:
     if as_json:
         print_json(found.document if isinstance(found, MadePlan) else found.model_dump(mode="json"))
     else:
@@ -167,7 +230,7 @@ def _standing_words(one: PlanSummaryForm) -> str:
     if one.standing is None:
         return str(one.state)
     words = ["proposal" if one.state is PlanState.PROPOSED else str(one.standing)]
-    if one.intended and one.standing in (Standing.DRAFT, Standing.WAITING):
+    if one.intended and one.standing in (BusinessStatus.DRAFT, BusinessStatus.WAITING):
         words.append("intended")
     if one.approval is ApprovalState.APPROVED:
         words.append("approved")

@@ -10,7 +10,7 @@ from rich.status import Status
 
 from api.cli.figures import percent, whole_usd
 from api.cli.output import stderr
-from api.strategies import doing
+from api.plan_words import doing
 from broker.ports.planning import Progress
 
 PLAIN_INTERVAL_S = 5.0

@@ -5,8 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from api.pages.parts.cards import Card
-from api.pages.parts.charts import Charts, both_widths
-from api.pages.parts.steps import Step, steps
+from api.pages.parts.charts import Charts, Step, both_widths, steps
 from api.pages.parts.words import DASH, signed_usd, usd
 from broker.domain.spend.unit_costs import UnitCosts
 from broker.domain.spend.variance import Changes

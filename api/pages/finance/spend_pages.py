@@ -26,14 +26,14 @@ from broker.domain.basics.webhook import ALL_TEAMS
 from broker.domain.basics.window import Window
 from broker.domain.spend.budgets import DEFAULT_THRESHOLDS, Budget, BudgetPeriod
 from broker.domain.spend.spend import GROUPS, CostView, Interval
-from broker.ports.planning import Standing
+from broker.ports.planning import BusinessStatus
 from broker.services.spend.intervals import SpendInterval
 from broker.services.spend.spend import Projection
 
 NARROWED_BY = ("team", "provider", "kind", "tier")
 _AMOUNT = re.compile(r"(\d{1,15}|\d{1,3}(,\d{3}){1,4})(\.\d{1,2})?", re.ASCII)
 """US dollars as written here: a comma before three digits alone, whole cents."""
-DRAFTS = frozenset({Standing.DRAFT, Standing.WAITING})
+DRAFTS = frozenset({BusinessStatus.DRAFT, BusinessStatus.WAITING})
 DONE: Mapping[str, str] = {"budget": "The budget is set; its thresholds are told by webhook."}
 
 router = page_router()
@@ -114,11 +114,11 @@ async def _uncounted(request: Request, caller: Caller, team: str | None) -> tupl
         return ()
     planning = product_of(request).planning
     records = await planning.find_current_plans(caller, team=team)
-    standings = await planning.find_standings(records)
+    statuses = await planning.find_business_statuses(records)
     return tuple(
         plan_view.plan_row(record)
         for record in records
-        if standings.get(record.plan_id) in DRAFTS and not record.is_intended
+        if statuses.get(record.plan_id) in DRAFTS and not record.is_intended
     )
 
 
@@ -174,7 +174,7 @@ async def _interval(
 async def _budgets(request: Request, caller: Caller) -> dict[str, Any]:
     """Every budget that the visitor may see, and the chart of the one that ends soonest."""
     product = product_of(request)
-    rows = budget_view.budget_rows(await product.budgets.find_standings(caller))
+    rows = budget_view.budget_rows(await product.budgets.find_statuses(caller))
     if not rows:
         return {"budgets": (), "periods": _PERIODS}
     tightest = rows[0].standing

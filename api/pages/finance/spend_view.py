@@ -239,8 +239,8 @@ def spend_cards(
     return (
         Card("Total", usd(whole), span, lead=True),
         Card("Owed already", usd(owed), _part(owed, whole)),
-        Card("Bound beyond that", usd(bound), _part(bound, whole)),
-        Card("May still change", usd(flexible), _part(flexible, whole)),
+        Card("Committed beyond that", usd(bound), _part(bound, whole)),
+        Card("Flexible", usd(flexible), _part(flexible, whole)),
         *([Card("Until released", usd(open_ended), "leases without an end")] if open_ended else []),
         *([Card("Intended", usd(intended), "drafts, not reserved")] if intended else []),
         daily if total is None else _spread(total),

@@ -106,7 +106,7 @@ async def offer_page(request: Request, caller: AnyVisitor, offer_id: str, days: 
     window, span = _back_from(product.clock.now(), days)
     by_day = await product.prices.find_days(offer_id, window)
     forecast = await product.prices.forecast(offer_id)
-    ahead = price_view.outlook_rows(forecast)
+    ahead = price_view.forecast_rows(forecast)
     return show(
         request,
         "offer.html",

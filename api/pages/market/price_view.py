@@ -28,7 +28,7 @@ BASIS_WORDS: Mapping[HistorySource, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class OutlookRow:
+class ForecastRow:
     """The forecast for ``at``: the price is above ``low`` with a chance of 90 %, and below ``high`` with 90
     %."""
 
@@ -38,14 +38,14 @@ class OutlookRow:
     high_usd: Decimal
 
 
-def outlook_rows(forecast: OfferForecast) -> tuple[OutlookRow, ...]:
+def forecast_rows(forecast: OfferForecast) -> tuple[ForecastRow, ...]:
     """The forecast in USD per node-hour, nearest first."""
-    return tuple(_outlook(forecast.as_of, outlook) for outlook in forecast.outlooks)
+    return tuple(_forecast_row(forecast.as_of, horizon) for horizon in forecast.horizons)
 
 
-def _outlook(as_of: datetime, outlook: PriceForecast) -> OutlookRow:
-    low, middle, high = (from_micro_usd(outlook.at(share)) for share in (LOW, MIDDLE, HIGH))
-    return OutlookRow(as_of + timedelta(hours=outlook.hours), low, middle, high)
+def _forecast_row(as_of: datetime, horizon: PriceForecast) -> ForecastRow:
+    low, middle, high = (from_micro_usd(horizon.at(share)) for share in (LOW, MIDDLE, HIGH))
+    return ForecastRow(as_of + timedelta(hours=horizon.hours), low, middle, high)
 
 
 def grounds_words(forecast: OfferForecast) -> str:
@@ -60,7 +60,7 @@ def grounds_words(forecast: OfferForecast) -> str:
     )
 
 
-def offer_cards(offer: Offer, days: Sequence[PriceDay], ahead: Sequence[OutlookRow]) -> tuple[Card, ...]:
+def offer_cards(offer: Offer, days: Sequence[PriceDay], ahead: Sequence[ForecastRow]) -> tuple[Card, ...]:
     """The price of an offer now, over the days that are shown, and in the forecast."""
     now = offer.price_usd_per_node_hour
     cards = [Card("A node-hour now", price(now), f"{price(now / offer.sku.gpus_per_node)} a GPU", lead=True)]
@@ -83,7 +83,7 @@ def offer_cards(offer: Offer, days: Sequence[PriceDay], ahead: Sequence[OutlookR
 
 
 def offer_charts(
-    days: Sequence[PriceDay], ahead: Sequence[OutlookRow], offer: Offer, window: Window
+    days: Sequence[PriceDay], ahead: Sequence[ForecastRow], offer: Offer, window: Window
 ) -> Charts | None:
     """The price of an offer by day, with the band of its forecast."""
     if not days:

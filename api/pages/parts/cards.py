@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from api.held import most_nodes
 from api.pages.parts.words import DASH, counted, usd
+from api.plan_words import saved_usd
+from api.reserved_fleets import most_nodes
 from broker.domain.basics.money import ZERO
 from broker.domain.holding.reservation import Reservation
 from broker.domain.market.market import FeedHealth
-from broker.domain.planning.plan import Placement, Plan
-from broker.ports.planning import PlanRecord, Standing
+from broker.domain.planning.plan import Placement
+from broker.ports.planning import BusinessStatus, PlanRecord
 from broker.services.spend.ledger import counted_drafts
-
-SPLIT_BASELINE = "single_shape"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +29,6 @@ class Card:
     lead: bool = False
 
 
-def saved_usd(plan: Plan) -> Decimal | None:
-    """What the plan saves against one kind of node for all workloads; None when that cannot run, or is over
-    budget."""
-    for baseline in plan.baselines:
-        if baseline.name != SPLIT_BASELINE or baseline.over_budget_usd:
-            continue
-        if baseline.cost_usd is not None:
-            return baseline.cost_usd - plan.cost_usd - plan.delay_usd
-    return None
-
-
 def market_card(feeds: Sequence[FeedHealth]) -> Card:
     """How many offers are on sale, and how old that information is."""
     stale = sum(feed.stale_since is not None for feed in feeds)
@@ -52,12 +40,12 @@ def market_card(feeds: Sequence[FeedHealth]) -> Card:
 def overview_cards(
     feeds: Sequence[FeedHealth],
     plans: Sequence[PlanRecord],
-    standings: Mapping[str, Standing],
+    statuses: Mapping[str, BusinessStatus],
     held: Sequence[Reservation],
     now: datetime,
 ) -> tuple[Card, ...]:
     """What the product knows, plans and holds (the open reservations) now; a workload counts once."""
-    reserved = [p for p in plans if standings.get(p.plan_id) is Standing.RESERVED]
+    reserved = [p for p in plans if statuses.get(p.plan_id) is BusinessStatus.RESERVED]
     coming = _coming(plans, held, now)
     drafts = {record.plan_id for record, _ in coming}
     ones = [p.plan for p in plans if p.plan is not None and (p in reserved or p.plan_id in drafts)]
@@ -71,10 +59,10 @@ def overview_cards(
             lead=True,
         ),
         Card(
-            "Saved against one shape",
+            "Saved against simpler strategies",
             usd(sum(saved, ZERO)) if saved else DASH,
-            "one kind of node for training and serving alike",
-            tone="good" if saved else "",
+            "for each plan, the strongest one that was completed",
+            tone="good" if sum(saved, ZERO) > 0 else "",
         ),
         Card("Reservations open", f"{len(held):,}", f"{counted(most_nodes(held), 'node')} at most at once"),
         market_card(feeds),

@@ -13,12 +13,11 @@ from fastapi.routing import APIRoute
 from fastapi.templating import Jinja2Templates
 from starlette.exceptions import HTTPException
 
-from api.explanations import folded, sentences_of
 from api.http import errors
 from api.http.dependencies import SAFE_METHODS, product_of
 from api.pages import TEMPLATES
 from api.pages.parts import words
-from api.strategies import doing, strategy
+from api.plan_words import doing, folded, sentences_of, strategy
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import BrokerError, InputError, NotAuthenticated, NotFound
 from broker.domain.basics.money import price_figure

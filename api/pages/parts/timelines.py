@@ -1,4 +1,4 @@
-"""Gantt charts: what is held over time, one lane for each placement."""
+"""Gantt charts: what is held over time, one row for each placement."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from datetime import datetime, timedelta
 from markupsafe import Markup, escape
 
 from api.pages.parts.charts import SERIES_CLASSES, TEXT_WIDTH, WIDE, Plot, opened
+from api.pages.parts.words import moment
 
 LABEL_COLUMN = 230
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar of a timeline: ``[start, end)`` on a lane, ``share`` of the lane's height in (0, 1]."""
+    """One bar of a timeline: ``[start, end)`` on a row, ``share`` of the row's height in (0, 1]."""
 
     start: datetime
     end: datetime
@@ -25,38 +26,47 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """One row of a timeline."""
+class TimelineRow:
+    """One row of a timeline. ``waits`` are spans in which it waits, ``due`` is its deadline."""
 
     name: str
     detail: str
     series: int
     bars: tuple[Bar, ...]
+    waits: tuple[Bar, ...] = ()
+    due: datetime | None = None
 
 
 def timeline(
-    lanes: Sequence[Lane],
+    rows: Sequence[TimelineRow],
     start: datetime,
     end: datetime,
     title: str,
     width: int = WIDE,
     now: datetime | None = None,
 ) -> Markup:
-    """A Gantt chart with one lane for each row, bars as tall as their share, days at the top, a line at
+    """A Gantt chart with one line per row, bars as tall as their share, days at the top, a line at
     ``now``.
 
     Names are left of the bars, or above them where the drawing is narrow.
     """
     beside = width > 2 * LABEL_COLUMN
     left = LABEL_COLUMN if beside else 0
-    lane_height = 34 if beside else 60
-    height = 26 + lane_height * len(lanes) + 6
+    row_height = 34 if beside else 60
+    height = 26 + row_height * len(rows) + 6
     plot = Plot(left, 26, width - left - 8, height - 26)
     parts = [opened(width, height, title), *day_axis(plot, start, end)]
-    for row, lane in enumerate(lanes):
-        base = plot.top + lane_height * (row + 1) - 5
-        parts.extend(_lane_name(lane, base if beside else base - 28, width if not beside else left))
-        parts.extend(_bar(plot, bar, lane.series, base, start, end) for bar in lane.bars)
+    for index, row in enumerate(rows):
+        base = plot.top + row_height * (index + 1) - 5
+        parts.extend(_row_name(row, base if beside else base - 28, width if not beside else left))
+        parts.extend(_wait(plot, wait, base, start, end) for wait in row.waits)
+        parts.extend(_bar(plot, bar, row.series, base, start, end) for bar in row.bars)
+        if row.due is not None and start <= row.due <= end:
+            x = x_of(plot, row.due, start, end)
+            parts.append(
+                f'<line class="due" x1="{x:.1f}" x2="{x:.1f}" y1="{base - 26:g}" y2="{base + 2:g}">'
+                f"<title>{escape(f'deadline of {row.name}: {moment(row.due)}')}</title></line>"
+            )
     if now is not None and start < now < end:
         x = x_of(plot, now, start, end)
         parts.append(
@@ -87,10 +97,10 @@ def day_axis(plot: Plot, start: datetime, end: datetime) -> list[str]:
     return parts
 
 
-def _lane_name(lane: Lane, base: float, room: float) -> list[str]:
+def _row_name(row: TimelineRow, base: float, room: float) -> list[str]:
     return [
-        f'<text class="lane" x="0" y="{base - 13:g}">{_cut(lane.name, room / 7.2)}</text>',
-        f'<text class="tick" x="0" y="{base:g}">{_cut(lane.detail, room / TEXT_WIDTH)}</text>',
+        f'<text class="lane" x="0" y="{base - 13:g}">{_cut(row.name, room / 7.2)}</text>',
+        f'<text class="tick" x="0" y="{base:g}">{_cut(row.detail, room / TEXT_WIDTH)}</text>',
     ]
 
 
@@ -106,6 +116,15 @@ def _bar(plot: Plot, bar: Bar, series: int, base: float, start: datetime, end: d
     return (
         f'<rect class="s{series % SERIES_CLASSES}" x="{x:.2f}" y="{base - tall:.2f}" '
         f'width="{wide:.2f}" height="{tall:.2f}"><title>{escape(bar.title)}</title></rect>'
+    )
+
+
+def _wait(plot: Plot, wait: Bar, base: float, start: datetime, end: datetime) -> str:
+    x = x_of(plot, wait.start, start, end)
+    wide = max(1.0, x_of(plot, wait.end, start, end) - x)
+    return (
+        f'<rect class="wait" x="{x:.2f}" y="{base - 10:.2f}" width="{wide:.2f}" height="6">'
+        f"<title>{escape(wait.title)}</title></rect>"
     )
 
 

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import Request
+from fastapi import Query, Request
 from fastapi.responses import Response, StreamingResponse
 
-from api.held import Line, fleets
 from api.http.dependencies import product_of
 from api.pages.parts.forms import SentForm, act_once, new_once, proof_of, read_form
 from api.pages.parts.rendering import page_router, show, templates
 from api.pages.parts.session import PlanVisitor, PlanWritingVisitor
-from api.pages.parts.words import usd
+from api.pages.parts.words import moment, seller, usd
 from api.pages.plans import plan_view
 from api.pages.plans.reservation_view import size_words
+from api.pages.plans.what_if_view import questions_of
+from api.plan_answer import answer_of
 from api.plan_requests import ask_for_plan, event_of, options_of, plan_events
+from api.reserved_fleets import ReservedFleet, fleets
+from api.schemas.workloads.shortest import as_yaml, shortened
 from broker.catalogue import CONFIG
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import Conflict, InputError
@@ -56,16 +61,24 @@ async def plans_page(request: Request, caller: PlanVisitor, cursor: str | None =
     """Plans, newest first."""
     planning = product_of(request).planning
     page = await planning.find_plans(caller, 50, cursor)
-    standings = await planning.find_standings(page.items)
-    rows = [plan_view.plan_row(record, standings.get(record.plan_id)) for record in page.items]
+    statuses = await planning.find_business_statuses(page.items)
+    rows = [plan_view.plan_row(record, statuses.get(record.plan_id)) for record in page.items]
     return show(request, "plans.html", "Plans", plans=rows, next_cursor=page.next_cursor)
 
 
 @router.get("/plans/new")
 async def new_plan_page(
-    request: Request, caller: PlanWritingVisitor, example: str = "quickstart"
+    request: Request,
+    caller: PlanWritingVisitor,
+    example: str = "quickstart",
+    from_: Annotated[str | None, Query(alias="from")] = None,
 ) -> Response:
-    """The form for a workloads document, filled with an example."""
+    """The form for a workloads document, filled with an example or with the document of a plan."""
+    if from_ is not None:
+        product = product_of(request)
+        record = await product.planning.find_plan(caller, from_)
+        short = await asyncio.to_thread(shortened, json.loads(record.document), product.clock.now())
+        return _writing(request, caller, as_yaml(short), based_on=record)
     name = example if example in EXAMPLE_NAMES else "quickstart"
     return _writing(request, caller, _example_text(name, caller), example=name)
 
@@ -84,6 +97,7 @@ def _writing(
     *,
     example: str = "",
     error: InputError | None = None,
+    based_on: PlanRecord | None = None,
 ) -> Response:
     return show(
         request,
@@ -93,6 +107,7 @@ def _writing(
         text=text,
         example=example,
         examples=EXAMPLE_NAMES,
+        based_on=based_on,
         problems=error.problems if error is not None else (),
         lines=text.splitlines(),
         proof=proof_of(request),
@@ -132,7 +147,7 @@ async def plan_page(request: Request, caller: PlanVisitor, plan_id: str, done: s
         heading=plan_view.title_of(record),
         notice=DONE.get(done, ""),
         step=plan_view.next_step(record, held.items),
-        standing=(await product.planning.find_standings([record])).get(plan_id),
+        standing=(await product.planning.find_business_statuses([record])).get(plan_id),
         not_bought=plan_view.why_not_bought(record, held.items),
         open_lines=_open_lines(held.items, product.clock.now()),
         short=await product.reservations.find_shortfalls(caller, plan_id=plan_id),
@@ -146,10 +161,10 @@ async def plan_page(request: Request, caller: PlanVisitor, plan_id: str, done: s
     )
 
 
-def _open_lines(held: Sequence[Reservation], now: datetime) -> list[tuple[Line[Reservation], str]]:
+def _open_lines(held: Sequence[Reservation], now: datetime) -> list[tuple[ReservedFleet[Reservation], str]]:
     """What is or will be held: one line for each offer of a workload, with its size in words."""
     lines = fleets([row for row in held if row.is_open], now)
-    return [(line, size_words(line)) for line in lines]
+    return [(fleet, size_words(fleet)) for fleet in lines]
 
 
 async def _least_owed(product: Product, record: PlanRecord) -> plan_view.LeastOwed | None:
@@ -168,8 +183,11 @@ def _of_plan(record: PlanRecord, now: datetime) -> dict[str, Any]:
     return {
         "plan": plan,
         "status": plan.status,
+        "questions": questions_of(record) if record.document else (),
         "cards": plan_view.plan_cards(plan, plan_view.budget_of(record)),
-        "charts": plan_view.plan_charts(plan, now),
+        "answer": answer_of(plan, seller, moment),
+        "charts": plan_view.plan_charts(plan, now, plan_view.asked_of(record)),
+        "fleets": plan_view.fleets_of(plan),
         "days": plan_view.held_days(plan),
         "kinds": plan_view.kinds_of(plan),
         "capacity": plan_view.capacity,

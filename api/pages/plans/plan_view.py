@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
-from api.pages.parts.cards import SPLIT_BASELINE, Card, saved_usd
+from api.pages.parts.cards import Card
 from api.pages.parts.charts import Charts, both_widths
-from api.pages.parts.timelines import Bar, Lane, timeline
+from api.pages.parts.timelines import Bar, TimelineRow, timeline
 from api.pages.parts.words import DASH, moment, offer_words, seller, share, usd
-from api.strategies import all_pass_budget, bound_label, strategy, strongest, without_cost
+from api.plan_answer import why_line
+from api.plan_words import (
+    all_pass_budget,
+    bound_label,
+    folded,
+    saved_usd,
+    sentences_together,
+    strategy,
+    strongest,
+    without_cost,
+)
+from api.schemas.base.times import find_time
 from broker.domain.basics.money import ZERO, to_cents
 from broker.domain.basics.window import Segment, Window
 from broker.domain.holding.reservation import Reservation
 from broker.domain.market.billing import holding_cost_usd
 from broker.domain.market.offer import Offer, Tier
-from broker.domain.planning.plan import Placement, Plan
+from broker.domain.planning.plan import Alternative, Placement, Plan
 from broker.domain.planning.workload import WorkloadKind
 from broker.domain.reconciling.reconciling import WITH_THE_REST
 from broker.domain.spend.approvals import ApprovalState
-from broker.ports.planning import PlanRecord, PlanState, Standing
+from broker.ports.planning import BusinessStatus, PlanRecord, PlanState
 
 SERIES_OF_KIND = {WorkloadKind.TRAINING: 0, WorkloadKind.SERVING: 1, WorkloadKind.BATCH: 2}
 DAY = timedelta(days=1)
@@ -42,8 +53,9 @@ class PlanRow:
     gap: float | None
     saved_usd: Decimal | None
     approval: ApprovalState | None
-    standing: Standing | None = None
+    standing: BusinessStatus | None = None
     is_intended: bool = False
+    change: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +116,7 @@ def budget_of(record: PlanRecord) -> Decimal | None:
     return Decimal(str(budget["usd"])) if budget else None
 
 
-def plan_row(record: PlanRecord, standing: Standing | None = None) -> PlanRow:
+def plan_row(record: PlanRecord, standing: BusinessStatus | None = None) -> PlanRow:
     """A record as a row of a list."""
     plan = record.plan
     state = record.state if plan is None or record.state is PlanState.PROPOSED else plan.status
@@ -120,6 +132,7 @@ def plan_row(record: PlanRecord, standing: Standing | None = None) -> PlanRow:
         approval=record.approval,
         standing=standing,
         is_intended=record.is_intended,
+        change=record.variant.name if record.variant is not None else "",
     )
 
 
@@ -214,7 +227,7 @@ def plan_cards(plan: Plan, budget_usd: Decimal | None = None) -> tuple[Card, ...
     return (
         Card("Cost", usd(plan.cost_usd), of_budget, lead=True),
         _saving_card(plan),
-        Card(_capital(bound_label(plan)), usd(plan.bound_usd), f"proven; gap {share(plan.gap)}"),
+        Card(_capital(bound_label(plan)), usd(plan.bound_usd), _proof(plan)),
         Card("Paid but unused", usd(unused), "windows and minimum terms"),
         Card(
             "Ways considered",
@@ -222,6 +235,13 @@ def plan_cards(plan: Plan, budget_usd: Decimal | None = None) -> tuple[Card, ...
             f"{plan.candidates.kept:,} passed every gate, in {plan.solve_seconds:.1f} s",
         ),
     )
+
+
+def _proof(plan: Plan) -> str:
+    """The gap, and what is compared with the bound where more than the cost is."""
+    if plan.objective_usd == plan.cost_usd:
+        return f"proven; gap {share(plan.gap)}"
+    return f"proven; this plan, so counted, costs {usd(plan.objective_usd)}: gap {share(plan.gap)}"
 
 
 def _capital(text: str) -> str:
@@ -239,10 +259,9 @@ def _saving_card(plan: Plan) -> Card:
         )
         return Card("Saved against simpler strategies", DASH, why)
     before = against.cost_usd
-    saved = before - plan.cost_usd - plan.delay_usd
+    saved = saved_usd(plan) or ZERO
     part = f"{share(float(saved / before))} less" if saved > 0 else "this strategy costs no more"
-    name = "one shape" if against.name == SPLIT_BASELINE else f"“{strategy(against.name)}”"
-    return Card(f"Saved against {name}", usd(saved), part, tone="good" if saved > 0 else "")
+    return Card(f"Saved against {strategy(against.name)}", usd(saved), part, tone="good" if saved > 0 else "")
 
 
 def kinds_of(plan: Plan) -> list[tuple[int, str]]:
@@ -251,14 +270,84 @@ def kinds_of(plan: Plan) -> list[tuple[int, str]]:
     return [(number, str(kind)) for kind, number in SERIES_OF_KIND.items() if kind in shown]
 
 
-def plan_charts(plan: Plan, now: datetime | None = None) -> Charts | None:
-    """The Gantt chart of a plan: a lane for each placement, bars as tall as the nodes held."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the document of a plan says about time: its horizon, and deadlines by workload."""
+
+    horizon: Window | None = None
+    deadlines: Mapping[str, datetime] = field(default_factory=dict)
+
+
+def asked_of(record: PlanRecord) -> Asked:
+    """Times in the document of a record."""
+    document = json.loads(record.document)
+    said = document.get("horizon", {})
+    start = find_time(said.get("start"))
+    horizon = None if start is None else Window(start, start + said["days"] * DAY)
+    dues = {row["name"]: find_time(row.get("deadline")) for row in document.get("workloads", ())}
+    return Asked(horizon, {name: due for name, due in dues.items() if due is not None})
+
+
+def plan_charts(plan: Plan, now: datetime | None = None, asked: Asked | None = None) -> Charts | None:
+    """The Gantt chart of a plan over its whole horizon: a row for each placement with bars as tall as the
+    nodes held, waits, and deadlines.
+    """
+    asked = asked or Asked()
     span = _span(plan)
     if span is None:
         return None
-    lanes = [_lane(placement) for placement in plan.placements]
-    title = "Nodes held over time, one lane a placement; the table below has node-hours by day"
-    return both_widths(lambda width: timeline(lanes, span.start, span.end, title, width, now))
+    if asked.horizon is not None:
+        span = Window(min(span.start, asked.horizon.start), max(span.end, asked.horizon.end))
+    seen: set[str] = set()
+    rows = []
+    for placement in plan.placements:
+        row = _timeline_row(placement)
+        if placement.workload not in seen:
+            seen.add(placement.workload)
+            due = asked.deadlines.get(placement.workload)
+            row = replace(row, waits=_waits(plan, placement.workload), due=due)
+        rows.append(row)
+    title = "Nodes held over time, one row per placement; the table below has node-hours by day"
+    return both_widths(lambda width: timeline(rows, span.start, span.end, title, width, now))
+
+
+def _waits(plan: Plan, workload: str) -> tuple[Bar, ...]:
+    return tuple(
+        Bar(
+            wait.earliest_start,
+            wait.start,
+            1.0,
+            f"{workload} waits for {wait.after}: it could start {moment(wait.earliest_start)} and starts "
+            f"{moment(wait.start)}, {usd(wait.delay_usd)} of delay counted",
+        )
+        for wait in plan.waits
+        if wait.workload == workload and wait.start > wait.earliest_start
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The placements of one workload, with the reasons of all of them in one place."""
+
+    workload: str
+    placements: tuple[Placement, ...]
+    why: str
+    shown: Sequence[str]
+    folded: Sequence[str]
+    next_best: tuple[Alternative, ...]
+
+
+def fleets_of(plan: Plan) -> tuple[Fleet, ...]:
+    """The placements of a plan by workload, in its order; a way that several placements name is told once."""
+    names = dict.fromkeys(placement.workload for placement in plan.placements)
+    return tuple(_fleet(name, plan.placements_of(name)) for name in names)
+
+
+def _fleet(name: str, placements: tuple[Placement, ...]) -> Fleet:
+    shown, rest = folded(sentences_together(placements))
+    ways = {way.offer_id: way for placement in placements for way in placement.why.next_best}
+    best = tuple(sorted(ways.values(), key=lambda way: way.more_usd))
+    return Fleet(name, placements, why_line(placements, offer_words), shown, rest, best)
 
 
 def held_days(plan: Plan) -> tuple[HeldDay, ...]:
@@ -289,7 +378,7 @@ def capacity(placement: Placement) -> str:
     return f"{placement.nodes} × {placement.gpus // placement.nodes} {placement.gpu}"
 
 
-def _lane(placement: Placement) -> Lane:
+def _timeline_row(placement: Placement) -> TimelineRow:
     most = max((s.nodes for s in placement.segments), default=placement.nodes)
     bars = tuple(
         Bar(
@@ -301,4 +390,4 @@ def _lane(placement: Placement) -> Lane:
         for s in placement.segments
     )
     detail = f"{capacity(placement)}, {seller(placement.provider)}"
-    return Lane(placement.workload, detail, SERIES_OF_KIND[placement.kind], bars)
+    return TimelineRow(placement.workload, detail, SERIES_OF_KIND[placement.kind], bars)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from fastapi import Request
 from fastapi.responses import Response
 
-from api.held import fleets
 from api.http.dependencies import product_of
 from api.pages.parts.forms import act_once, new_once, proof_of, read_form
 from api.pages.parts.rendering import page_router, show
@@ -19,6 +18,7 @@ from api.pages.plans.reservation_view import (
     steps_of,
     steps_words,
 )
+from api.reserved_fleets import fleets
 from broker.domain.basics.account import Caller
 
 SHOWN, MOST_STEPS = 100, 200
@@ -44,7 +44,7 @@ async def reservations_page(
         request,
         "reservations.html",
         "Reservations",
-        held=[(line, size_words(line), steps_words(line)) for line in fleets(rows, product.clock.now())],
+        held=[(fleet, size_words(fleet), steps_words(fleet)) for fleet in fleets(rows, product.clock.now())],
         short=await product.reservations.find_shortfalls(caller, plan_id=plan),
         cards=reservation_cards(rows),
         plan_id=plan_id,

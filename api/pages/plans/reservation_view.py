@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from api.held import Line, most_nodes
 from api.pages.parts.cards import Card
 from api.pages.parts.words import counted, moment, usd
+from api.reserved_fleets import ReservedFleet, most_nodes
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.money import ZERO, price_words
 from broker.domain.holding.lease_money import is_kept_above_limit, price_basis, rate_usd_per_node_hour
@@ -68,24 +68,24 @@ def steps_of(entries: Iterable[AuditEntry]) -> tuple[HistoryStep, ...]:
     return tuple(reversed(steps))
 
 
-def size_words(line: Line[Reservation]) -> str:
+def size_words(fleet: ReservedFleet[Reservation]) -> str:
     """How many nodes a line has now and next: ``4 nodes, 6 from 27 Nov 18:00``."""
-    if line.state not in OPEN_STATES or len(line.rows) == 1:
-        return counted(line.most, "node")
-    words = counted(line.nodes, "node")
-    if line.next is None:
+    if fleet.state not in OPEN_STATES or len(fleet.rows) == 1:
+        return counted(fleet.most, "node")
+    words = counted(fleet.nodes, "node")
+    if fleet.next is None:
         return words
-    at, nodes = line.next
+    at, nodes = fleet.next
     return f"{words} now, {nodes} from {moment(at)}" if nodes else f"{words} until {moment(at)}"
 
 
-def steps_words(line: Line[Reservation]) -> str:
+def steps_words(fleet: ReservedFleet[Reservation]) -> str:
     """In how many steps, between which sizes, and how many of them are bought; empty for a single one."""
-    if len(line.rows) == 1:
+    if len(fleet.rows) == 1:
         return ""
-    sizes = f"{line.least} to {line.most}" if line.least != line.most else f"{line.most}"
-    words = f"{sizes} nodes in {len(line.rows)} steps"
-    later = sum(row.state is ReservationState.SCHEDULED and not row.provider_references for row in line.rows)
+    sizes = f"{fleet.least} to {fleet.most}" if fleet.least != fleet.most else f"{fleet.most}"
+    words = f"{sizes} nodes in {len(fleet.rows)} steps"
+    later = sum(row.state is ReservationState.SCHEDULED and not row.provider_references for row in fleet.rows)
     return f"{words}, {later} bought when their time comes" if later else words
 
 

@@ -1,4 +1,4 @@
-"""Documents of keys and of history.
+"""JSON forms of API keys and of the audit trail.
 
 It imports ``base``. Begin with ``keys``.
 """

@@ -10,14 +10,14 @@ from broker.redaction import origin_of
 
 
 def _detail(entry: AuditEntry) -> str:
-    """Entries of before hold whole addresses of webhooks."""
+    """The detail of an entry. Old entries hold whole webhook addresses, so these are cut to the origin."""
     return origin_of(entry.detail) if entry.object_kind == "webhook" else entry.detail
 
 
 AUDIT = Form(
     AuditEntry,
     name="AuditForm",
-    about="One step: who did what to which object, when and why, with the provider's own id of the call.",
+    about="One entry: who did what to which object, when and why, with the provider's own id of the call.",
     types={"detail": Annotated[str, From(_detail)]},
 )
 AuditForm = Annotated[AuditEntry, AUDIT]

@@ -1,4 +1,4 @@
-"""Keys as JSON. A secret is in the answer that makes it, and nowhere else."""
+"""API keys as JSON. Only the answer that creates a key has its secret."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.schemas.base.forms import PageForm
+from api.schemas.base.forms import From, PageForm, write
 from api.schemas.base.parts import OneTeam
 from api.schemas.base.times import Instant, ToldInstant
 from api.schemas.base.validation import TRIMMED
@@ -16,7 +16,7 @@ Words = Annotated[str, Field(min_length=1, max_length=100, pattern=TRIMMED)]
 
 
 class NewKey(BaseModel):
-    """``expires_at`` null: it lasts until it is revoked."""
+    """A key to create. ``expires_at`` null: it is valid until it is revoked."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -27,12 +27,12 @@ class NewKey(BaseModel):
 
 
 class KeyForm(BaseModel):
-    """A key without its secret; ``revoked_at`` null: it stands."""
+    """A key without its secret. ``revoked_at`` null: it is not revoked."""
 
     key_id: str
     name: str
     team: str
-    scopes: list[Scope]
+    scopes: Annotated[list[Scope], From(lambda key: sorted(key.scopes))]
     created_at: Instant
     expires_at: Instant | None
     revoked_at: Instant | None
@@ -42,19 +42,11 @@ KeyPage = PageForm[KeyForm]
 
 
 class NewKeyForm(KeyForm):
-    """A key that was just made; ``secret`` null in the answer to a repeat: it is shown once."""
+    """A new key with its secret. A repeated request is answered without it (``secret`` null)."""
 
     secret: str | None
 
 
 def key_to_document(key: ApiKey) -> dict[str, Any]:
     """The JSON form of ``key`` as plain data."""
-    return KeyForm(
-        key_id=key.key_id,
-        name=key.name,
-        team=key.team,
-        scopes=sorted(key.scopes),
-        created_at=key.created_at,
-        expires_at=key.expires_at,
-        revoked_at=key.revoked_at,
-    ).model_dump(mode="json")
+    return write(KeyForm, key)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from api.schemas.base.forms import From
 from api.schemas.base.times import Instant
 from broker.catalogue import load_events
-from broker.domain.basics.webhook import EVERYTHING, FAMILIES, WebhookFormat
+from broker.domain.basics.webhook import EVERYTHING, FAMILIES, Delivery, DeliveryState, WebhookFormat
 
 NEAR = 0.4
 
@@ -52,7 +54,7 @@ class NewWebhook(BaseModel):
 
 
 class WebhookForm(BaseModel):
-    """A webhook; its ``secret`` is in the answer that makes it, and nowhere else."""
+    """A webhook. Only the answer that creates it has its ``secret``."""
 
     webhook_id: str
     team: str
@@ -63,24 +65,28 @@ class WebhookForm(BaseModel):
     format: WebhookFormat = WebhookFormat.JSON
 
 
+def _tried_again_at(delivery: Delivery) -> datetime | None:
+    return delivery.next_at if delivery.state is DeliveryState.PENDING else None
+
+
 class DeliveryForm(BaseModel):
-    """One event for one webhook; ``next_at`` only while it is tried again."""
+    """One event for one webhook; ``next_at`` is given only while another attempt is due."""
 
     message_id: str
     state: str
     attempts: int
-    next_at: Instant | None
+    next_at: Annotated[Instant | None, From(_tried_again_at)]
     error: str
 
 
 class NewWebhookForm(WebhookForm):
-    """A webhook that was just made, with the secret that signs what it is sent."""
+    """A new webhook, with the secret that signs its deliveries."""
 
     secret: str
 
 
 class ToldWebhookForm(WebhookForm):
-    """A webhook with what was last sent to it."""
+    """A webhook with its last deliveries."""
 
     deliveries: list[DeliveryForm]
 

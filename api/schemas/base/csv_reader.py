@@ -1,4 +1,4 @@
-"""CSV text → rows by column, with the line of each; the form of a table is checked here for every reader."""
+"""CSV text → rows by column, each with its line number. Every reader checks the form of a table here."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 from api.schemas.base.yaml_reader import refuse
 
 MAX_COLUMNS = 200
-"""A short row is filled up to the header, so many columns would make much of few bytes."""
+"""A short row is filled up to the header, so with many columns a small file would take much memory."""
 LONGEST_NAME_SHOWN = 60
 
 Row = dict[Any, Any]
-"""Cells by column; those that stand beyond the header under None, as a list."""
+"""Cells by column; a list of the cells beyond the header is under None."""
 
 
 def read_table(
     text: str, source: str, *, fill: str | None = None
 ) -> tuple[list[str], Iterator[tuple[int, Row]]]:
-    """The header of a table, and its rows, each with its last line. ``fill``: cells that a row lacks.
+    """The header of a table, and its rows, each with its last line. ``fill`` stands for missing cells.
 
-    InputError with its line, here or while rows are read, for what is no CSV, a second column of one name
-    and more than MAX_COLUMNS.
+    Raises InputError with the line, at once or while rows are read, for malformed CSV, a repeated column and
+    more than MAX_COLUMNS columns.
     """
     reader = csv.DictReader(io.StringIO(text), restval=fill)
     try:

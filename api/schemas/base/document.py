@@ -1,7 +1,7 @@
-"""Text → plain data, with the place of every field, so that a message can point at it.
+"""Text → plain data, with the position of every field, so that a message can point at it.
 
-Scalars follow YAML 1.2's core schema, not PyYAML's 1.1: ``2e11`` is a number, ``NO`` is a country,
-``11:30`` is text, times stay text. Only plain tags are read; a document can name no class.
+Scalars follow YAML 1.2's core schema, not PyYAML's 1.1: ``2e11`` is a number, ``NO`` is a country, ``11:30``
+is text, times stay text. Custom tags are refused, so a document cannot create Python objects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_SHOWN = 20
 
 @dataclass(frozen=True)
 class Document:
-    """Plain data, and the means to find its fields in the text: only a problem asks where it is."""
+    """Plain data and the positions of its fields, which are found only for error messages."""
 
     source: str
     data: Any
@@ -34,7 +34,7 @@ class Document:
         return self.find_marks()
 
     def problem(self, pointer: str, found: str, expected: str) -> FieldProblem:
-        """A problem at ``pointer``, placed at it or at the nearest field around it."""
+        """A problem at ``pointer``, with the position of that field or of the nearest field around it."""
         around = pointer
         while around and around not in self.marks:
             around = around.rpartition("/")[0]
@@ -42,7 +42,7 @@ class Document:
         return FieldProblem(pointer, found, expected, line, column)
 
     def value_at(self, pointer: str) -> Any:
-        """What stands at ``pointer``; None when nothing does."""
+        """The value at ``pointer``; None if there is none."""
         value = self.data
         for token in pointer.split("/")[1:]:
             name = token.replace("~1", "/").replace("~0", "~")
@@ -61,7 +61,7 @@ def pointer_of(*tokens: str | int) -> str:
 
 
 def describe(value: object) -> str:
-    """A value as a message shows it: short, and never a whole tree."""
+    """A short description of a value for a message."""
     if value is None:
         return "nothing"
     if isinstance(value, dict):
@@ -78,19 +78,19 @@ def _listed(names: list[object]) -> str:
 
 
 def input_error(source: str, problems: list[FieldProblem]) -> InputError:
-    """An InputError of the first MAX_SHOWN problems, and a line that counts the rest."""
+    """An InputError of the first MAX_SHOWN problems, with a line that counts the others."""
     shown = problems[:MAX_SHOWN]
     if len(problems) > MAX_SHOWN:
         rest = len(problems) - MAX_SHOWN
-        shown.append(FieldProblem("", f"{rest} more problems", "the ones above mended first"))
+        shown.append(FieldProblem("", f"{rest} more problems", "the problems above corrected first"))
     return InputError(source, tuple(shown))
 
 
 def read_document(text: str, source: str) -> Document:
-    """Plain data of a YAML or JSON text with the places of its fields.
+    """Plain data of a YAML or JSON text with the positions of its fields.
 
-    Raises InputError with line and column for text that is neither, for two fields of one name, and
-    for documents too deep or too large (``yaml_reader``'s limits).
+    Raises InputError with line and column for malformed text, repeated field names and documents that are too
+    deep or too large (``yaml_reader`` has the limits).
     """
     root, problems = read_yaml(text, source)
     if problems:
@@ -101,7 +101,7 @@ def read_document(text: str, source: str) -> Document:
 
 
 def read_json_document(text: str, source: str) -> Document:
-    """Like ``read_document`` for JSON alone, and fast; very large texts have no places."""
+    """Like ``read_document``, for JSON only and faster; very large texts have no positions."""
     return Document(source, read_json(text, source), partial(_json_marks, text, source))
 
 

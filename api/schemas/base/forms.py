@@ -47,23 +47,23 @@ from api.schemas.base.times import Instant
 T = TypeVar("T")
 Item = TypeVar("Item")
 Annotation = Any
-"""A type, as pydantic takes it: ``Decimal | None``, ``Annotated[float, Field(ge=0)]``."""
+"""A type annotation for pydantic: ``Decimal | None``, ``Annotated[float, Field(ge=0)]``."""
 Convert = Callable[[Any], Any]
 
 UtcInstant = Annotated[Instant, AfterValidator(lambda instant: instant.astimezone(UTC))]
 
 
 def rounded(digits: int) -> PlainSerializer:
-    """A number that is told with so many digits."""
+    """A number that is rounded to ``digits`` digits."""
     return PlainSerializer(lambda number: round(number, digits))
 
 
 @dataclass(frozen=True, slots=True)
 class From:
-    """Whence a value comes: a path of attributes (``offer.sku.name``), or a function of the whole.
+    """The source of a value: a path of attributes (``offer.sku.name``), or a function of the whole object.
 
-    ``use?.hours``: null where there is no use. ``unless_none``: it is told only where there is something to
-    tell.
+    A path such as ``use?.hours`` gives null if ``use`` is None. ``unless_none``: a field that is None is left
+    out.
     """
 
     source: str | Callable[[Any], Any]
@@ -79,9 +79,8 @@ Writer = Callable[[Any], dict[str, Any]]
 
 
 def _writer(entries: Iterable[tuple[str, Annotation, From]]) -> Writer:
-    """Writes field by field in their order.
-
-    It is compiled, as ``dataclasses`` does it: a loop over fields takes twice the time.
+    """A function that writes all fields in order. It is compiled, as ``dataclasses`` does it, because a loop
+    over fields takes twice the time.
     """
     scope: dict[str, Any] = {}
     parts: dict[str, tuple[str, str]] = {}
@@ -107,10 +106,12 @@ def _writer(entries: Iterable[tuple[str, Annotation, From]]) -> Writer:
 
 
 def _got(path: str, parts: dict[str, tuple[str, str]]) -> str:
-    """The expression of a path of attributes; what several paths lead through is got once, as ``parts``."""
+    """The expression for a path of attributes. A common part of several paths is read once and kept in
+    ``parts``.
+    """
     part, _, name = path.rpartition(".")
     if not name.removesuffix("?").isidentifier():
-        raise TypeError(f"{path!r} is no path of attributes")
+        raise TypeError(f"{path!r} is not a path of attributes")
     if not part:
         return f"whole.{name}"
     if part not in parts:
@@ -147,7 +148,7 @@ def _source(metadata: Iterable[Any]) -> From | None:
 
 
 def _converter(annotation: Annotation) -> Convert | None:
-    """What makes plain data of a value that is not None; None where it is plain already."""
+    """A function that makes plain data of a value that is not None; None if the value is plain already."""
     origin, parts = _origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _told_converter(parts[1:]) or _converter(parts[0])
@@ -244,7 +245,7 @@ class Form(Generic[T]):
         prepare: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
         if cls in _FORMS:
-            raise TypeError(f"{cls.__name__} has a form already")
+            raise TypeError(f"{cls.__name__} already has a form")
         _FORMS[cls] = self
         self.cls = cls
         self.name = name or f"{cls.__name__}Form"
@@ -263,11 +264,11 @@ class Form(Generic[T]):
 
     @cached_property
     def write(self) -> Writer:
-        """Makes plain data of an object."""
+        """The function that makes plain data of an object."""
         return _writer((entry.name, entry.annotation, entry.source) for entry in self.entries)
 
     def read(self, data: Any) -> T:
-        """The object that plain data says; pydantic's ValidationError."""
+        """The object that plain data describes. Raises pydantic's ValidationError."""
         return self._adapter.validate_python(data)
 
     @cached_property
@@ -277,7 +278,7 @@ class Form(Generic[T]):
 
     @cached_property
     def model(self) -> type[BaseModel]:
-        """The document as pydantic and the OpenAPI document know it."""
+        """The pydantic type of the document, also used for the OpenAPI document."""
         told: dict[str, Any] = {entry.name: (entry.annotation, entry.default) for entry in self.entries}
         about = self._about or re.sub(r"\bNone\b", "null", self.cls.__doc__ or "")
         model: type[BaseModel] = create_model(
@@ -287,7 +288,7 @@ class Form(Generic[T]):
 
     @cached_property
     def names(self) -> Mapping[str, str]:
-        """The names in the document of the dataclass's own fields that are told."""
+        """The names in the document of those fields of the dataclass that are written."""
         own = (one.name for one in fields(cast("Any", self.cls)))
         return {name: self._rename.get(name, name) for name in own if name not in self._apart}
 
@@ -345,7 +346,7 @@ class Form(Generic[T]):
         return told | None if NoneType in get_args(hint) and Any not in get_args(told) else told
 
     def made(self, values: dict[str, Any]) -> T:
-        """The object that values by their names in the document make."""
+        """The object that is made from values by their names in the document."""
         if self._prepare is not None:
             values = self._prepare(values)
         given = {name: values[told] for name, told in self._pairs}
@@ -369,18 +370,18 @@ class Form(Generic[T]):
 
 
 THE_END = From(lambda _: None)
-"""The cursor of a list that is told whole."""
+"""The cursor of a list that is given as one page."""
 
 
 class PageForm(BaseModel, Generic[Item]):
-    """A part of a list; ``next_cursor`` null: its end."""
+    """A page of a list. ``next_cursor`` is null on the last page."""
 
     items: list[Item]
     next_cursor: str | None = None
 
     @classmethod
     def __class_getitem__(cls, item: Any) -> Any:
-        """A list of one kind of item; the OpenAPI document names it after the form of that."""
+        """The page type for one kind of item; its name in the OpenAPI document comes from the item's form."""
         page = super().__class_getitem__(item)
         forms = (one.name for one in get_args(item)[1:] if isinstance(one, Form))
         name = next(forms, None)
@@ -397,9 +398,13 @@ def _nothing() -> None:
 
 
 def form_of(cls: type[T]) -> Form[T]:
-    """The form of a dataclass; TypeError where none is said: a module imports those of its forms' parts."""
+    """The form of a dataclass. Raises TypeError if none is defined; a module must import the forms of its
+    parts.
+    """
     if cls not in _FORMS:
-        raise TypeError(f"{cls.__name__} has no form: say Form({cls.__name__}), or import it")
+        raise TypeError(
+            f"{cls.__name__} has no form: define Form({cls.__name__}), or import the module that defines it"
+        )
     return _FORMS[cls]
 
 
@@ -417,7 +422,7 @@ def _computed_within(get: Callable[[Any], Any], compute: Callable[[Any], Any], w
 
 
 def _annotation(hint: Annotation) -> Annotation:
-    """The annotation of a document for a type of the domain: exact money, times with Z, forms of parts."""
+    """The document's annotation for a domain type: exact money, times with Z, forms of nested dataclasses."""
     if hint is Decimal:
         return Money
     if hint is datetime:

@@ -1,4 +1,4 @@
-"""The rule of all text from outside: no character that nobody sees (``broker.unseen``)."""
+"""Refuses invisible characters in all text from outside (``broker.unseen``)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from api.schemas.base.document import Document, describe, input_error, pointer_of
 from broker.unseen import find_unseen, name_of, shown
 
-EXPECTED = "text without control characters and characters that are not seen"
+EXPECTED = "text without control characters and invisible characters"
 
 
 def require_seen(document: Document) -> None:
-    """InputError that names each field whose text, or whose own name, has an unseen character."""
+    """Raises InputError that names each field whose text, or whose own name, has an invisible character."""
     problems = [
         document.problem(pointer_of(*path), f"{describe(shown(text))} with {name_of(character)}", EXPECTED)
         for path, text, character in _unseen(document.data, ())
@@ -22,7 +22,7 @@ def require_seen(document: Document) -> None:
 
 
 def require_seen_fields(fields: Mapping[str, str], source: str) -> None:
-    """The same of a form's fields."""
+    """Like ``require_seen``, for the fields of an HTML form."""
     require_seen(Document(source, dict(fields)))
 
 

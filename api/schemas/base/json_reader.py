@@ -1,4 +1,4 @@
-"""JSON text → plain data: names differ within each object, and the depth has a limit."""
+"""JSON text → plain data. Repeated names within an object and deep nesting are refused."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"(\s*:)?|[\[\]{}]', re.DOTALL)
 
 
 class _RepeatedName(Exception):
-    """An object has two fields of one name."""
+    """An object has two fields of the same name."""
 
 
 def read_json(text: str, source: str) -> Any:
     """Plain data of a JSON text.
 
-    InputError, with line and column, for anything else, for two fields of one name and for more than
-    MAX_DEPTH levels.
+    Raises InputError with line and column for malformed text, repeated field names and more than MAX_DEPTH
+    levels.
     """
     try:
         data = json.loads(text, object_pairs_hook=_object)
@@ -31,14 +31,16 @@ def read_json(text: str, source: str) -> Any:
     except (_RepeatedName, RecursionError):
         _refuse_where_it_is(text, source)
     except ValueError as error:
-        refuse(source, f"JSON that cannot be read ({error})", "numbers in bounds")
+        refuse(source, f"JSON that cannot be read ({error})", "numbers with fewer digits")
     if _is_deep(data):
         _refuse_where_it_is(text, source)
     return data
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose names differ: of two alike another reader would take the other one."""
+    """An object of unique names. A repeated name is an error, because readers differ in which value they
+    take.
+    """
     fields = dict(pairs)
     if len(fields) < len(pairs):
         raise _RepeatedName
@@ -61,7 +63,7 @@ def _parts(whole: Any) -> Iterable[Any]:
 
 
 def _refuse_where_it_is(text: str, source: str) -> None:
-    """InputError at the first name that comes twice, or the first level too deep, of a JSON text."""
+    """Raises InputError at the first repeated name, or at the first level too deep, of a JSON text."""
     names: list[set[str]] = []
     for token in _TOKEN.finditer(text):
         word = token.group()

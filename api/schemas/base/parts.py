@@ -1,4 +1,4 @@
-"""What forms are made of: exact amounts, quantities, and how tolerant a part is."""
+"""Common types of forms: exact amounts, quantities, and parts that ignore unknown fields."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from broker.domain.basics.webhook import ALL_TEAMS
 
 
 def plain_digits(value: Any) -> Any:
-    """The value; ValueError for text with digits of other scripts, which Decimal and int read as well."""
+    """The value. Raises ValueError for digits of other scripts, which Decimal and int would accept."""
     if isinstance(value, str) and not value.isascii():
-        raise ValueError("a number, in digits 0 to 9")
+        raise ValueError("a number in the digits 0 to 9")
     return value
 
 
@@ -40,12 +40,12 @@ Money = Annotated[
 Cents = Annotated[
     Money, PlainSerializer(lambda usd: format_usd(to_cents(usd)), return_type=str, when_used="json")
 ]
-"""Money that is told in whole cents."""
+"""Money in whole cents."""
 
 
 def _not_everybody(team: str) -> str:
     if team == ALL_TEAMS:
-        raise ValueError("the name of one team: * is everybody")
+        raise ValueError("the name of one team; * stands for all teams")
     return team
 
 
@@ -56,6 +56,6 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class JsonPart(BaseModel):
-    """A part of a document that we also read: extra fields are tolerated and kept out."""
+    """A part of a document that we also read. Unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore")

@@ -1,6 +1,6 @@
-"""Problem documents (RFC 9457) as a client reads them: back to errors by meaning.
+"""RFC 9457 problem documents on the client's side, which turns them back into typed errors.
 
-The server's side, with the status of each error, is ``api.http.errors``; both know the same codes.
+The server's side, with the status of each error, is ``api.http.errors``; both use the same codes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class FieldProblemForm(BaseModel):
     column: int | None = None
 
     def to_problem(self) -> FieldProblem:
-        """The domain's problem."""
+        """The domain object."""
         return FieldProblem(self.pointer, self.found, self.expected, self.line, self.column)
 
 
@@ -63,12 +63,12 @@ class Problem(BaseModel):
 
     @property
     def message(self) -> str:
-        """What a person should read."""
+        """The message for a person."""
         return self.detail or self.title
 
 
 class NotFoundOnServer(NotFound):
-    """A server's 404, in the server's own words."""
+    """A 404 of the server, with the server's message."""
 
     def __init__(self, message: str) -> None:
         super().__init__("object", message)
@@ -76,7 +76,7 @@ class NotFoundOnServer(NotFound):
 
 
 class ProviderFailure(ProviderError):
-    """A provider's failure as a server tells it; the message names the provider already."""
+    """A provider's failure, reported by the server; the message already names the provider."""
 
     def __init__(self, message: str) -> None:
         super().__init__("provider", message)
@@ -85,7 +85,7 @@ class ProviderFailure(ProviderError):
 
 def _bad_input(problem: Problem) -> BrokerError:
     fields = tuple(row.to_problem() for row in problem.errors)
-    whole = FieldProblem("", problem.message, "a request that the server can use")
+    whole = FieldProblem("", problem.message, "a valid request")
     return InputError("request", fields or (whole,))
 
 
@@ -136,7 +136,7 @@ _BY_STATUS: Mapping[int, Callable[[Problem], BrokerError]] = {
 
 
 def error_of(problem: Problem) -> BrokerError:
-    """The error that a problem document means: by its code, else by its status."""
+    """The error that a problem document stands for, by its code or else by its HTTP status."""
     rebuild = BY_CODE.get(problem.code) or _BY_STATUS.get(problem.status)
     if rebuild is not None:
         return rebuild(problem)

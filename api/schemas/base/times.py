@@ -1,4 +1,4 @@
-"""Instants in documents: ISO 8601 with ``Z`` going out; coming in also words and offsets."""
+"""Instants in documents: written as ISO 8601 with ``Z``; read with any offset, or as words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXPECTED_START = f"{EXPECTED_TIME}, or one of now, today, tomorrow, next-monday"
 EXPECTED_RELATIVE = f"{EXPECTED_TIME}, or an offset from the horizon's start such as +2d or +36h"
 
 FIRST_YEAR, LAST_YEAR = 2000, 2200
-"""Times outside are mistakes; near the ends of the calendar no date could be reckoned with."""
+"""Times outside are mistakes; near the ends of the calendar, date arithmetic would overflow."""
 
 _OFFSET = re.compile(r"\+(\d+(?:\.\d+)?)([mhdw])", re.ASCII)
 _UNITS = {
@@ -27,7 +27,7 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
 def format_time(instant: datetime) -> str:
-    """ISO 8601 in UTC with ``Z``; fractions of a second only where there are any."""
+    """ISO 8601 in UTC with ``Z``; fractions of a second are written only if there are any."""
     return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -36,7 +36,7 @@ Instant = Annotated[AwareDatetime, PlainSerializer(format_time, return_type=str,
 
 
 def parse_time(text: str) -> datetime:
-    """An absolute instant in UTC; a bare date is its midnight. ValueError says what was expected."""
+    """An absolute instant in UTC; a bare date is its midnight. The ValueError states what is expected."""
     try:
         instant = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -50,6 +50,14 @@ def parse_time(text: str) -> datetime:
     raise ValueError(EXPECTED_TIME)
 
 
+def find_time(value: object) -> datetime | None:
+    """The instant that a field of a stored document says; None where it says none, or an offset."""
+    try:
+        return parse_time(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
 def _as_told(value: Any) -> Any:
     if isinstance(value, datetime):
         return value
@@ -59,13 +67,13 @@ def _as_told(value: Any) -> Any:
 
 
 ToldInstant = Annotated[Instant, BeforeValidator(_as_told)]
-"""A time in a request's body: written out, never a number of seconds, and of years that can be meant."""
+"""A time in a request body: text, not a number of seconds, and within plausible years."""
 
 
 def parse_start(text: str, now: datetime) -> datetime:
     """A horizon's start: an instant, or a word that is resolved against ``now``.
 
-    ``now`` is the next whole hour; ``today``, ``tomorrow`` and ``next-monday`` are UTC midnights.
+    The word ``now`` means the next whole hour; ``today``, ``tomorrow`` and ``next-monday`` are UTC midnights.
     """
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     hour = now.replace(minute=0, second=0, microsecond=0)

@@ -1,4 +1,4 @@
-"""pydantic's word on a document, said in ours: field, found, expected, line and column."""
+"""Turns pydantic's errors into our problems: field, found, expected, line and column."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PHRASES: Mapping[str, str] = {
     "decimal_parsing": "an amount in USD",
     "string_type": "text",
     "string_pattern_mismatch": "text of the form {pattern}",
-    "string_unicode": "text that UTF-8 can say",
+    "string_unicode": "text that can be encoded in UTF-8",
     "bool_type": "true or false",
     "bool_parsing": "true or false",
     "list_type": "a list",
@@ -65,10 +65,10 @@ _KIND_TAGS = frozenset({"training", "serving", "batch"})
 def validate(
     form: type[Form], document: Document, forms_by_field: Mapping[str, type[BaseModel]] | None = None
 ) -> Form:
-    """``document`` as ``form``; InputError with every problem found.
+    """``document`` as ``form``. Raises InputError with every problem found.
 
-    ``forms_by_field`` says which form stands under a field name, so that a wrong name can be
-    answered with the nearest right one.
+    ``forms_by_field`` maps a field name to the form of its value, so that a message about a wrong name can
+    suggest the nearest right one.
     """
     return validated(form.model_validate, document, {"": form, **(forms_by_field or {})})
 
@@ -78,7 +78,9 @@ def validated(
     document: Document,
     forms_by_field: Mapping[str, type[BaseModel]] | None = None,
 ) -> Read:
-    """What ``read`` makes of the document's data; InputError with every problem that pydantic finds."""
+    """The result of ``read`` on the document's data. Raises InputError with every problem that pydantic
+    finds.
+    """
     try:
         return read(document.data)
     except ValidationError as error:
@@ -91,7 +93,7 @@ def problems_of(
     forms_by_field: Mapping[str, type[BaseModel]] | None = None,
     under: tuple[str | int, ...] = (),
 ) -> Iterator[FieldProblem]:
-    """The problems of ``error``, which validated what stands at the path ``under`` of ``document``."""
+    """The problems of ``error``, from validating the part of ``document`` at the path ``under``."""
     for details in error.errors(include_url=False):
         yield _problem(document, details, forms_by_field or {}, under)
 
@@ -122,7 +124,7 @@ def _without_tags(location: tuple[str | int, ...]) -> tuple[str | int, ...]:
 
 
 def expected_of(details: Mapping[str, Any]) -> str:
-    """What would have been right where pydantic complains."""
+    """What is expected where pydantic reports an error."""
     phrase = _PHRASES.get(details["type"])
     if phrase is None:
         return str(details["msg"])

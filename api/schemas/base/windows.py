@@ -1,4 +1,4 @@
-"""Spans of time and the use of bought windows as JSON."""
+"""Time windows and the use of bought windows as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _in_order(span: dict[str, Any]) -> dict[str, Any]:
 
 SPAN = Form(Window, name="SpanForm", about="``[start, end)``.", prepare=_in_order)
 Span = Annotated[Window, SPAN]
-WISH = Form(Wish, about="Time as asked; ``end`` null: until released.")
+WISH = Form(Wish, about="The requested time; ``end`` null: until released.")
 SEGMENT = Form(
     Segment,
     about="``nodes`` over ``[start, end)``.",
@@ -29,6 +29,6 @@ SEGMENT = Form(
 )
 WINDOW_USE = Form(
     WindowUse,
-    about="What of a bought window is wanted and usable, and what is paid for nothing.",
+    about="How much of a bought window is wanted and usable, and what is paid for the rest.",
     types={"unwanted_hours": NotNegative},
 )

@@ -1,8 +1,8 @@
-"""YAML text → plain data with the place of every field, in one pass over libyaml's events, within limits.
+"""YAML text → plain data with the position of every field, in one pass over libyaml's events, within limits.
 
-An alias costs what it stands for, counted when it is met and not when it is followed: a text of a few hundred
-bytes that asks for billions of fields is refused after as many events as it has levels. Size and number of
-separators are counted before the first event. Scalars follow YAML 1.2's core schema (``document``).
+An alias counts as many fields as it stands for, at the moment it is read: a text of a few hundred bytes that
+would expand to billions of fields is refused after as many events as it has levels. The size and the number
+of separators are checked before the first event. Scalars follow YAML 1.2's core schema (``document``).
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from broker.domain.basics.errors import FieldProblem, InputError
 
 MAX_CHARACTERS = 4_000_000
 MAX_SEPARATORS = 600_000
-"""Line breaks, commas, colons and opening brackets: no field begins without one of them."""
+"""Line breaks, commas, colons and opening brackets; every field begins after one of them."""
 MAX_EVENTS = 1_500_000
 MAX_DEPTH = 64
 MAX_ANCHORS = 1_000
 MAX_ALIASED_FIELDS = 100_000
-"""Fields that all aliases of one document stand for, aliases within them followed."""
+"""The most fields that all aliases of one document may expand to, including nested aliases."""
 MAX_SCALAR_CHARACTERS = 100_000
 MAX_NUMBER_CHARACTERS = 64
 MAX_DIRECTIVES = 16
-"""libyaml compares each ``%TAG`` with all before it."""
+"""A limit is needed because libyaml compares each ``%TAG`` with all earlier ones."""
 MAX_REPORTED = 1_000
-"""Problems that are gathered before the rest of a document is left unread."""
+"""After so many problems, the rest of the document is not read."""
 _BLOCK = 1 << 16
 _SEPARATORS = "\n,:[{"
 _SEPARATOR = re.compile(r"[\n,:\[{]")
@@ -54,10 +54,10 @@ Children = dict[str, "Node"] | list["Node"] | None
 
 @dataclass(slots=True)
 class Node:
-    """A value and where it stands.
+    """A value and its position.
 
-    ``size`` counts its fields with itself, ``height`` the levels below it, both with aliases followed.
-    ``children`` is None for a scalar, whose ``text`` is what was written.
+    ``size`` is the number of fields including itself, ``height`` the number of levels below it, both with
+    aliases expanded. ``children`` is None for a scalar, whose ``text`` is the text as written.
     """
 
     data: Any
@@ -81,16 +81,16 @@ class _Open:
 
 
 def read_yaml(text: str, source: str) -> tuple[Node | None, list[FieldProblem]]:
-    """The root of a text's only document (None: an empty text), and what is wrong with its fields.
+    """The root of a text's only document (None: an empty text), and the problems of its fields.
 
-    Raises InputError, with line and column, for what is no YAML and for a document beyond the limits.
+    Raises InputError with line and column for malformed YAML and for a document beyond the limits.
     """
     require_small(text, source)
     return build(yaml.parse(text, yaml.CSafeLoader), source)
 
 
 def build(events: Iterable[yaml.Event], source: str) -> tuple[Node | None, list[FieldProblem]]:
-    """As ``read_yaml``, of parse events; takes no further event once a limit is passed."""
+    """Like ``read_yaml``, but from parse events; it stops reading at the first limit that is exceeded."""
     builder = _Builder(source)
     try:
         for count, event in enumerate(events):
@@ -110,7 +110,7 @@ def build(events: Iterable[yaml.Event], source: str) -> tuple[Node | None, list[
 
 
 def require_small(text: str, source: str) -> None:
-    """InputError for a text that is too long, or has too many separators or directives, to be read at all."""
+    """Raises InputError for a text that is too long, or has too many separators or directives."""
     if len(text) > MAX_CHARACTERS:
         line = text.count("\n", 0, MAX_CHARACTERS) + 1
         found, expected = f"{len(text):,} characters", f"at most {MAX_CHARACTERS:,}"
@@ -129,12 +129,14 @@ def require_small(text: str, source: str) -> None:
 
 
 def refuse(source: str, found: str, expected: str, place: Mark | None = None) -> NoReturn:
-    """Raises InputError of one problem of the whole document."""
+    """Raises InputError with one problem of the whole document."""
     raise InputError(source, (FieldProblem("", found, expected, *(place or (None, None))),))
 
 
 def marks_of(root: Node) -> dict[str, Mark]:
-    """The 1-based (line, column) of every field by JSON pointer: a collection's name, a scalar itself."""
+    """The 1-based (line, column) of every field by JSON pointer: of a collection its name, of a scalar its
+    value.
+    """
     marks: dict[str, Mark] = {}
     waiting = [("", root.mark, root)]
     while waiting:
@@ -156,7 +158,7 @@ def escaped(name: str) -> str:
 
 
 class _Builder:
-    """The tree of one document, grown by its events."""
+    """Builds the tree of one document from its events."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -164,7 +166,7 @@ class _Builder:
         self.problems: list[FieldProblem] = []
         self._open: list[_Open] = []
         self._anchors: dict[str, Node | None] = {}
-        """By name; None while the anchored collection is still open."""
+        """Anchored nodes by name; None while the anchored collection is still open."""
         self._anchored = 0
         self._aliased = 0
         self._documents = 0
@@ -179,7 +181,7 @@ class _Builder:
         }
 
     def take(self, event: yaml.Event) -> None:
-        """One event; InputError where a limit is passed."""
+        """Adds one event. Raises InputError if a limit is exceeded."""
         step = self._steps.get(type(event))
         if step is not None:
             step(event)
@@ -216,12 +218,12 @@ class _Builder:
         node = self._anchors[event.anchor]
         if node is None:
             refuse(
-                self.source, f"an alias of {event.anchor!r} within it", "aliases of what is complete", mark
+                self.source, f"an alias of {event.anchor!r} within it", "an alias of a complete value", mark
             )
         self._aliased += node.size
         if self._aliased > MAX_ALIASED_FIELDS:
             found = f"aliases that stand for more than {MAX_ALIASED_FIELDS:,} fields"
-            refuse(self.source, found, "aliases that repeat less", mark)
+            refuse(self.source, found, "aliases that repeat fewer fields", mark)
         if len(self._open) + node.height > MAX_DEPTH:
             self._too_deep(mark)
         self._add(node)
@@ -264,7 +266,7 @@ class _Builder:
         self._anchors[anchor] = node
 
     def _add(self, node: Node, *, merges: bool = False) -> None:
-        """Puts a complete value where it belongs: as the root, an item, a name or the value of a name."""
+        """Attaches a complete value: as the root, as an item, as a name or as the value of a name."""
         if not self._open:
             self.root = node
             return
@@ -297,14 +299,16 @@ class _Builder:
         children[name] = node
 
     def _merge(self, around: _Open, value: Node) -> None:
-        """What ``<<`` names: of several the first counts most, and the mapping's own fields most of all."""
+        """Applies ``<<``: the mapping's own fields win over merged ones, and earlier merged mappings over
+        later ones.
+        """
         sources = value.children if isinstance(value.children, list) else [value]
         for source in reversed(sources):
             if isinstance(source.children, dict):
                 around.merged |= source.data
                 around.merged_children |= source.children
             else:
-                self._report(source.mark, "a merge of something else", "<<: of a mapping")
+                self._report(source.mark, "a merge of a value that is not a mapping", "a mapping after <<:")
 
     def _report(self, mark: Mark, found: str, expected: str, *further: str) -> None:
         tokens = [token for one in self._open for token in _token(one)]
@@ -315,7 +319,7 @@ class _Builder:
 
 
 def _token(one: _Open) -> Iterator[str]:
-    """Which child of an open collection is being read."""
+    """The JSON pointer token of the child of an open collection that is being read."""
     if isinstance(one.node.children, list):
         yield str(len(one.node.children))
     elif one.key is not None and not one.merges:

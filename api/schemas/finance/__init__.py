@@ -1,4 +1,4 @@
-"""Documents of spend, budgets, unit costs and exports.
+"""JSON forms of spend, budgets, unit costs and exports.
 
 It imports ``base``. Begin with ``spend``.
 """

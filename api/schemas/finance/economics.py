@@ -1,4 +1,4 @@
-"""What changed, unit economics, savings and energy as JSON."""
+"""Causes of change, unit costs, savings and energy as JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SmallUsd = Annotated[
     Money,
     PlainSerializer(lambda usd: format_usd(usd.quantize(SIX_PLACES)), return_type=str, when_used="json"),
 ]
-"""USD of something small: told with six digits after the point."""
+"""A small amount in USD, rounded to six decimals."""
 Hours = Annotated[float, PlainSerializer(float)]
 
 CHANGE = Form(
@@ -41,7 +41,7 @@ CHANGE = Form(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What changed between what was named. ``split``: between plans alone."""
+    """The two months or plans that were compared. ``split`` is given for plans only."""
 
     changes: Changes
     before: str
@@ -54,7 +54,7 @@ class _Asked:
 
 
 class ChangesForm(BaseModel):
-    """The answer of ``GET /v1/spend/changes``; the last three only between plans."""
+    """The answer of ``GET /v1/spend/changes``; the last three fields are given for plans only."""
 
     before: str
     after: str
@@ -71,25 +71,25 @@ class ChangesForm(BaseModel):
     unpriced: Annotated[list[str] | None, From("split?.unpriced", unless_none=True)] = None
 
 
-Form(Quantiles, about="USD that a sum is at most with probability 0.1, 0.5 and 0.9.")
+Form(Quantiles, about="Quantiles of a sum in USD: it is at most this with probability 0.1, 0.5 and 0.9.")
 PERIOD_INTERVAL = Form(
     PeriodInterval,
     name="PeriodIntervalForm",
-    about="One period, and the sum up to its end (``running``).",
+    about="One period, and the cumulative sum up to its end (``running``).",
     inline=("quantiles",),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Bands:
-    """An interval by day, week or month."""
+    """The quantiles by day, week or month."""
 
     found: SpendInterval
     interval: Interval
 
 
 class IntervalForm(BaseModel):
-    """The answer of ``GET /v1/spend/interval``: of the whole span, and by period."""
+    """The answer of ``GET /v1/spend/interval``: for the whole time, and by period."""
 
     interval: Interval
     expected_usd: Annotated[Money, From("found.expected_usd")]
@@ -112,7 +112,7 @@ ENERGY = Form(
 
 
 class UnitsForm(BaseModel):
-    """The answer of ``GET /v1/spend/units``; a ratio is null where there is nothing to divide by."""
+    """The answer of ``GET /v1/spend/units``; a ratio is null if its denominator is 0."""
 
     total_usd: Annotated[Money, From("units.total_usd")]
     committed_usd: Annotated[Money, From("units.committed_usd")]
@@ -138,17 +138,17 @@ def _month(text: str) -> date:
 
 CLOSED_MONTH = Form(
     ClosedMonth,
-    about="A month whose reports never change again.",
+    about="A month whose reports no longer change.",
     rename={"rows": "focus_rows"},
     types={"month": Annotated[str, AfterValidator(_month), PlainSerializer(lambda month: f"{month:%Y-%m}")]},
 )
 ClosedMonthForm = Annotated[ClosedMonth, CLOSED_MONTH]
 Form(
     Saving,
-    about="What plans save against one strategy, over the plans for which it could run.",
+    about="What plans save against one simpler strategy, over the plans for which the strategy could run.",
     adds={"saved_usd": Money, "saved_share": Annotated[float, rounded(6)]},
 )
-Form(NotRun, about="A strategy that could not run for a plan.")
+Form(NotRun, about="A simpler strategy that could not run for a plan.")
 SAVINGS = Form(
     Savings,
     about="The answer of ``GET /v1/spend/savings``.",
@@ -165,12 +165,12 @@ def interval_to_document(found: SpendInterval, interval: Interval) -> dict[str, 
 
 
 def changes_to_document(changes: Changes, before: str, after: str) -> dict[str, Any]:
-    """The JSON form of what changed."""
+    """The JSON form of the changes between two months."""
     return write(ChangesForm, _Asked(changes, before, after))
 
 
 def plan_changes_to_document(found: PlanChanges, before: str, after: str) -> dict[str, Any]:
-    """The JSON form of what changed between two plans."""
+    """The JSON form of the changes between two plans."""
     return write(ChangesForm, _Asked(found.changes, before, after, found))
 
 

@@ -19,7 +19,7 @@ Comment = Annotated[str, Field(max_length=LONGEST_COMMENT)]
 
 
 class NewBudget(BaseModel):
-    """``from`` and ``to`` only with the period ``horizon``."""
+    """A budget to set. ``from`` and ``to`` are given only with the period ``horizon``."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
@@ -30,7 +30,7 @@ class NewBudget(BaseModel):
 
 
 class Word(BaseModel):
-    """A decision's comment, and what was looked at: refused where that is not what there is any more."""
+    """A decision with a comment, and the state that it is based on; it is refused if that has changed."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -42,13 +42,13 @@ class Word(BaseModel):
 Form(
     ThresholdStatus,
     name="ThresholdForm",
-    about="``reached_on``: by what is owed; ``expected_on``: by what is owed and expected.",
+    about="``reached_on``: the day by what is owed; ``expected_on``: by what is owed and expected.",
     types={"usd": Cents},
 )
 
 
 class BudgetForm(BaseModel):
-    """A budget, and where it stands in its period."""
+    """A budget, and its use in its period."""
 
     team: Annotated[str, From("budget.team")]
     period: Annotated[BudgetPeriod, From("budget.period")]
@@ -70,12 +70,12 @@ class BudgetForm(BaseModel):
 
 
 BudgetPage = PageForm[BudgetForm]
-FIGURES = Form(SeenFigures, name="FiguresForm", about="What stands before the one who decides.")
-DecisionForm = Annotated[Decision, Form(Decision, about="One word on a plan.")]
+FIGURES = Form(SeenFigures, name="FiguresForm", about="The figures on which finance decides.")
+DecisionForm = Annotated[Decision, Form(Decision, about="One decision on a plan.")]
 
 
 class ApprovalForm(BaseModel):
-    """A plan before finance."""
+    """The approval of a plan by finance."""
 
     plan_id: Annotated[str, From("record.plan_id")]
     team: Annotated[str, From("record.team")]
@@ -92,10 +92,10 @@ ApprovalPage = PageForm[ApprovalForm]
 
 
 def budget_to_document(found: BudgetStatus) -> dict[str, Any]:
-    """The JSON form of a budget in its period."""
+    """The JSON form of a budget and its use."""
     return write(BudgetForm, found)
 
 
 def approval_to_document(found: Approval) -> dict[str, Any]:
-    """The JSON form of a plan before finance."""
+    """The JSON form of the approval of a plan."""
     return write(ApprovalForm, found)

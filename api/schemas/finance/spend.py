@@ -30,8 +30,11 @@ CSV_COLUMNS = ("period", "group_by", "group", "basis", "usd", "taxes", "until_re
 
 @dataclass(slots=True)
 class SpendItem:
-    """Money of one group in one period (its first instant), projected or actual; ``until_released_usd``: the
-    part of it that is projected of leases without an end; ``intended_usd``: that of drafts."""
+    """Money of one group in one period (given by its first instant), projected or actual.
+
+    ``until_released_usd`` is the part that is projected for leases without an end; ``intended_usd`` is the
+    part of drafts.
+    """
 
     row: SpendRow
     basis: ChargeBasis
@@ -46,7 +49,7 @@ ITEM = Form(SpendItem, name="SpendRowForm", inline=("row",), order=("group basis
 
 
 class ManifestForm(BaseModel):
-    """What an exported file is; ``totals_usd`` by column."""
+    """The manifest of an exported file; ``totals_usd`` by column."""
 
     data_set: str
     version: str | None
@@ -60,13 +63,16 @@ class ManifestForm(BaseModel):
 ORPHANED = Form(
     OrphanedLeases,
     name="OrphanedForm",
-    about="Leases of one seller that run for no team: owed until now, and what each hour more costs.",
+    about="Orphaned leases of one seller: what is owed until now, and what each further hour costs.",
 )
 
 
 class SpendForm(BaseModel):
-    """The answer of ``GET /v1/spend/projection``. ``orphaned``: what runs for no team, in the sums of the
-    team ``unattributed``; told to administrators."""
+    """The answer of ``GET /v1/spend/projection``.
+
+    ``orphaned`` has leases that belong to no team. The sums have them under the team ``unattributed``, and
+    only administrators see them.
+    """
 
     interval: Interval
     group_by: str
@@ -90,7 +96,7 @@ def spend_to_document(
     group_by: str,
     window: tuple[datetime | None, datetime | None] = (None, None),
 ) -> dict[str, Any]:
-    """The JSON form of spend rows as plain data; ``total_usd`` is their sum."""
+    """The JSON form of spend rows as plain data. ``total_usd`` is their sum."""
     start, end = window
     return {
         "from": format_time(start) if start is not None else None,
@@ -108,7 +114,7 @@ def spend_to_document(
 
 
 def spend_csv_rows(form: SpendForm) -> list[tuple[str, str, str, str, Decimal, str, Decimal, Decimal]]:
-    """Rows under CSV_COLUMNS."""
+    """The rows under CSV_COLUMNS."""
     return [
         (
             format_time(item.row.period),
@@ -125,7 +131,7 @@ def spend_csv_rows(form: SpendForm) -> list[tuple[str, str, str, str, Decimal, s
 
 
 def spend_csv(form: SpendForm) -> str:
-    """The rows as CSV; a name that a spreadsheet would take for a formula is quoted with ``'``."""
+    """The rows as CSV. A name that a spreadsheet would read as a formula is prefixed with ``'``."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(CSV_COLUMNS)
@@ -136,5 +142,5 @@ def spend_csv(form: SpendForm) -> str:
 
 
 def no_formula(text: str) -> str:
-    """``text``, quoted with ``'`` where a spreadsheet would take it for a formula."""
+    """``text``, prefixed with ``'`` if a spreadsheet would read it as a formula."""
     return f"'{text}" if text.startswith(FORMULA_STARTS) and text != NO_GROUP else text

@@ -1,4 +1,4 @@
-"""Documents of reservations.
+"""JSON forms of reservations.
 
 It imports ``base``. Begin with ``reservation``.
 """

@@ -1,4 +1,4 @@
-"""What the reconciler would do, as JSON."""
+"""Preview of the reconciler's next pass as JSON."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from broker.domain.reconciling.lease_effects import LeaseEffect
 PROSPECT = Form(
     LeaseEffect,
     name="ProspectForm",
-    about="One lease or order. ``gone``: its provider does not show it any more.",
+    about="One lease or order. ``gone``: its provider no longer lists it.",
 )
 
 
 class UnreadForm(BaseModel):
-    """A provider that cannot be listed: of it nothing is known."""
+    """A provider whose leases cannot be listed, so that nothing is known about them."""
 
     provider: str
     error: str
 
 
 class ProspectsForm(BaseModel):
-    """All of them. ``paused``: nothing of it happens while the broker is paused."""
+    """The whole preview. ``paused``: the broker is paused and does none of it."""
 
     paused: bool
     items: list[Annotated[LeaseEffect, PROSPECT]]
@@ -35,7 +35,7 @@ class ProspectsForm(BaseModel):
 def prospects_to_document(
     found: Iterable[LeaseEffect], unread: Mapping[str, str], *, paused: bool
 ) -> dict[str, Any]:
-    """The JSON form as plain data."""
+    """The JSON form of the preview as plain data."""
     return {
         "paused": paused,
         "items": [PROSPECT.write(one) for one in found],

@@ -22,27 +22,28 @@ from broker.domain.reconciling.shortfalls import Shortfall
 
 
 class Fit(StrEnum):
-    """What becomes of a wish that is off the seller's grid: refused, or snapped to what covers it."""
+    """What happens to a requested time off the seller's grid: it is refused, or extended to the grid."""
 
     EXACT = "exact"
     OUTWARD = "outward"
 
 
-# Within the form these names are fields.
+# These names are fields within the form.
 _BASIS, _NEXT_TRY = From(price_basis), From(next_try_at)
 
 
 class ReservationForm(BaseModel):
     """One reservation. ``end`` null: until released. The fields after ``reason`` are additions.
 
-    ``requested``: as asked; ``start`` and ``end``: as ordered; ``granted``: as the seller gave it (null: not
-    said yet); ``usable``: less the seller's teardown (null: until released). ``unwanted_hours`` and
-    ``unwanted_usd``: paid and not asked for (null outside windows). ``replaces``: whose place it takes.
-    ``price_usd_per_node_hour``: at which it is billed; ``price_basis``: ``confirmed`` by the seller for all
-    that is bought, ``estimated`` from what it asked before the order, or fixed by a ``contract``.
-    ``limit_usd_per_node_hour``: the most that the seller may charge (null: whatever it asks).
-    ``tries``: how often in a row its seller refused what is asked now, an order or its end; ``next_try_at``:
-    when that is asked again.
+    ``requested`` is the time as asked; ``start`` and ``end`` are the time as ordered; ``granted`` is the time
+    that the seller gave (null: not known yet); ``usable`` is that time less the seller's teardown (null:
+    until released). ``unwanted_hours`` and ``unwanted_usd`` are paid but were not asked for (null outside
+    windows). ``replaces`` names the reservation that this one replaces. ``price_usd_per_node_hour`` is the
+    billed price; ``price_basis`` says whether the seller ``confirmed`` it for the whole purchase, whether it
+    is ``estimated`` from the list price before the order, or fixed by a ``contract``.
+    ``limit_usd_per_node_hour`` is the most that the seller may charge (null: no limit). ``tries`` counts the
+    seller's consecutive refusals of the current request, an order or a release; ``next_try_at`` is the time
+    of the next attempt.
     """
 
     reservation_id: str
@@ -85,11 +86,12 @@ class ReservationsForm(BaseModel):
 
 
 class ReservationRequest(BaseModel):
-    """The body of ``POST /v1/reservations``. ``start`` left out: now; ``end``: until released.
+    """The body of ``POST /v1/reservations``. Without ``start`` it begins now; without ``end`` it lasts until
+    released.
 
-    ``fit`` (ours) ``outward``: a wish off the seller's grid buys the shortest window that covers it.
-    ``max_price_usd_per_node_hour``: refused where the offer has become dearer; a lease for which its seller
-    charges more is given back at once.
+    ``fit`` (an addition) ``outward``: for a time off the seller's grid, the shortest window that covers it is
+    bought. ``max_price_usd_per_node_hour``: the order is refused if the offer has become dearer, and a lease
+    for which the seller charges more is released at once.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -117,58 +119,58 @@ def reservation_to_document(reservation: Reservation) -> dict[str, Any]:
 
 
 class SizeForm(BaseModel):
-    """How many nodes there are from an instant on."""
+    """The number of nodes from an instant on."""
 
-    at: Annotated[Instant, Field(description="From when."), From(itemgetter(0))]
+    at: Annotated[Instant, Field(description="The instant."), From(itemgetter(0))]
     nodes: Annotated[int, Field(description="Nodes that are reserved from then on."), From(itemgetter(1))]
 
 
 class FleetForm(BaseModel):
-    """What a workload has of one offer, however many reservations that takes.
+    """All reservations of one workload for one offer.
 
-    What is over stands apart, by how and why it ended.
+    Reservations that are over are a separate item, by how and why they ended.
     """
 
-    team: Annotated[str, From("line.first.team")]
+    team: Annotated[str, From("fleet.first.team")]
     plan_id: Annotated[
-        str | None, Field(description="Null where no plan reserved it."), From("line.first.plan_id")
+        str | None, Field(description="Null if no plan reserved it."), From("fleet.first.plan_id")
     ]
-    workload: Annotated[str | None, From("line.first.workload")]
-    offer_id: Annotated[str, From("line.first.offer.offer_id")]
-    provider: Annotated[str, From("line.first.offer.provider")]
-    sku: Annotated[str, From("line.first.offer.sku.name")]
-    region: Annotated[str, From("line.first.offer.region")]
-    gpu: Annotated[str, From("line.first.offer.sku.gpu")]
-    gpus_per_node: Annotated[int, From("line.first.offer.sku.gpus_per_node")]
-    tier: Annotated[Tier, From("line.first.offer.tier")]
+    workload: Annotated[str | None, From("fleet.first.workload")]
+    offer_id: Annotated[str, From("fleet.first.offer.offer_id")]
+    provider: Annotated[str, From("fleet.first.offer.provider")]
+    sku: Annotated[str, From("fleet.first.offer.sku.name")]
+    region: Annotated[str, From("fleet.first.offer.region")]
+    gpu: Annotated[str, From("fleet.first.offer.sku.gpu")]
+    gpus_per_node: Annotated[int, From("fleet.first.offer.sku.gpus_per_node")]
+    tier: Annotated[Tier, From("fleet.first.offer.tier")]
     state: Annotated[
         ReservationState,
-        Field(description="Of its reservations, the one that says most."),
-        From("line.state"),
+        Field(description="The most significant state of its reservations."),
+        From("fleet.state"),
     ]
-    reason: Annotated[str, Field(description="Why that one is in its state."), From("line.first.reason")]
-    nodes: Annotated[int, Field(description="Nodes that are reserved for now."), From("line.nodes")]
+    reason: Annotated[str, Field(description="The reason of that state."), From("fleet.first.reason")]
+    nodes: Annotated[int, Field(description="Nodes that are reserved now."), From("fleet.nodes")]
     next_change: Annotated[
-        SizeForm | None, Field(description="The next other size; null: it stays so."), From("line.next")
+        SizeForm | None, Field(description="The next change of its size; null: none."), From("fleet.next")
     ]
     least_nodes: Annotated[
-        int, Field(description="The fewest nodes from its start to its end."), From("line.least")
+        int, Field(description="The fewest nodes from its start to its end."), From("fleet.least")
     ]
-    most_nodes: Annotated[int, Field(description="The most nodes at once."), From("line.most")]
-    start: Annotated[Instant, Field(description="When the first of it begins."), From("line.start")]
+    most_nodes: Annotated[int, Field(description="The most nodes at once."), From("fleet.most")]
+    start: Annotated[Instant, Field(description="When its first one begins."), From("fleet.start")]
     end: Annotated[
-        Instant | None, Field(description="When the last of it ends; null: until released."), From("line.end")
+        Instant | None, Field(description="When its last one ends; null: until released."), From("fleet.end")
     ]
-    price_usd_per_node_hour: Annotated[Money, Field(description="At which that reservation is billed.")]
-    owed_usd: Annotated[Money, Field(description="What its seller has billed by now.")]
+    price_usd_per_node_hour: Annotated[Money, Field(description="The billed price of that reservation.")]
+    owed_usd: Annotated[Money, Field(description="What its seller has billed until now.")]
     expected_usd: Annotated[
-        Money, Field(description="What is to be billed until its end; nothing for what has no end.")
+        Money, Field(description="What will be billed until its end; 0 for reservations without an end.")
     ]
     reservation_ids: Annotated[list[str], Field(description="Its reservations, in the order of their start.")]
 
 
 class RefusalForm(BaseModel):
-    """Who refuses, in its own words."""
+    """A refusal, in the provider's own words."""
 
     provider: str
     said: str

@@ -1,4 +1,4 @@
-"""Documents of offers, prices and providers.
+"""JSON forms of offers, prices and providers.
 
 It imports ``base``. Begin with ``offer``.
 """

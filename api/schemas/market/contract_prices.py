@@ -1,4 +1,4 @@
-"""The overlay file of contract prices: CSV, one contract price a line."""
+"""The CSV file of contract prices, one per line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Word = Annotated[str, Field(min_length=1)]
 
 
 class _Line(BaseModel):
-    """One line; blank ``sku`` and ``region`` mean any, blank ``tier`` too."""
+    """One line. A blank ``sku``, ``region`` or ``tier`` means any."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -53,7 +53,7 @@ class _Line(BaseModel):
         return self
 
     def to_contract_price(self) -> ContractPrice:
-        """The domain's form."""
+        """The domain object."""
         percent = self.discount_percent
         return ContractPrice(
             contract=self.contract,
@@ -89,7 +89,7 @@ def read_contract_prices(text: str, source: str) -> tuple[ContractPrice, ...]:
 
 
 def _filled(row: Mapping[str | None, str | None]) -> dict[str, str]:
-    """Cells that say something; what stands beyond the header is kept, so that it is refused."""
+    """The cells that are not blank. Cells beyond the header are kept, so that they are refused."""
     return {
         str(name): value.strip() for name, value in row.items() if isinstance(value, str) and value.strip()
     }

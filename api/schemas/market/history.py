@@ -1,9 +1,9 @@
-"""Recorded markets in files: one market document an instant, or one and a CSV of what changed.
+"""Recorded markets in files: a market document per instant, or one market and a CSV file of changes.
 
-A folder holds either several market documents (``*.json``, as ``broker offers --json`` prints them, each with
-its ``as_of``), or ``market.json``, the offers as they were seen last, and ``prices.csv``, a row where
-something changed: ``at,offer_id,price_usd_per_node_hour,stock_nodes,available`` (``stock_nodes`` empty: not
-told; ``available``: true or false).
+A folder has either several market documents (``*.json``, as ``broker offers --json`` prints them, each with
+its ``as_of``), or ``market.json`` with the last state of each offer and ``prices.csv`` with a row per change:
+``at,offer_id,price_usd_per_node_hour,stock_nodes,available`` (``stock_nodes`` empty: unknown; ``available``:
+true or false).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOST_PROBLEMS = 20
 
 
 def read_history(folder: Path, read_text: Callable[[Path], str]) -> MarketHistory:
-    """The history of a folder; InputError with every problem found, at most the first twenty."""
+    """The history of a folder. Raises InputError with every problem found, at most the first twenty."""
     if not folder.is_dir():
         raise InputError(str(folder), (FieldProblem("", "no such folder", EXPECTED),))
     if (folder / PRICES).is_file():
@@ -54,7 +54,7 @@ def read_history(folder: Path, read_text: Callable[[Path], str]) -> MarketHistor
 
 
 def read_points(text: str, source: str, offers: Mapping[str, Offer]) -> tuple[PricePoint, ...]:
-    """The points of a CSV text in the order of time; InputError names line, column, found and expected."""
+    """The points of a CSV text in the order of time. InputError names line, column, found and expected."""
     columns, rows = read_table(text, source)
     missing = [name for name in COLUMNS if name not in columns]
     if missing:
@@ -81,7 +81,7 @@ def _problems_of(
         ("at", parse_time, "a time with its zone such as 2026-11-23T00:00:00Z"),
         ("offer_id", offers.__getitem__, f"the id of an offer in {MARKET}"),
         ("price_usd_per_node_hour", _price, "a number above 0"),
-        ("stock_nodes", _nodes, "a whole number from 0 on, or nothing"),
+        ("stock_nodes", _nodes, "a whole number of at least 0, or an empty cell"),
         ("available", TRUTH.__getitem__, "true or false"),
     )
     for name, read, expected in rules:

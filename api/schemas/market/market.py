@@ -1,4 +1,4 @@
-"""Market documents: what was on sale at one instant."""
+"""Market documents: all offers at one instant."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ EXPECTED_FORM = 'a market: {"as_of": time, "offers": [...]}, as `broker offers -
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """Offers as they stood at ``as_of``."""
+    """The offers at ``as_of``."""
 
     as_of: datetime
     offers: tuple[Offer, ...]
 
 
 class MarketHead(BaseModel):
-    """What a market document says of the whole."""
+    """The fields of a market document other than its offers."""
 
     as_of: Instant
 
 
 class MarketForm(MarketHead):
-    """A whole document, as the API describes it."""
+    """A whole market document, as the OpenAPI document describes it."""
 
     offers: list[OfferForm]
 
 
 def read_market(text: str, source: str) -> Market:
-    """The market of a JSON text; InputError with every problem found."""
+    """The market of a JSON text. Raises InputError with every problem found."""
     document = read_json_document(text, source)
     data = document.data
     if not isinstance(data, dict) or not isinstance(data.get("offers"), list) or "as_of" not in data:
@@ -50,7 +50,7 @@ def read_market(text: str, source: str) -> Market:
 
 
 def _read_offers(document: Document, as_of: datetime) -> tuple[Offer, ...]:
-    """Row by row: of a large market only the domain's objects stay in memory."""
+    """Reads the offers one by one, so that a large market is in memory only as domain objects."""
     offers: list[Offer] = []
     problems: list[FieldProblem] = []
     seen: set[str] = set()
@@ -71,7 +71,7 @@ def _read_offers(document: Document, as_of: datetime) -> tuple[Offer, ...]:
 
 
 def _dated(row: Any, as_of: datetime) -> Any:
-    """An offer that does not say when it was seen was seen when the market was."""
+    """An offer without ``observed_at`` gets the market's ``as_of``."""
     told = isinstance(row, dict) and row.get("observed_at") is not None
     return {**row, "observed_at": as_of} if isinstance(row, dict) and not told else row
 

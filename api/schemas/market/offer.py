@@ -1,7 +1,7 @@
 """Offers as JSON: the form of ``broker offers --json``, of market files and of the API.
 
-Amounts are exact decimals as text, times ISO 8601 with ``Z``. Fields that the form does not name are
-tolerated and kept out. Market files are written by hand, too, so that much may be left out in them.
+Amounts are exact decimals as text, times ISO 8601 with ``Z``. Unknown fields are ignored. Many fields are
+optional, because market files are also written by hand.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Form(
     Fabric,
     about="""The network between nodes: gigabits per second and node, one direction.
 
-    Ours: ``measured_gbit_s_per_node``, what a node really got; plans then count with that.
+    Addition: ``measured_gbit_s_per_node``, the measured rate of a node, which plans then use.
     """,
     types={"gbit_s_per_node": Positive, "max_nodes": AtLeastOne, "measured_gbit_s_per_node": Positive},
     unless_none=("measured_gbit_s_per_node",),
@@ -55,15 +55,15 @@ Form(
 Form(
     GpuPool,
     name="PoolForm",
-    about="GPUs that several offers are cut from; ``gpus`` null: nobody says how many.",
+    about="GPUs that several offers share; ``gpus`` null: the number is unknown.",
     rename={"pool_id": "id"},
     types={"pool_id": Name, "gpus": Count},
     optional={"gpus": None},
 )
 Form(
     Stock,
-    about="The provider's word on stock; ``nodes`` null: some. ``pool``: GPUs that others share.",
-    leave_out=("held_nodes",),  # of whoever plans, not of the seller
+    about="The stock that the provider states; ``nodes`` null: some. ``pool``: GPUs that other offers share.",
+    leave_out=("held_nodes",),  # set by the planner, not by the seller
     types={"nodes": Count},
     lenient=True,
 )
@@ -71,7 +71,7 @@ Form(NativePrice, name="NativeForm", about="The price as the provider quoted it.
 Form(
     ContractTerms,
     name="ContractForm",
-    about="The contract whose price an offer has, and what the seller's list says.",
+    about="The contract that sets the price of an offer, and the seller's list price.",
     rename={
         "list_usd_per_node_hour": "list_price_usd_per_node_hour",
     },
@@ -82,9 +82,9 @@ Form(
     NodeLaunch,
     name="LaunchForm",
     about="""
-    Seconds from the order to a node that runs, and ``image_s`` until the engine's image is on it; null:
-    what is assumed of such nodes. ``weights_gbyte_s``: at how many GB/s weights come; null beside an
-    ``image_s``: they lie there.""",
+    Seconds from the order until the node runs, and ``image_s`` until the engine's image is on it; null: the
+    usual value of such nodes is assumed. ``weights_gbyte_s``: the rate at which weights are loaded, in GB/s;
+    null with an ``image_s``: they are on the node already.""",
     types={"launch_s": NotNegative, "image_s": NotNegative, "weights_gbyte_s": Positive},
     optional={"basis": LaunchBasis.STATED},
     lenient=True,
@@ -96,7 +96,7 @@ def _wait_usd(offer: Offer, learned: LaunchStatistics) -> str:
 
 
 def _learned(offer: Offer) -> dict[str, Any] | None:
-    """What launches taught; only the offer knows what a wait costs."""
+    """Statistics of our launches, with the cost of waiting, which depends on the offer."""
     if offer.learned is None:
         return None
     return LEARNED.write(offer.learned) | {"wait_usd_per_node": _wait_usd(offer, offer.learned)}
@@ -104,7 +104,7 @@ def _learned(offer: Offer) -> dict[str, Any] | None:
 
 LEARNED = Form(
     LaunchStatistics,
-    about="What our own launches taught; the ``wait_…`` figures and ``taken_for_sold_out`` follow from it.",
+    about="Our launch statistics; the ``wait_…`` figures and ``taken_for_sold_out`` follow from them.",
     types={
         "success_share": Annotated[float, Field(gt=0, le=1), rounded(4)],
         "minutes_to_usable": Annotated[NotNegative, rounded(2)],
@@ -122,24 +122,25 @@ LEARNED = Form(
 def _window(terms: dict[str, Any]) -> dict[str, Any]:
     counts = terms["node_counts"]
     if terms["kind"] is WindowKind.LISTED and not terms["segments"]:
-        raise ValueError("at least one segment in a listed window")
+        raise ValueError("at least one segment for a listed window")
     if counts is not None and all(count % terms["lot_nodes"] for count in counts):
         raise ValueError("a count that is a multiple of lot_nodes among node_counts")
     if terms["begins"] is WindowBegin.WHEN_AVAILABLE and (
         terms["kind"] is not WindowKind.REQUEST or terms["segments"] or terms["longest_wait_hours"] <= 0
     ):
-        raise ValueError("a request without segments, with longest_wait_hours, where capacity comes late")
+        raise ValueError("a request without segments, with longest_wait_hours, if it begins when available")
     return terms | {"node_counts": None if counts is None else tuple(sorted(set(counts)))}
 
 
 Form(
     WindowTerms,
     name="WindowForm",
-    about="""What of time is sold.
+    about="""The times that an offer can be bought for.
 
-    Ours: ``teardown_s``, taken back this long before the end paid for; ``node_counts`` (null: any) and
-    ``lot_nodes`` (whole multiples), the counts that one purchase may have; ``begins``, on time or when
-    capacity appears, then at most ``longest_wait_hours`` after the order, as ``wait_source`` says.
+    Additions: ``teardown_s``, the seconds before the paid end at which the seller takes the nodes back;
+    ``node_counts`` (null: any) and ``lot_nodes`` (whole multiples), the node counts of one purchase;
+    ``begins``: on time, or when capacity is available, at most ``longest_wait_hours`` after the order
+    (``wait_source`` is the source of this figure).
     """,
     types={
         "segments": tuple[Annotated[Segment, SEGMENT], ...],
@@ -178,7 +179,7 @@ Form(
 
 def _offer(told: dict[str, Any]) -> dict[str, Any]:
     if told["tier"] is Tier.WINDOW and told["window"] is None:
-        raise ValueError("a window where the tier is window")
+        raise ValueError("a window if the tier is window")
     native = told["native"] or NativePrice(told["price_usd_per_node_hour"], "USD", "node_hour")
     return told | {"native": native, "place": told["place"] or ""}
 
@@ -187,7 +188,7 @@ OFFER = Form(
     Offer,
     about="""
     One offer. ``seller``, ``contract``, ``learned``, ``launch``, ``reference`` and ``window.teardown_s``
-    are additions of ours. Without ``place`` it is the seller's zone or region.
+    are additions. Without ``place`` the place is the seller's zone or region.
     """,
     inline=("sku",),
     types={

@@ -21,14 +21,14 @@ POINT = Form(
     PricePoint,
     name="PointForm",
     about="The price of an offer from an instant on.",
-    leave_out=("offer_id",),  # of whom the history is
+    leave_out=("offer_id",),  # given by the whole history
 )
 PointForm = Annotated[PricePoint, POINT]
 DAY = Form(
     PriceDay,
     name="DayForm",
     about="An offer on one UTC day, USD per node-hour.",
-    leave_out=("on_sale",),  # what the next day begins with
+    leave_out=("on_sale",),  # the price at the begin of the next day
     rename={
         "least": "min_usd",
         "median": "median_usd",
@@ -45,7 +45,7 @@ DayForm = Annotated[PriceDay, DAY]
 SKU_DAY = Form(
     SkuDay,
     about="A GPU in one tier on one UTC day, USD per GPU-hour. ``provider`` null: over all.",
-    leave_out=("gpu", "tier"),  # what was asked for
+    leave_out=("gpu", "tier"),  # given by the request
     rename={
         "least": "min_usd_per_gpu_hour",
         "median": "median_usd_per_gpu_hour",
@@ -60,11 +60,11 @@ Form(
     rename={"micro_usd": "price_usd_per_node_hour"},
     types={"micro_usd": MicroUsd},
 )
-Form(PriceForecast, name="HorizonForm", about="What a price may be after some hours.")
+Form(PriceForecast, name="HorizonForm", about="The distribution of a price after some hours.")
 Form(
     ForecastBasis,
     name="GroundsForm",
-    about="What a forecast rests on: shares by basis, and how much there was of each.",
+    about="The data of a forecast: the share of each basis, and its amount.",
     types={
         "own_days": float,
         "shares": Annotated[
@@ -82,9 +82,8 @@ def _basis(forecast: OfferForecast) -> HistorySource | str:
 FORECAST = Form(
     OfferForecast,
     name="ForecastForm",
-    about="What an offer's price may be; without history ``basis`` says so and ``horizons`` is empty.",
-    rename={"outlooks": "horizons"},
-    leave_out=("offer",),  # named alone
+    about="The price forecast of an offer; without history, ``basis`` says so and ``horizons`` is empty.",
+    leave_out=("offer",),  # only its id is written
     adds={
         "offer_id": Annotated[str, From("offer.offer_id")],
         "price_usd_per_node_hour": Annotated[Money, From("offer.price_usd_per_node_hour")],

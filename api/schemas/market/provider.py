@@ -1,4 +1,4 @@
-"""Providers, their feeds and their polls as JSON."""
+"""Providers, their feeds and polls as JSON."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ Counted = Annotated[int, PlainSerializer(len)]
 class Feed:
     """Health and freshness of a provider's feed. ``stale_since`` null: fresh.
 
-    It is asked every ``poll_every_s`` while it answers, and next at ``next_poll_at``. ``breaker`` ``open``:
-    it failed so often that it is left alone until then; ``half_open``: the next try decides.
-    ``leases_error``: why what is held there cannot be listed, since ``leases_unread_since``; null: it can be.
+    It is polled every ``poll_every_s`` while it answers, and next at ``next_poll_at``. ``breaker`` is the
+    circuit breaker: ``open`` after repeated failures, so that the provider is not polled until then;
+    ``half_open`` if the next attempt decides. ``leases_error`` is the reason why leases have not been listed
+    since ``leases_unread_since``; null: they can be listed.
     """
 
     health: FeedHealth
@@ -38,11 +39,10 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredProvider:
-    """A configured provider: what its adapter can do, whether it takes orders, and its last rejected rows.
+    """A configured provider: its adapter's capabilities, whether it takes orders, and its last rejected rows.
 
-    ``missing_settings``: what keeps orders, or some of them (``orderable`` is true), from being sent as it
-    is configured. Price lists take none.
-    ``probe``: how its answers differed from what is expected; null: it was not probed yet.
+    ``missing_settings`` names what prevents orders; if ``orderable`` is true, only some orders. Price lists
+    take no orders. ``probe``: how its answers differed from the expected ones; null: it was not probed yet.
     """
 
     feed: Feed
@@ -59,8 +59,8 @@ Form(RejectedRow, about="A row of a payload that could not become an offer, and 
 BATCH = Form(OfferBatch, types={"offers": tuple[OfferForm, ...]})
 QUARANTINED = Form(
     Quarantined,
-    about="An offer whose price is not believed, or was released at it.",
-    leave_out=("accepted_usd_per_node_hour",),  # the gate's own memory
+    about="An offer in quarantine, or one that was released from it at its price.",
+    leave_out=("accepted_usd_per_node_hour",),  # internal state of the price gate
     adds={
         "offer_id": Annotated[str, From("offer.offer_id")],
         "price_usd_per_node_hour": Annotated[Money, From("price")],
@@ -71,7 +71,7 @@ QUARANTINED = Form(
 QuarantinedForm = Annotated[Quarantined, QUARANTINED]
 Form(
     FeedHealth,
-    leave_out=("failures", "not_before", "probe"),  # polling and the provider tell them
+    leave_out=("failures", "not_before", "probe"),  # given by the poll and the provider
 )
 Form(
     Polling,
@@ -90,21 +90,21 @@ FEED = Form(
 MISSING = Form(
     Missing,
     name="MissingSettingForm",
-    about="Variables of which one has to be set before anything can be ordered, and what to put there.",
-    leave_out=("only",),  # a function of offers
+    about="Variables of which one must be set before orders can be sent, and the value of each.",
+    leave_out=("only",),  # applied to offers
 )
 Form(
     Finding,
     about="""
-    One way in which an answer differs from what its adapter expects. ``field`` empty: the whole answer.
+    One difference between an answer and what the adapter expects. ``field`` empty: the whole answer.
     """,
 )
-Form(ComparedCall, about="One kind of answer that was compared, and how many rows it had.")
+Form(ComparedCall, about="One kind of answer that was compared, and its number of rows.")
 PROBE = Form(
     ProbeReport,
     name="ProbeForm",
-    about="The last probe of a seller; without findings nothing differs.",
-    leave_out=("provider",),  # it stands where the probe does
+    about="The last probe of a seller; without findings, nothing differs.",
+    leave_out=("provider",),  # it is in the document of the probe
 )
 PROVIDER = Form(ConfiguredProvider, name="ProviderForm", inline=("feed",))
 ProviderForm = Annotated[ConfiguredProvider, PROVIDER]

@@ -1,4 +1,4 @@
-"""Documents of plans and of re-optimization runs.
+"""JSON forms of plans and of re-optimizations.
 
 It imports ``base``, ``market`` and ``finance``. Begin with ``plan``.
 """

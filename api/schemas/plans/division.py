@@ -1,4 +1,4 @@
-"""What dividing services said, as JSON, and the workloads document with lanes in their place."""
+"""The division of services into lanes as JSON, and the workloads document with these lanes."""
 
 from __future__ import annotations
 
@@ -6,16 +6,24 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from api.schemas.base.forms import Form
 from broker.domain.basics.money import format_usd, to_cents
-from broker.domain.planning.lanes import DividedService, Division, Lane
+from broker.domain.planning.lanes import DividedService, Division, Lane, Undivided
 from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import RequestSize
+
+SIZE = Form(RequestSize)
+LANE = Form(Lane)
+UNDIVIDED = Form(Undivided, rename={"service": "workload"})
 
 
 def division_to_document(division: Division) -> dict[str, Any]:
-    """The JSON form of ``division`` as plain data; nulls for a service that has no place whole."""
+    """The JSON form of ``division`` as plain data. Its amounts are null for a service that cannot be placed
+    undivided.
+    """
     return {
         "divided": [_divided(one) for one in division.divided],
-        "kept": [{"workload": one.service, "why": one.why} for one in division.kept],
+        "kept": [UNDIVIDED.write(one) for one in division.kept],
     }
 
 
@@ -39,9 +47,7 @@ def _divided(one: DividedService) -> dict[str, Any]:
 def _lane(lane: Lane, plan: Plan) -> dict[str, Any]:
     placements = plan.placements_of(lane.name)
     return {
-        "name": lane.name,
-        "share": lane.share,
-        "sizes": _sizes(lane),
+        **LANE.write(lane),
         "stands_on": [
             {"offer_id": one.offer_id, "gpu": one.gpu, "nodes": one.nodes, "replicas": one.replicas}
             for one in placements
@@ -49,15 +55,8 @@ def _lane(lane: Lane, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _sizes(lane: Lane) -> list[dict[str, Any]]:
-    return [
-        {"share": size.share, "input_tokens": size.input_tokens, "output_tokens": size.output_tokens}
-        for size in lane.sizes
-    ]
-
-
 def divided_document(data: Mapping[str, Any], division: Division) -> dict[str, Any]:
-    """The plain data of a workloads document with lanes in place of divided services; all else as it was."""
+    """The plain data of a workloads document in which lanes replace the divided services."""
     lanes = {one.service.name: one.lanes for one in division.divided}
     rows: list[Any] = []
     for row in data["workloads"]:
@@ -68,7 +67,7 @@ def divided_document(data: Mapping[str, Any], division: Division) -> dict[str, A
 def _lane_row(row: Mapping[str, Any], lane: Lane) -> dict[str, Any]:
     traffic = {name: value for name, value in row["traffic"].items() if name != "mix"}
     if len(lane.sizes) > 1:
-        traffic["mix"] = _sizes(lane)
+        traffic["mix"] = [SIZE.write(size) for size in lane.sizes]
     else:
         (size,) = lane.sizes
         traffic |= {"input_tokens": size.input_tokens, "output_tokens": size.output_tokens}

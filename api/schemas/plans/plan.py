@@ -27,9 +27,9 @@ from broker.domain.planning.plan import (
     CandidateCounts,
     Fix,
     Obstacle,
+    OfferPriceForecast,
     Placement,
     Plan,
-    PriceOutlook,
     RunnerUp,
     Scarcity,
     SpendLine,
@@ -52,7 +52,7 @@ Form(Parallelism, about="A parallel layout.", lenient=True)
 
 
 class EstimateForm(BaseModel):
-    """Metrics as flat numbers; ``low`` and ``high`` with the same names."""
+    """Metrics as flat numbers; ``low`` and ``high`` have the same names."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: Metrics
@@ -90,11 +90,11 @@ def _removes_nothing(operation: dict[str, Any]) -> dict[str, Any]:
     return operation | {"value": None} if operation["op"] is PatchVerb.REMOVE else operation
 
 
-Form(RunnerUp, about="The next best way, and why it lost.")
-Form(Alternative, about="One of the next best ways.", optional={"later_hours": None})
+Form(RunnerUp, about="The next best candidate, and why it was not chosen.")
+Form(Alternative, about="One of the next best candidates.", optional={"later_hours": None})
 Form(
     Why,
-    about="Why this placement; what follows ``runner_up`` is ours.",
+    about="The reasons for this placement; the fields after ``runner_up`` are additions.",
     types={
         "filtered": Annotated[
             dict[Obstacle, int],
@@ -108,25 +108,25 @@ Form(
 Form(
     Block,
     about="""
-    ``usd`` that a seller bills ``at`` once for ``nodes`` nodes: a minimum term, a day or a month of each.
-    They are held in it ``until`` its end, or sooner.""",
+    An amount ``usd`` that a seller bills at once, ``at`` an instant, for ``nodes`` nodes: a minimum term, a
+    day or a month of each. The nodes are held ``until`` the end of the block or earlier.""",
 )
 Form(
     ColdStart,
     about="""
     Parts of ``cold_start_s``, in seconds: from the order to a node that runs, to the image and the weights
-    on its disk, to the first token. ``basis``: whence ``launch_s``.""",
+    on its disk, to the first token. ``basis``: the source of ``launch_s``.""",
     types=dict.fromkeys(("launch_s", "image_s", "weights_s", "engine_s"), NotNegative),
 )
 Form(
     Transfer,
-    about="Data that leaves a provider for a placement; in its ``cost_usd``.",
+    about="Data that is copied from a provider for a placement; its ``cost_usd`` includes it.",
     types={"gb": NotNegative, "hours": NotNegative},
 )
 Form(
     Placement,
-    about="""One workload on one offer. Ours: ``window_use``, ``transfers``, ``work_share``, ``engine``,
-    ``cold_start``, and ``billed_ahead``: what of the cost is billed in blocks of more than an hour.""",
+    about="""One workload on one offer. Additions: ``window_use``, ``transfers``, ``work_share``, ``engine``,
+    ``cold_start``, and ``billed_ahead``: the cost that is billed in blocks of more than an hour.""",
     types={
         "segments": tuple[Annotated[Segment, SEGMENT], ...],
         "window_use": Annotated[WindowUse, WINDOW_USE],
@@ -147,42 +147,50 @@ Form(
     lenient=True,
     prepare=_removes_nothing,
 )
-Form(Fix, about="A change of the workloads document with which a workload is placed, at so much of its own.")
-Form(Unplaced, about="A workload that was left out. Ours: ``fixes``, the nearest first.", lenient=True)
+Form(Fix, about="A change of the workloads document that lets the workload be placed, and its cost then.")
+Form(
+    Unplaced,
+    about="A workload that is not placed. Addition: ``fixes``, the smallest change first.",
+    lenient=True,
+)
 Form(
     Baseline,
     about="""
-    What a simpler strategy would have cost; null where it cannot run. Ours: ``completed``, false where its
-    search was cut short; ``over_budget_usd``, by how much it passes the budget.""",
+    The cost of a simpler strategy; null if it cannot run. Additions: ``completed``, false if its search was
+    cut short; ``over_budget_usd``, the amount by which it exceeds the budget.""",
     lenient=True,
 )
-Form(Scarcity, about="What more of a contended offer would save (ours).")
+Form(
+    Scarcity,
+    about="The dual price of a contended offer: what one more node for one hour would save (an addition).",
+)
 Form(
     Wait,
-    about="What the wait of one service for its run costs (ours).",
+    about="The cost of one service's wait for its run (an addition).",
     types={"usd_per_hour": NotNegativeMoney, "delay_usd": NotNegativeMoney},
 )
 Form(
-    PriceOutlook,
+    OfferPriceForecast,
     name="OutlookForm",
-    about="What an offer that is not bought yet may cost; null: no history.",
+    about="The price forecast of an offer that is not bought yet; null: no history.",
     rename={f"{name}_usd": f"{name}_usd_per_node_hour" for name in ("p10", "p50", "p90")},
 )
 Form(
     Assumption,
-    about="Nodes that a plan counts on though nobody says how many there are, and who says what of them.",
+    about="Nodes that a plan counts on although their number is unknown, and what the seller says of them.",
 )
 Form(
     SpendLine,
-    about="""Money of one workload, provider and tier in one part of a day.
+    about="""The cost of one workload, provider and tier in a part of a day.
 
-    ``kind`` and ``billed_by`` are additions of ours: data that leaves ``billed_by`` for ``provider``.
+    Additions: ``kind``, and ``billed_by``, the provider that bills data copied from it to ``provider``.
     """,
     lenient=True,
 )
 PLAN = Form(
     Plan,
     about="A whole plan.",
+    rename={"price_forecasts": "outlooks"},
     types={
         "gap": Annotated[float, Field(allow_inf_nan=False)],
         "scarcity_usd_per_node_hour": dict[str, Annotated[float, Field(ge=0)]],
@@ -196,8 +204,8 @@ PlanForm = Annotated[Plan, PLAN]
 def read_plan(text: str, source: str) -> Plan:
     """The plan of a JSON text.
 
-    Raises InputError: with the pointer of the whole document where it is no plan at all, with the
-    field's pointer where a plan has a field that cannot be.
+    Raises InputError: with the pointer of the whole document if it is not a plan, with the field's pointer if
+    a field is wrong.
     """
     document = read_json_document(text, source)
     data = document.data

@@ -1,4 +1,4 @@
-"""Plans as the API keeps them: where each stands, and the plan once there is one."""
+"""Stored plans as JSON: their state, and the plan once it is made."""
 
 from __future__ import annotations
 
@@ -15,27 +15,31 @@ from api.schemas.finance.finance import DecisionForm
 from api.schemas.plans.plan import PLAN
 from broker.domain.planning.plan import PlanStatus
 from broker.domain.spend.approvals import ApprovalState
-from broker.ports.planning import PlanRecord, PlanState, Standing, Whereabouts
+from broker.ports.planning import BusinessStatus, PlanRecord, PlanState, Whereabouts
 
 _NOT_IN_LISTS = frozenset({"placements", "spend", "workloads"})
 
 
 class AcceptedPlanForm(BaseModel):
-    """A plan that was asked for; ``Location`` says where it will be."""
+    """The answer to a request for a plan; the header ``Location`` has its address."""
 
     plan_id: str
     status: PlanState
 
 
 class StandingForm(BaseModel):
-    """Where a plan stands: being made (``state``), to its team (``standing``, null until it is made), and
-    before finance. ``intended``: it counts in projected spend before it is reserved. ``position``: which of
-    those that wait starts it, 1 the next; ``phase``: what the planner is at."""
+    """The status of a plan: how its making goes (``state``), whether it is in force (``standing``, null until
+    it is made), and its approval.
+
+    ``intended``: it counts in projected spend before it is reserved. ``position``: its place in the queue, 1
+    is next. ``phase``: the current step of the planner. A variant says which plan it is ``based_on``, its
+    ``change`` and its comparison.
+    """
 
     state: Annotated[PlanState, From("record.state")]
     position: Annotated[int | None, Field(ge=1), From("place.position")] = None
     phase: Annotated[str | None, From("place.phase")] = None
-    standing: Standing | None
+    standing: BusinessStatus | None
     intended: Annotated[bool, From("record.is_intended")]
     problem: Annotated[str | None, From("record.problem")]
     needs_approval: Annotated[bool, From("record.needs_approval")]
@@ -45,6 +49,9 @@ class StandingForm(BaseModel):
     approval: Annotated[ApprovalState | None, From("record.approval")]
     decisions: Annotated[list[DecisionForm], From("record.decisions")]
     supersedes: Annotated[str | None, From("record.supersedes")]
+    based_on: Annotated[str | None, From("record.variant?.based_on")] = None
+    change: Annotated[str | None, From("record.variant?.name")] = None
+    comparison_id: Annotated[str | None, From("record.variant?.comparison_id")] = None
 
 
 class IntentionForm(BaseModel):
@@ -54,8 +61,9 @@ class IntentionForm(BaseModel):
 
 
 class PlanSummaryForm(StandingForm):
-    """A plan as a list shows it: all fields but placements and spend lines. ``status``: the plan's, or until
-    there is one its state."""
+    """A plan in a list: all fields but placements and spend lines. ``status`` is the plan's, or its state
+    until it is made.
+    """
 
     plan_id: str
     status: PlanStatus | PlanState
@@ -65,7 +73,7 @@ class PlanSummaryForm(StandingForm):
 
 
 class UnmadePlanForm(PlanSummaryForm):
-    """A plan that is on its way, failed or cancelled, with the document that asked for it."""
+    """A plan that is being made, failed or was cancelled, with its workloads document."""
 
     workloads: dict[str, Any]
 
@@ -73,24 +81,24 @@ class UnmadePlanForm(PlanSummaryForm):
 PlanRecordForm: type[BaseModel] = create_model(
     "PlanRecordForm",
     __base__=(StandingForm, PLAN.model),
-    __doc__="A plan that is made, where it stands, and the workloads document that asked for it.",
+    __doc__="A plan that is made, its status, and its workloads document.",
     workloads=(dict[str, Any], Field(default_factory=dict)),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What is told of where a plan stands."""
+    """The source of a plan's status."""
 
     record: PlanRecord
-    standing: Standing | None
+    standing: BusinessStatus | None
     place: Whereabouts
 
 
 def record_to_document(
-    record: PlanRecord, standing: Standing | None = None, whereabouts: Whereabouts | None = None
+    record: PlanRecord, standing: BusinessStatus | None = None, whereabouts: Whereabouts | None = None
 ) -> dict[str, Any]:
-    """A plan as the API shows it: the whole plan once there is one, else where it stands."""
+    """A plan as the API shows it: the whole plan once it is made, before that its status."""
     body: dict[str, Any] = {"plan_id": record.plan_id, "status": str(record.state)}
     if record.plan is not None:
         body = PLAN.write(record.plan)
@@ -104,8 +112,8 @@ def record_to_document(
 
 
 def record_to_summary(
-    record: PlanRecord, standing: Standing | None = None, whereabouts: Whereabouts | None = None
+    record: PlanRecord, standing: BusinessStatus | None = None, whereabouts: Whereabouts | None = None
 ) -> dict[str, Any]:
-    """A plan as a list shows it: without placements, spend lines and the document that asked for it."""
+    """A plan in a list: without placements, spend lines and workloads document."""
     whole = record_to_document(record, standing, whereabouts)
     return {name: value for name, value in whole.items() if name not in _NOT_IN_LISTS}

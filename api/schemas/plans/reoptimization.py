@@ -1,4 +1,4 @@
-"""Re-optimizations as JSON: looks, their moves, and what each saves and costs."""
+"""Re-optimizations as JSON: their moves, with the saving and cost of each."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ Form(
     PriceMove,
     about="An offer's price per node-hour when the plan was made and now; null: not on sale.",
 )
-Form(Risk, about="What may go wrong.")
+Form(Risk, about="A risk of a move.")
 Form(
     MovingCost,
-    about="What a move costs once: both places held, work done again, data that leaves; ``total_usd`` of it.",
+    about="One-time costs of a move: two places held at once, repeated work, egress; and the ``total_usd``.",
     adds={"total_usd": Money},
 )
 Form(
     Move,
-    about="""One workload that goes elsewhere. ``stay_usd``: what staying costs from now on (null: it cannot);
-    ``saving_usd``: that less the new place; ``net_usd``: less ``cost`` too.""",
+    about="""The move of one workload. ``stay_usd``: what staying costs from now on (null: it cannot stay);
+    ``saving_usd``: that less the cost of the new place; ``net_usd``: the saving less ``cost``.""",
     adds={"net_usd": Money},
     order=("to_offers stay_usd saving_usd cost net_usd why prices",),
 )
 REOPTIMIZATION = Form(
     Reoptimization,
-    about="""One look at one plan. ``before_usd``: what it costs from now on; ``after_usd``: with the moves;
-    ``moving_costs_usd``: what they cost once; ``net_usd``: what is saved in the end. Of one that is
-    ``unfinished``, ``guard_s``: the seconds within which it was not; ``retry_at``: when it is tried again.
+    about="""Re-optimization of one plan. ``before_usd``: its cost from now on; ``after_usd``: with the moves;
+    ``moving_costs_usd``: their one-time costs; ``net_usd``: the net saving. For an ``unfinished`` one,
+    ``guard_s`` is the time limit in seconds that it exceeded, and ``retry_at`` the time of the next attempt.
     """,
-    leave_out=("version",),  # guards writes of the store
+    leave_out=("version",),  # the store's optimistic lock
     adds={
         "saving_usd": Money | None,
         "moving_costs_usd": Annotated[Money, From("cost_usd")],
@@ -51,6 +51,6 @@ ReoptimizationForm = Annotated[Reoptimization, REOPTIMIZATION]
 
 
 class RunningForm(BaseModel):
-    """The answer to asking for a look."""
+    """The answer to a request for re-optimization."""
 
     status: Literal["running"]

@@ -1,7 +1,7 @@
-"""Words of a policy that come from a list: countries, their sets, tags of compliance, providers' keys.
+"""Words of a policy that come from a list: countries, sets of countries, compliance tags, provider keys.
 
-Case does not matter. A word that is on no list would bar every offer, or none of those that were meant: it
-is a mistake, told with the nearest word.
+Case is ignored. An unknown word is an error with the nearest known word, because it would exclude every
+offer, or none of the intended ones.
 """
 
 from __future__ import annotations
@@ -17,50 +17,50 @@ from broker.domain.planning.workload import Quota
 
 
 class Report(Protocol):
-    """Tells of a mistake at a pointer; without ``found``, what stands there."""
+    """Reports a problem at a pointer. Without ``found``, it shows the value there."""
 
     def __call__(self, pointer: str, expected: str, found: str | None = None) -> None:
-        """Notes it."""
+        """Adds the problem."""
 
 
 OTHER_CODES: Mapping[str, str] = {"UK": "GB", "EL": "GR", "AN": "CW", "SU": "RU", "YU": "RS", "FX": "FR"}
-"""Codes that are in use beside ISO 3166-1, or were: the European Union's own, and those withdrawn."""
+"""Codes that are not in ISO 3166-1 but in use: those of the European Union, and withdrawn ones."""
 
 
 class PolicyWords:
-    """Reads lists of words, and reports those that are on no list."""
+    """Reads lists of words, and reports unknown ones."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
 
     def countries(self, told: Iterable[str] | None, at: str) -> tuple[str, ...] | None:
-        """Country codes in capitals; None where nothing is told."""
+        """Country codes in capitals; None if the field is missing."""
         if told is None:
             return None
         known = load_countries()
         return self._read(told, at, {code.lower(): code for code in known}, _country_expected)
 
     def geographies(self, told: Iterable[str] | None, at: str) -> tuple[str, ...] | None:
-        """Names of sets of countries; None where nothing is told."""
+        """Names of sets of countries; None if the field is missing."""
         if told is None:
             return None
         known = load_geographies()
-        hint = f"a set of countries: {', '.join(known)}; single countries stand in countries"
+        hint = f"a set of countries: {', '.join(known)}; write single countries in the field countries"
         return self._read(told, at, {name.lower(): name for name in known}, lambda _: hint)
 
     def check_inside(
         self, countries: tuple[str, ...] | None, geography: tuple[str, ...] | None, at: str
     ) -> None:
-        """Both rules must allow a country: where none is left, no offer would be."""
+        """Reports a policy whose two rules have no country in common, because it excludes every offer."""
         if not countries or not geography:
             return
         inside = frozenset().union(*(load_geographies()[name] for name in geography))
         if not inside & frozenset(countries):
             named = ", ".join(geography)
-            self._report(at, f"countries of {named}, as geography says too; or one of the two fields alone")
+            self._report(at, f"countries of {named}, as in geography; or leave one of the two fields out")
 
     def tags(self, told: Iterable[str], at: str) -> tuple[str, ...]:
-        """Tags of compliance."""
+        """Compliance tags."""
         known = load_compliance_tags()
         return self._read(
             told,
@@ -70,7 +70,7 @@ class PolicyWords:
         )
 
     def providers(self, told: Iterable[str], at: str) -> tuple[str, ...]:
-        """Providers' keys."""
+        """Provider keys."""
         known = load_provider_names()
         return self._read(told, at, {key.lower(): key for key in known}, provider_expected)
 
@@ -82,9 +82,9 @@ class PolicyWords:
             if key not in load_provider_names():
                 self._report(here, provider_expected(name), repr(name))
             elif key in found:
-                self._report(here, f"each provider once, and {key} has a quota already", repr(name))
+                self._report(here, f"each provider once, but {key} already has a quota", repr(name))
             if row.gpus is None and row.nodes is None:
-                self._report(here, "gpus or nodes, the most that may be held")
+                self._report(here, "gpus or nodes, the most that may be held at once")
             found[key] = Quota(key, row.gpus, row.nodes)
         return tuple(quota for _, quota in sorted(found.items()))
 
@@ -120,7 +120,7 @@ def _country_expected(word: str) -> str:
 
 
 def provider_expected(word: str) -> str:
-    """What a word that is no provider's key should be, with the nearest keys."""
+    """The expected value in place of an unknown provider key, with the nearest keys."""
     near = _nearest(word, load_provider_names())
     return f"a provider's key{near or ' (`broker providers list`)'}"
 

@@ -1,4 +1,4 @@
-"""The shape of a workloads document, field by field; what fields mean together is in ``workloads``."""
+"""The fields of a workloads document, each by itself; ``workloads`` checks them together."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"\s*[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", re.ASC
 
 
 def _number(value: Any) -> Any:
-    """Quoted numbers are numbers, true and false are not."""
+    """Accepts quoted numbers and refuses true and false."""
     if isinstance(value, bool):
         raise ValueError("a number")
     if isinstance(value, str) and len(value) <= 64 and _NUMBER.fullmatch(value):
@@ -47,7 +47,9 @@ def _money(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits(GroupedMetadata):
-    """Limits of a number: checked, and told in the JSON schema, where a validator before them hides them."""
+    """Limits of a number. They are checked, and added to the JSON schema by hand, because the validator
+    before them hides them there.
+    """
 
     kind: Literal["number", "integer"] = "number"
     least: float | None = None
@@ -56,7 +58,7 @@ class Limits(GroupedMetadata):
     below: float | None = None
 
     def __iter__(self) -> Iterator[Any]:
-        """What pydantic reads of it."""
+        """The annotations for pydantic."""
         told = {
             "minimum": self.least,
             "exclusiveMinimum": self.above,
@@ -94,13 +96,13 @@ TrainingPrecision = Literal["bf16", "fp16", "fp8", "fp4"]
 
 
 class WorkloadPart(BaseModel):
-    """A part of a workloads document: a field that is not listed is an error."""
+    """A part of a workloads document. An unknown field is an error."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class HorizonForm(WorkloadPart):
-    """What time is planned. ``start``: a time, a date, ``now``, ``today``, ``tomorrow``, ``next-monday``."""
+    """The planning horizon. ``start``: a time, a date, ``now``, ``today``, ``tomorrow``, ``next-monday``."""
 
     start: str
     days: Days
@@ -113,14 +115,14 @@ class BudgetForm(WorkloadPart):
 
 
 class ProvidersForm(WorkloadPart):
-    """Provider keys; an empty ``only`` is no rule."""
+    """Provider keys; an empty ``only`` allows all."""
 
     only: list[Name] = []
     exclude: list[Name] = []
 
 
 class ReoptimizeForm(WorkloadPart):
-    """What may change as prices do; on a team and on a workload, where the more cautious word counts."""
+    """What re-optimization may change; of a team's and a workload's rule, the more cautious one counts."""
 
     mode: ReoptimizeMode | None = None
     min_saving_usd: Usd | None = None
@@ -137,14 +139,14 @@ class QuotaForm(WorkloadPart):
 
 
 class FleetForm(WorkloadPart):
-    """The most pools and kinds of GPU that one service runs on; ``null``: no limit."""
+    """The most pools and kinds of GPU of one service; ``null``: no limit."""
 
     max_pools: Count | None = None
     max_gpu_kinds: Count | None = None
 
 
 class PolicyForm(WorkloadPart):
-    """Where capacity may come from. A rule that is left out does not narrow anything."""
+    """Rules of where capacity may come from. A missing rule excludes nothing."""
 
     regions: Patterns | None = None
     countries: Patterns | None = None
@@ -162,7 +164,7 @@ class PolicyForm(WorkloadPart):
 
 
 class MeasuredForm(WorkloadPart):
-    """The user's own figure for a GPU; it takes the place of the prediction there."""
+    """The user's own measurement for a GPU; it replaces the prediction there."""
 
     gpu: Name
     gpus: Count = 1
@@ -171,20 +173,20 @@ class MeasuredForm(WorkloadPart):
 
 
 class GpusForm(WorkloadPart):
-    """How many GPUs one run may use."""
+    """The fewest and the most GPUs of one run."""
 
     min: Count = 1
     max: Count | None = None
 
 
 class CheckpointForm(WorkloadPart):
-    """How often the run saves its state."""
+    """How often the run writes a checkpoint."""
 
     every_minutes: SomeMinutes
 
 
 class DatasetForm(WorkloadPart):
-    """Data, in GB (10⁹ bytes), that must be where the work is."""
+    """Data, in GB (10⁹ bytes), that the workload reads, and its location."""
 
     gb: Gigabytes
     provider: Name
@@ -192,7 +194,7 @@ class DatasetForm(WorkloadPart):
 
 
 class RequestSizeForm(WorkloadPart):
-    """A share of all requests, and how long they are."""
+    """A share of all requests, and their lengths in tokens."""
 
     share: Annotated[Number, Limits(above=0, most=1)]
     input_tokens: Count
@@ -200,7 +202,7 @@ class RequestSizeForm(WorkloadPart):
 
 
 class TrafficForm(WorkloadPart):
-    """Requests per second over time, and their lengths in tokens: of all, or of each size of a ``mix``."""
+    """Requests per second over time, and their token lengths: one length for all, or a ``mix`` of sizes."""
 
     input_tokens: Count | None = None
     output_tokens: Count | None = None
@@ -220,8 +222,9 @@ class SloForm(WorkloadPart):
 
 
 class SpeculationForm(WorkloadPart):
-    """Speculative decoding: tokens drafted a step, the chance that each is kept, and what one costs of a
-    plain step's time."""
+    """Speculative decoding: drafted tokens per step, the acceptance probability of each, and the cost of
+    drafting one as a share of a plain step's time.
+    """
 
     drafted_tokens: Annotated[Whole, Limits(kind="integer", least=1, most=MOST_DRAFTED)]
     acceptance: Share
@@ -229,8 +232,10 @@ class SpeculationForm(WorkloadPart):
 
 
 class RedundancyForm(WorkloadPart):
-    """Replicas in at least ``zones`` places, spares over demand, and the loss that is survived: of a place,
-    the rest then meets ``zone_loss_share`` of the demand."""
+    """The number of places (``zones``) with replicas, the spare replicas, and the loss to survive.
+
+    After the loss of a place, the rest must meet ``zone_loss_share`` of the demand.
+    """
 
     zones: Zones = 1
     spare_replicas: Spares = 0
@@ -239,7 +244,7 @@ class RedundancyForm(WorkloadPart):
 
 
 class StartsForm(WorkloadPart):
-    """When a service starts: after a run, or at a time; and what each hour of waiting for the run costs."""
+    """When a service starts: after a run, or at a time; and the cost of each hour of waiting for the run."""
 
     after: Name | None = None
     at: str | None = None
@@ -251,7 +256,7 @@ def _starts(value: Any) -> Any:
 
 
 class WorkloadForm(WorkloadPart):
-    """What every workload has. ``team``: another team than the document's, for shared budgets."""
+    """The fields of every workload. ``team``: a team other than the document's, for shared budgets."""
 
     name: Annotated[str, Field(min_length=1, max_length=100, pattern=NAME)]
     model: Name
@@ -262,7 +267,7 @@ class WorkloadForm(WorkloadPart):
 
 
 class TrainingForm(WorkloadForm):
-    """A run over ``tokens``."""
+    """A training run over ``tokens`` tokens."""
 
     kind: Literal["training"]
     tokens: AtLeastOne
@@ -297,7 +302,7 @@ class ServingForm(WorkloadForm):
 
 
 class BatchForm(WorkloadForm):
-    """Requests to answer by a deadline, without a latency objective."""
+    """Requests that must be answered by a deadline, without a latency objective."""
 
     kind: Literal["batch"]
     precisions: Annotated[list[Precision], Field(min_length=1)] | None = None
@@ -315,7 +320,7 @@ AnyWorkloadForm = Annotated[TrainingForm | ServingForm | BatchForm, Field(discri
 
 
 class WorkloadsForm(WorkloadPart):
-    """A whole document."""
+    """A whole workloads document."""
 
     team: Team
     horizon: HorizonForm

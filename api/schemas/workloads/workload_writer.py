@@ -1,4 +1,4 @@
-"""Workloads documents going out: PlanRequest → plain data."""
+"""PlanRequest → plain data of a workloads document."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from broker.domain.planning.workload import (
 
 
 def to_document(request: PlanRequest) -> dict[str, Any]:
-    """The document of ``request`` as plain data for JSON; reading it gives ``request`` again."""
+    """The document of ``request`` as plain data for JSON. Reading it gives ``request`` again."""
     document: dict[str, Any] = {
         "team": request.team,
         "horizon": {"start": format_time(request.horizon.start), "days": request.horizon.hours / 24},
@@ -59,7 +59,7 @@ def _policy_document(policy: Policy) -> dict[str, Any]:
 
 
 def _fleet_document(limits: FleetLimits) -> dict[str, Any] | None:
-    """What is said of them: ``null`` is no limit, and what is not said stays so."""
+    """The limits that were given: ``null`` is no limit, and a missing limit stays missing."""
     said = {"max_pools": limits.max_pools, "max_gpu_kinds": limits.max_gpu_kinds}
     document = {name: None if most == NO_LIMIT else most for name, most in said.items() if most is not None}
     return document or None

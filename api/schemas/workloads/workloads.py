@@ -1,6 +1,6 @@
-"""Workloads documents coming in: text → PlanRequest.
+"""Text of a workloads document → PlanRequest.
 
-Every problem of a document is reported at once, each with its field and its line.
+All problems of a document are reported together, each with its field and its line.
 """
 
 from __future__ import annotations
@@ -62,24 +62,24 @@ from broker.domain.planning.workload import (
 
 SHARES_TOLERANCE = 1e-6
 OWN_STORAGE = "own"
-"""Where data lies that no provider keeps: what its egress costs is not known."""
+"""The location of data that no provider stores; the cost of its egress is unknown."""
 HOURS_PER_WEEK = 168
 SECONDS_PER_DAY = 86_400
 TERA = 1e12
 LEAST_FLOP_PER_PARAM = 4
-"""FLOP of training per active parameter and token: forward and the gradient of what flows through (weights
-that are frozen have none of their own)."""
+"""The least FLOP of training per active parameter and token: forward pass and gradients of the activations
+(frozen weights have no gradients)."""
 SHORTEST_HORIZON = timedelta(hours=1)
 
 
 def read_workloads(
     text: str, *, source: str, base: Path | None, now: datetime, stored: bool = False
 ) -> PlanRequest:
-    """The request that a YAML or JSON text makes.
+    """The request that a YAML or JSON text describes.
 
-    ``source`` names the text in messages. Model paths are relative to ``base``; None: only named
-    models. Words such as ``tomorrow`` are resolved against ``now``. ``stored``: it was accepted before, and
-    characters and providers of data in it that are refused today stay. Raises InputError.
+    ``source`` names the text in messages. Model paths are relative to ``base``; None: only named models.
+    Words such as ``tomorrow`` are resolved against ``now``. ``stored``: the text was accepted before, so that
+    characters and dataset providers which newer rules refuse are kept. Raises InputError.
     """
     document = read_document(text, source)
     if not stored:
@@ -89,7 +89,7 @@ def read_workloads(
 
 
 class _Reader:
-    """What fields mean together; gathers problems instead of stopping at the first."""
+    """Reads the fields of a document together, and collects all problems."""
 
     def __init__(self, document: Document, base: Path | None, now: datetime, *, stored: bool) -> None:
         self.document = document
@@ -99,7 +99,7 @@ class _Reader:
         self.problems: list[FieldProblem] = []
 
     def request(self, form: WorkloadsForm) -> PlanRequest:
-        """The whole request; InputError with everything found on the way."""
+        """The whole request. Raises InputError with all problems."""
         horizon = self._horizon(form)
         self._check_names(form)
         policy = self._policy(form.policy, "/policy")
@@ -128,12 +128,12 @@ class _Reader:
             self._wrong("/horizon/start", str(error))
         duration = timedelta(seconds=round(form.horizon.days * SECONDS_PER_DAY))
         if duration < SHORTEST_HORIZON:
-            self._wrong("/horizon/days", "at least an hour, 0.0417: demand is told by the hour")
+            self._wrong("/horizon/days", "at least 0.0417 (an hour), because demand is given by the hour")
             duration = SHORTEST_HORIZON
         end = start + duration
         if end <= self.now:
             found = f"a horizon that ended at {format_time(end)}"
-            self._wrong("/horizon", f"one that ends after {format_time(self.now)}", found)
+            self._wrong("/horizon", f"a horizon that ends after {format_time(self.now)}", found)
         return Window(start, end)
 
     def _check_names(self, form: WorkloadsForm) -> None:
@@ -204,7 +204,9 @@ class _Reader:
             for field in ("tokens_per_s", "requests_per_s"):
                 same = (m for m in found if (m.gpu, m.gpus) == (told.gpu, told.gpus))
                 if getattr(told, field) is not None and any(getattr(m, field) is not None for m in same):
-                    self._wrong(f"{at}/{index}/{field}", f"one such figure of {told.gpus} × {told.gpu}")
+                    self._wrong(
+                        f"{at}/{index}/{field}", f"only one such measurement of {told.gpus} × {told.gpu}"
+                    )
             found.append(told)
         return tuple(found)
 
@@ -240,8 +242,8 @@ class _Reader:
             self._wrong(f"{at}/deadline", expected)
         elif deadline > horizon.end:
             expected = (
-                f"a time by the horizon's end, {format_time(horizon.end)}: nothing is planned after it; "
-                f"horizon.days of {_days_until(deadline, horizon.start):g} would reach the deadline"
+                f"a time by the horizon's end, {format_time(horizon.end)}; nothing is planned after it, "
+                f"but horizon.days of {_days_until(deadline, horizon.start):g} would include it"
             )
             self._wrong(f"{at}/deadline", expected)
         return start, deadline
@@ -285,9 +287,9 @@ class _Reader:
         return Dataset(form.gb, key if is_known else form.provider, form.region)
 
     def _check_training_rate(self, told: Measurement, model: ModelShape, at: str) -> None:
-        """A rate that the card's arithmetic forbids would make the run cost next to nothing."""
+        """Refuses rates above the peak FLOP/s of the GPUs, because they would make the run almost free."""
         if told.tokens_per_s is None:
-            self._wrong(at, "tokens_per_s: what a training run is measured by")
+            self._wrong(at, "tokens_per_s, the measure of a training run")
             return
         gpu = load_gpus().get(told.gpu)
         if gpu is None:
@@ -296,11 +298,11 @@ class _Reader:
         peak = max(filter(None, rates), default=math.inf)
         most = peak * TERA * told.gpus / (LEAST_FLOP_PER_PARAM * model.active_params)
         if told.tokens_per_s > most:
-            expected = f"at most {most:,.0f}, all that {told.gpus} × {told.gpu} can multiply"
+            expected = f"at most {most:,.0f}, the peak FLOP/s of {told.gpus} × {told.gpu}"
             self._wrong(f"{at}/tokens_per_s", expected)
 
     def _check_context(self, model: ModelShape, tokens_in: int, tokens_out: int, at: str) -> None:
-        """A request beyond what a model was made for is refused by every engine."""
+        """Refuses requests longer than the context of the model, as every engine does."""
         if 0 < model.context < tokens_in + tokens_out:
             found = f"{tokens_in + tokens_out:,} tokens of input and output"
             expected = (
@@ -356,9 +358,12 @@ class _Reader:
             return None, None
         pointer = f"{at}/starts"
         if (starts.after is None) == (starts.at is None):
-            self._wrong(pointer, "either after: the name of a training workload, or a time")
+            self._wrong(pointer, "either a time, or after with the name of a training workload")
         if starts.after is None and starts.delay_usd_per_hour is not None:
-            self._wrong(f"{pointer}/delay_usd_per_hour", "a service that waits for a run, named by after")
+            self._wrong(
+                f"{pointer}/delay_usd_per_hour",
+                "the field after, because only a service that waits for a run has a delay",
+            )
         if starts.after is not None:
             runs = [other.name for other in form.workloads if other.kind == "training"]
             if starts.after not in runs:
@@ -376,7 +381,7 @@ class _Reader:
         if shape is TrafficShape.HOURLY:
             self._check_hourly(hourly, f"{at}/hourly", horizon)
         elif form.hourly is not None:
-            self._wrong(f"{at}/shape", "shape: hourly, or no shape, where hourly is given")
+            self._wrong(f"{at}/shape", "hourly or no shape, because hourly is given")
         elif form.peak_requests_per_s is None:
             self._wrong(f"{at}/peak_requests_per_s", f"requests per second at the peak (shape {shape})")
         peak = max(hourly, default=0.0) if shape is TrafficShape.HOURLY else form.peak_requests_per_s or 0.0
@@ -394,14 +399,14 @@ class _Reader:
         )
 
     def _mix(self, form: TrafficForm, at: str) -> tuple[RequestSize, ...]:
-        """Sizes of requests; either they, or one length in and out for all."""
+        """The sizes of requests; a document has either these or one input and output length for all."""
         single = {"input_tokens": form.input_tokens, "output_tokens": form.output_tokens}
         if form.mix is None:
             for name in (name for name, tokens in single.items() if tokens is None):
                 self._wrong(f"{at}/{name}", "tokens of a request, or a mix of sizes", "nothing")
             return ()
         for name in (name for name, tokens in single.items() if tokens is not None):
-            self._wrong(f"{at}/{name}", "no length beside a mix, whose sizes have their own")
+            self._wrong(f"{at}/{name}", "no length, because the sizes of the mix have their own")
         shares = math.fsum(size.share for size in form.mix)
         if not math.isclose(shares, 1.0, abs_tol=SHARES_TOLERANCE):
             self._wrong(f"{at}/mix", "shares that sum to 1", f"shares that sum to {shares:g}")
@@ -413,9 +418,9 @@ class _Reader:
         lengths = sorted({HOURS_PER_WEEK, hours})
         if len(hourly) not in lengths:
             wanted = " or ".join(str(length) for length in lengths)
-            self._wrong(at, f"{wanted} figures, one an hour, for a week or the whole horizon")
+            self._wrong(at, f"{wanted} figures, one per hour of a week or of the whole horizon")
         elif max(hourly) <= 0:
-            self._wrong(at, "at least one hour with requests", "requests in no hour")
+            self._wrong(at, "at least one hour with requests", "an hourly list without requests")
 
 
 def _days_until(instant: datetime, start: datetime) -> float:
@@ -423,7 +428,7 @@ def _days_until(instant: datetime, start: datetime) -> float:
 
 
 def _sizes(traffic: Traffic, at: str) -> Iterator[tuple[tuple[int, int], str]]:
-    """Input and output tokens of each size of request, and where it stands."""
+    """Input and output tokens of each size of request, with its pointer."""
     if not traffic.mix:
         yield (traffic.input_tokens, traffic.output_tokens), at
     for index, size in enumerate(traffic.mix):
@@ -437,7 +442,7 @@ def _speculation(form: SpeculationForm | None) -> SpeculativeDecoding | None:
 
 
 def _fleet(form: FleetForm | None) -> FleetLimits:
-    """What is said: ``null`` is no limit, a field that is left out says nothing."""
+    """The limits that are given: ``null`` is no limit; a missing field sets nothing."""
     if form is None:
         return FleetLimits()
     said = {name: getattr(form, name) for name in form.model_fields_set}
@@ -449,5 +454,5 @@ def _reoptimize(form: ReoptimizeForm | None) -> ReoptimizePolicy:
 
 
 def _precisions(told: list[Precision] | None, model: ModelShape) -> tuple[Precision, ...]:
-    """The allowed number formats; that in which the model is published where nothing is said."""
+    """The allowed number formats; by default the one in which the model is published."""
     return tuple(dict.fromkeys(told)) if told is not None else (Precision(model.published_precision),)

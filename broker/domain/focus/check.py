@@ -44,16 +44,16 @@ def check_focus(
 def _columns(header: Sequence[str], version: FocusVersion) -> Iterator[Finding]:
     for name in mandatory(version):
         if name not in header:
-            expected = f"this column, which FOCUS {version} requires"
-            yield Finding(RuleGroup.COLUMNS, HEADER, name, "no such column", expected)
+            expected = f"a column of a FOCUS {version} file"
+            yield Finding(RuleGroup.COLUMNS, HEADER, name, "missing", expected)
     for name in sorted({name for name in header if header.count(name) > 1}):
-        yield Finding(RuleGroup.COLUMNS, HEADER, name, "more than one column of this name", "one")
+        yield Finding(RuleGroup.COLUMNS, HEADER, name, "the name of several columns", "the name of one")
     known = standard_columns(version)
     for name in header:
         if name not in known and not name.startswith("x_"):
-            expected = "a column of FOCUS, or a name that begins with x_"
-            yield Finding(RuleGroup.ORDER, HEADER, name, "an unknown column", expected)
+            expected = f"a column of FOCUS {version}, or have a name that begins with x_"
+            yield Finding(RuleGroup.ORDER, HEADER, name, "unknown", expected)
     for before, after in pairwise(header):
         if before.startswith("x_") and not after.startswith("x_"):
-            expected = "all columns of FOCUS before those that begin with x_"
-            yield Finding(RuleGroup.ORDER, HEADER, after, f"it after {before}", expected)
+            expected = "before all columns whose names begin with x_"
+            yield Finding(RuleGroup.ORDER, HEADER, after, f"after {before}", expected)

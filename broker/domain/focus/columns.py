@@ -1,4 +1,4 @@
-"""Columns of a FOCUS Cost and Usage data set: names, types and order by version of the specification.
+"""Columns of a FOCUS Cost and Usage data set: names, types, order by version, and a filter of rows by them.
 
 Source: FinOps Open Cost and Usage Specification, Cost and Usage, 1.2 (57 columns) and 1.4. Our own columns
 begin with ``x_`` and follow those of the specification.
@@ -6,13 +6,18 @@ begin with ``x_`` and follow those of the specification.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
+from broker.domain.basics.errors import FieldProblem, InputError
+
 Cell = str | Decimal | datetime | None
 FocusRow = Mapping[str, Cell]
+_COLUMNS = {"provider": "ServiceProviderName", "gpu": "x_AcceleratorType", "region": "RegionId"}
+_TAGS = {"workload": "workload", "tier": "broker/tier"}
 
 
 class FocusVersion(StrEnum):
@@ -166,3 +171,24 @@ def kind_of(column: str) -> Kind:
     if column in _TIMES:
         return Kind.TIME
     return Kind.JSON if column in _JSON else Kind.STRING
+
+
+def row_filter(narrowed: Mapping[str, str]) -> Callable[[FocusRow], bool]:
+    """A filter of rows with all values in ``narrowed``. Raises InputError for a field that rows lack."""
+    for name in narrowed:
+        if name not in _COLUMNS and name not in _TAGS:
+            names = ", ".join(sorted({*_COLUMNS, *_TAGS}))
+            expected = f"no such filter, because FOCUS rows have only {names}"
+            raise InputError("spend", (FieldProblem(f"/{name}", repr(narrowed[name]), expected),))
+    columns = {_COLUMNS[name]: word for name, word in narrowed.items() if name in _COLUMNS}
+    tags = {_TAGS[name]: word for name, word in narrowed.items() if name in _TAGS}
+
+    def has_words(row: FocusRow) -> bool:
+        if any(row.get(column) != word for column, word in columns.items()):
+            return False
+        if not tags:
+            return True
+        told = json.loads(str(row.get("Tags") or "{}"))
+        return all(told.get(name) == word for name, word in tags.items())
+
+    return has_words

@@ -37,7 +37,7 @@ _NAMES: Mapping[FocusVersion, tuple[str, ...]] = {
 _NULLABLE = frozenset(
     {"BillingAccountName", "ChargeClass", "ChargeDescription", "PricingQuantity", "PricingUnit"}
 )
-FILLED_IF_THERE = ("ChargeFrequency",)
+FILLED_IF_PRESENT = ("ChargeFrequency",)
 
 WORDS: Mapping[str, frozenset[str]] = {
     "CapacityReservationStatus": frozenset({"Used", "Unused"}),
@@ -93,7 +93,7 @@ SUBCATEGORIES: Mapping[str, frozenset[str]] = {
         }
     ),
 }
-TOGETHER = (
+ALL_OR_NONE = (
     ("CommitmentDiscountId", "CommitmentDiscountCategory", "CommitmentDiscountType"),
     ("ConsumedQuantity", "ConsumedUnit"),
     ("CommitmentDiscountQuantity", "CommitmentDiscountUnit"),
@@ -104,7 +104,7 @@ TOGETHER = (
 )
 """Groups of columns of which a row must have all or none."""
 
-LEANS_ON: Mapping[str, str] = {
+NEEDS: Mapping[str, str] = {
     "AvailabilityZone": "RegionId",
     "CommitmentDiscountName": "CommitmentDiscountId",
     "ResourceName": "ResourceId",
@@ -123,4 +123,4 @@ def mandatory(version: FocusVersion) -> tuple[str, ...]:
 
 def filled(version: FocusVersion) -> tuple[str, ...]:
     """Columns that must not be empty in any row."""
-    return tuple(name for name in (*mandatory(version), *FILLED_IF_THERE) if name not in _NULLABLE)
+    return tuple(name for name in (*mandatory(version), *FILLED_IF_PRESENT) if name not in _NULLABLE)

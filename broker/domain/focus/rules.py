@@ -11,15 +11,15 @@ from decimal import Decimal
 from enum import StrEnum
 
 from broker.domain.focus.columns import FocusVersion, Kind, kind_of
-from broker.domain.focus.facts import FILLED_IF_THERE, LEANS_ON, SUBCATEGORIES, TOGETHER, WORDS, filled
+from broker.domain.focus.facts import ALL_OR_NONE, FILLED_IF_PRESENT, NEEDS, SUBCATEGORIES, WORDS, filled
 
 TOLERANCE = Decimal("0.000001")
 PRICED = frozenset({"Usage", "Purchase"})
 MICROS_PER_HOUR = 3_600_000_000
-EMPTY = "nothing"
 _DECIMAL = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?Z", re.ASCII)
 _CURRENCY = re.compile(r"[A-Z]{3}")
+_NESTED = ("AllocatedMethodDetails", "ContractApplied")
 _PRICES = (
     ("ListCost", "ListUnitPrice"),
     ("ContractedCost", "ContractedUnitPrice"),
@@ -50,7 +50,10 @@ class RuleGroup(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One violation of a rule. ``row`` counts from 1 after the header; 0 is the header."""
+    """One violation of a rule. ``row`` counts from 1 after the header; 0 is the header.
+
+    "``column`` is ``found``; it must be ``expected``" is a sentence.
+    """
 
     group: RuleGroup
     row: int
@@ -59,7 +62,8 @@ class Finding:
     expected: str
 
     def __str__(self) -> str:
-        return f"row {self.row}, {self.column}: found {self.found}, expected {self.expected} [{self.group}]"
+        where = f"Row {self.row}" if self.row else "Header"
+        return f"{where}: {self.column} is {self.found}; it must be {self.expected}. [{self.group}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,8 @@ class CheckedRow:
 
     def finding(self, group: RuleGroup, column: str, expected: str) -> Finding:
         """A violation in ``column``."""
-        return Finding(group, self.number, column, repr(self.text(column)), expected)
+        text = self.text(column)
+        return Finding(group, self.number, column, repr(text) if text else "empty", expected)
 
 
 def read_row(number: int, cells: Mapping[str, str]) -> tuple[CheckedRow, list[Finding]]:
@@ -93,7 +98,8 @@ def read_row(number: int, cells: Mapping[str, str]) -> tuple[CheckedRow, list[Fi
         elif kind is Kind.TIME and (instant := _instant(text)) is not None:
             times[column] = instant
         else:
-            expected = "a plain decimal number" if kind is Kind.DECIMAL else "a UTC time with Z"
+            decimal = kind is Kind.DECIMAL
+            expected = "a decimal number" if decimal else "a UTC time, such as 2026-11-23T12:00:00Z"
             findings.append(row.finding(RuleGroup.TYPES, column, expected))
     return row, findings
 
@@ -129,22 +135,22 @@ def _words(row: CheckedRow) -> Iterator[Finding]:
     if within is not None and row.text("ServiceSubcategory") and row.text("ServiceSubcategory") not in within:
         yield row.finding(RuleGroup.WORDS, "ServiceSubcategory", "one of " + ", ".join(sorted(within)))
     if row.text("ChargeCategory") == "Purchase" and row.text("ChargeFrequency") == "Usage-Based":
-        yield row.finding(RuleGroup.WORDS, "ChargeFrequency", "One-Time or Recurring on a Purchase")
+        yield row.finding(RuleGroup.WORDS, "ChargeFrequency", "One-Time or Recurring on a Purchase row")
 
 
 def _nulls(row: CheckedRow, version: FocusVersion) -> Iterator[Finding]:
     for column in filled(version):
-        if not row.text(column) and (column in row.cells or column not in FILLED_IF_THERE):
-            yield row.finding(RuleGroup.NULLS, column, "a value")
-    for columns in TOGETHER:
+        if not row.text(column) and (column in row.cells or column not in FILLED_IF_PRESENT):
+            yield row.finding(RuleGroup.NULLS, column, "filled")
+    for columns in ALL_OR_NONE:
         there = [column for column in columns if row.text(column)]
         if there and len(there) < len(columns):
             for column in columns:
                 if column in row.cells and not row.text(column):
-                    yield row.finding(RuleGroup.NULLS, column, f"a value beside {there[0]}")
-    for column, needed in LEANS_ON.items():
+                    yield row.finding(RuleGroup.NULLS, column, f"filled if {there[0]} is filled")
+    for column, needed in NEEDS.items():
         if row.text(column) and not row.text(needed):
-            yield row.finding(RuleGroup.NULLS, column, f"{EMPTY}, because {needed} is empty")
+            yield row.finding(RuleGroup.NULLS, column, f"empty if {needed} is empty")
 
 
 def _priced_nulls(row: CheckedRow) -> Iterator[Finding]:
@@ -153,15 +159,16 @@ def _priced_nulls(row: CheckedRow) -> Iterator[Finding]:
     if category in PRICED and not corrected:
         for column in ("PricingQuantity", "ListUnitPrice", "ContractedUnitPrice", "PricingCategory"):
             if column in row.cells and not row.text(column):
-                yield row.finding(RuleGroup.NULLS, column, f"a value on {category}")
+                yield row.finding(RuleGroup.NULLS, column, f"filled on a {category} row")
     if category == "Tax" and row.text("PricingCategory"):
-        yield row.finding(RuleGroup.NULLS, "PricingCategory", f"{EMPTY} on Tax")
+        yield row.finding(RuleGroup.NULLS, "PricingCategory", "empty on a Tax row")
     unused = row.text("CommitmentDiscountStatus") == "Unused"
     if category == "Usage" and not unused and "ConsumedQuantity" in row.cells and not corrected:
         if not row.text("ConsumedQuantity"):
-            yield row.finding(RuleGroup.NULLS, "ConsumedQuantity", "a value on Usage")
+            yield row.finding(RuleGroup.NULLS, "ConsumedQuantity", "filled on a Usage row")
     elif (unused or category != "Usage") and row.text("ConsumedQuantity"):
-        yield row.finding(RuleGroup.NULLS, "ConsumedQuantity", f"{EMPTY} where nothing was consumed")
+        expected = "empty except on Usage rows that are not Unused"
+        yield row.finding(RuleGroup.NULLS, "ConsumedQuantity", expected)
 
 
 def _periods(row: CheckedRow) -> Iterator[Finding]:
@@ -172,11 +179,11 @@ def _periods(row: CheckedRow) -> Iterator[Finding]:
     elif first is not None and last is not None and last != (first + timedelta(days=32)).replace(day=1):
         yield row.finding(RuleGroup.PERIODS, "BillingPeriodEnd", "the first instant of the next month")
     if start is not None and end is not None and end <= start:
-        yield row.finding(RuleGroup.PERIODS, "ChargePeriodEnd", "a time after ChargePeriodStart")
+        yield row.finding(RuleGroup.PERIODS, "ChargePeriodEnd", "after ChargePeriodStart")
     if start is not None and first is not None and start < first:
-        yield row.finding(RuleGroup.PERIODS, "ChargePeriodStart", "a time in its billing period")
+        yield row.finding(RuleGroup.PERIODS, "ChargePeriodStart", "at or after BillingPeriodStart")
     if end is not None and last is not None and end > last:
-        yield row.finding(RuleGroup.PERIODS, "ChargePeriodEnd", "a time in its billing period")
+        yield row.finding(RuleGroup.PERIODS, "ChargePeriodEnd", "at or before BillingPeriodEnd")
 
 
 def _prices(row: CheckedRow) -> Iterator[Finding]:
@@ -187,11 +194,13 @@ def _prices(row: CheckedRow) -> Iterator[Finding]:
         if quantity is not None and cost in row.decimals and price in row.decimals:
             product = row.decimals[price] * quantity
             if abs(row.decimals[cost] - product) > TOLERANCE:
-                yield row.finding(RuleGroup.PRICES, cost, f"{price} x PricingQuantity = {product}")
+                yield row.finding(
+                    RuleGroup.PRICES, cost, f"{price} times PricingQuantity, which is {product}"
+                )
     corrected = row.text("ChargeClass") == "Correction"
     for name in ("PricingQuantity", "ConsumedQuantity"):
         if not corrected and row.decimals.get(name, Decimal(0)) < 0:
-            yield row.finding(RuleGroup.PRICES, name, "at least 0 outside a Correction")
+            yield row.finding(RuleGroup.PRICES, name, "at least 0 unless the row is a Correction")
 
 
 def _commitments(row: CheckedRow) -> Iterator[Finding]:
@@ -199,21 +208,23 @@ def _commitments(row: CheckedRow) -> Iterator[Finding]:
         status, used_by = row.text(f"{kind}Status"), row.text(f"{kind}Id")
         needed = bool(used_by) and row.text("ChargeCategory") == "Usage"
         if needed != bool(status) and f"{kind}Status" in row.cells:
-            expected = "Used or Unused" if needed else f"{EMPTY} where no {kind}Id is used"
+            expected = f"{'filled' if needed else 'empty except'} on Usage rows that have a {kind}Id"
             yield row.finding(RuleGroup.COMMITMENTS, f"{kind}Status", expected)
     committed, covered = row.text("PricingCategory") == "Committed", row.text("CommitmentDiscountStatus")
     if committed != bool(covered) and "PricingCategory" in row.cells:
-        expected = "Committed if a commitment covers the use, and another value if none does"
+        expected = "Committed if CommitmentDiscountStatus is filled, and only then"
         yield row.finding(RuleGroup.COMMITMENTS, "PricingCategory", expected)
     reserved = row.text("CapacityReservationStatus")
     if covered and reserved and covered != reserved and "CommitmentDiscountId" in row.cells:
         same = row.text("CommitmentDiscountId") == row.text("CapacityReservationId")
         if same:
-            yield row.finding(RuleGroup.COMMITMENTS, "CapacityReservationStatus", covered)
+            expected = f"{covered}, the CommitmentDiscountStatus of the same commitment"
+            yield row.finding(RuleGroup.COMMITMENTS, "CapacityReservationStatus", expected)
     by_use = row.text("CommitmentDiscountId") and row.text("CommitmentDiscountCategory") == "Usage"
     priced = row.text("ChargeCategory") in PRICED
     if by_use and priced and not row.text("CommitmentDiscountQuantity"):
-        yield row.finding(RuleGroup.COMMITMENTS, "CommitmentDiscountQuantity", "the quantity bought or used")
+        expected = "filled with the quantity that was bought or used"
+        yield row.finding(RuleGroup.COMMITMENTS, "CommitmentDiscountQuantity", expected)
 
 
 def _terms(row: CheckedRow) -> Iterator[Finding]:
@@ -228,7 +239,8 @@ def _terms(row: CheckedRow) -> Iterator[Finding]:
         return
     hours = Decimal((end - start) // timedelta(microseconds=1)) / MICROS_PER_HOUR
     if abs(gpus * hours - quantity) > TOLERANCE:
-        yield row.finding(RuleGroup.USE, "CommitmentDiscountQuantity", f"{gpus} GPUs x {hours} h of its term")
+        expected = f"{gpus * hours:f}: {gpus} GPUs for the {hours} hours of the term"
+        yield row.finding(RuleGroup.USE, "CommitmentDiscountQuantity", expected)
 
 
 def _costs(row: CheckedRow) -> Iterator[Finding]:
@@ -238,29 +250,37 @@ def _costs(row: CheckedRow) -> Iterator[Finding]:
         return
     category, commitment = row.text("ChargeCategory"), row.text("CommitmentDiscountId")
     if category == "Purchase" and commitment and effective != 0:
-        yield row.finding(RuleGroup.COMMITMENTS, "EffectiveCost", "0 on a Purchase that covers later use")
+        yield row.finding(RuleGroup.COMMITMENTS, "EffectiveCost", "0 on the Purchase row of a commitment")
     if category == "Usage" and row.text("CommitmentDiscountStatus") and billed != 0:
-        yield row.finding(RuleGroup.COMMITMENTS, "BilledCost", "0 on use that a commitment covers")
+        yield row.finding(RuleGroup.COMMITMENTS, "BilledCost", "0 on Usage rows that a commitment covers")
     if category == "Usage" and not commitment and billed != effective:
         seller = row.text("ProviderName") or row.text("ServiceProviderName")
         if billed != 0 or row.text("InvoiceIssuerName") == seller:
-            yield row.finding(RuleGroup.COMMITMENTS, "BilledCost", f"EffectiveCost ({effective})")
+            yield row.finding(
+                RuleGroup.COMMITMENTS, "BilledCost", f"equal to EffectiveCost, which is {effective}"
+            )
 
 
 def _currencies(row: CheckedRow) -> Iterator[Finding]:
     for column in ("BillingCurrency", "PricingCurrency"):
         if row.text(column) and not _CURRENCY.fullmatch(row.text(column)):
-            yield row.finding(RuleGroup.CURRENCY, column, "three capital letters of ISO 4217")
+            yield row.finding(
+                RuleGroup.CURRENCY, column, "a currency code of three capital letters (ISO 4217)"
+            )
     if row.text("PricingCurrency") and row.text("PricingCurrency") == row.text("BillingCurrency"):
         for there, here in _IN_PRICING_CURRENCY:
             if there in row.decimals and here in row.decimals and row.decimals[there] != row.decimals[here]:
-                yield row.finding(RuleGroup.CURRENCY, there, f"{here} ({row.decimals[here]})")
+                expected = f"equal to {here}, which is {row.decimals[here]} in the same currency"
+                yield row.finding(RuleGroup.CURRENCY, there, expected)
 
 
 def _json(row: CheckedRow) -> Iterator[Finding]:
     for column, text in row.cells.items():
         if text and kind_of(column) is Kind.JSON and not _is_flat(text, column):
-            yield row.finding(RuleGroup.JSON, column, "a JSON object of plain values")
+            expected = (
+                "a JSON object" if column in _NESTED else "a JSON object without nested lists or objects"
+            )
+            yield row.finding(RuleGroup.JSON, column, expected)
 
 
 def _is_flat(text: str, column: str) -> bool:
@@ -270,6 +290,6 @@ def _is_flat(text: str, column: str) -> bool:
         return False
     if not isinstance(read, dict):
         return False
-    if column in ("AllocatedMethodDetails", "ContractApplied"):
+    if column in _NESTED:
         return True
     return all(not isinstance(value, dict | list) for value in read.values())

@@ -30,7 +30,7 @@ class OneCurrency:
         found = row.text("BillingCurrency")
         self._currency = self._currency or found
         if found != self._currency:
-            yield row.finding(RuleGroup.CURRENCY, "BillingCurrency", f"{self._currency}, as in the first row")
+            yield row.finding(RuleGroup.CURRENCY, "BillingCurrency", f"{self._currency}, as in earlier rows")
 
 
 class OneParent:
@@ -54,7 +54,10 @@ class OneParent:
             parent = self._parents.setdefault((child, name), found)
             for column, one, other in zip(columns, found, parent, strict=True):
                 if one != other:
-                    yield row.finding(RuleGroup.SKUS, column, f"{other!r}, as elsewhere under {name!r}")
+                    expected = (
+                        f"{repr(other) if other else 'empty'}, as in the first row with {child} {name!r}"
+                    )
+                    yield row.finding(RuleGroup.SKUS, column, expected)
 
 
 class NoOverlap:
@@ -79,7 +82,8 @@ class NoOverlap:
         spans = self._charged.setdefault(tuple(row.text(column) for column in columns), [])
         at = bisect_left(spans, (start, end))
         if (at and spans[at - 1][1] > start) or (at < len(spans) and spans[at][0] < end):
-            yield row.finding(RuleGroup.PERIODS, "ChargePeriodStart", "no overlap with another row")
+            expected = "outside the charge periods of other rows for the same use of the resource"
+            yield row.finding(RuleGroup.PERIODS, "ChargePeriodStart", expected)
             return
         _join(spans, at, start, end)
 
@@ -149,6 +153,11 @@ class UsedAndUnused:
         dated = all(start and end and start < end for *_, start, end in found.purchases)
         until = max(found.until, self._until - LONGEST_GAP) if found.hours else self._until
         quantity, cost = _elapsed(found, until) if dated else (found.quantity, found.billed)
+        at_most, bought = (
+            ("", "the elapsed share of its Purchase rows")
+            if dated
+            else ("at most ", "the sum of its Purchase rows")
+        )
         for column, seen, expected, slack in (
             ("CommitmentDiscountQuantity", found.used_quantity, quantity, LEAST * (found.hours + 1)),
             ("EffectiveCost", found.effective, cost, CENT * (len(found.purchases) + 1)),
@@ -158,8 +167,8 @@ class UsedAndUnused:
                     RuleGroup.USE,
                     at,
                     column,
-                    f"{seen} used and unused of commitment {name!r}",
-                    f"{expected.normalize():f}, as bought up to then",
+                    f"{seen} in total on the Usage rows of commitment {name!r}",
+                    f"{at_most}{expected.normalize():f}, {bought}",
                 )
 
 

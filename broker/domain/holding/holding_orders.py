@@ -1,4 +1,5 @@
-"""From a plan's placements to orders: intents, the order of buying, units, price limits and free stock."""
+"""From a plan's placements to orders: intents, the order of buying, units, price limits, free stock
+and the outcome of a step."""
 
 from __future__ import annotations
 
@@ -7,7 +8,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 
-from broker.domain.basics.errors import FieldProblem, StalePlan
+from broker.domain.basics.errors import (
+    CredentialsRejected,
+    FieldProblem,
+    InsufficientCapacity,
+    OrderRejected,
+    PriceAboveLimit,
+    ProviderError,
+    QuotaExceeded,
+    RateLimited,
+    StalePlan,
+)
 from broker.domain.basics.identity import make_tag
 from broker.domain.basics.money import CENT, MICRO, to_cents, usd_words
 from broker.domain.basics.window import Window, Wish
@@ -18,6 +29,14 @@ from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.workload import WorkloadKind
 
 FOREVER = datetime.max.replace(tzinfo=UTC)
+REFUSALS = (
+    InsufficientCapacity,
+    QuotaExceeded,
+    OrderRejected,
+    PriceAboveLimit,
+    CredentialsRejected,
+    RateLimited,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,3 +319,20 @@ def _is_missing_from_stock(unit: Unit, observed_at: datetime) -> bool:
     if unit.state is UnitState.GONE:
         return False
     return unit.state is UnitState.PLANNED or unit.ordered_at is None or unit.ordered_at >= observed_at
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A reservation after a step, and the provider's error if the step failed.
+
+    ``is_news`` is False if the try before failed with the same error.
+    """
+
+    reservation: Reservation
+    error: ProviderError | None = None
+    is_news: bool = True
+
+    @property
+    def refused(self) -> bool:
+        """Whether the last call certainly left nothing bought."""
+        return isinstance(self.error, REFUSALS)

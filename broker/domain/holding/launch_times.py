@@ -53,7 +53,9 @@ class LaunchTable:
     forms: Mapping[Form | None, float] = field(default_factory=dict, hash=False)
     fetch: FetchTerms = FetchTerms(0.0, None)
 
-    def told(self, offers: Iterable[Offer], attempts: Sequence[LaunchAttempt] = ()) -> tuple[Offer, ...]:
+    def with_launch_times(
+        self, offers: Iterable[Offer], attempts: Sequence[LaunchAttempt] = ()
+    ) -> tuple[Offer, ...]:
         """``offers``, each with its launch time. ``attempts`` are the outcomes of our own orders."""
         offers = tuple(offers)
         if not self.forms:

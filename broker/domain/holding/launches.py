@@ -197,10 +197,10 @@ class LaunchBook:
         of_sku = _shrunk(same_sku, _shrunk(rest, LAUNCH_PRIOR, StatisticsLevel.PROVIDER), StatisticsLevel.SKU)
         return _shrunk(own, of_sku, StatisticsLevel.OFFER)
 
-    def told(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
+    def with_statistics(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
         """``offers``, each with its launch statistics, if there are any."""
-        return tuple(self._told(offer) for offer in offers) if self._of else tuple(offers)
+        return tuple(self._with_own(offer) for offer in offers) if self._of else tuple(offers)
 
-    def _told(self, offer: Offer) -> Offer:
+    def _with_own(self, offer: Offer) -> Offer:
         learned = self.statistics_of(offer)
         return offer if learned is None else copy_with(offer, learned=learned)

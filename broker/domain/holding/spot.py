@@ -89,7 +89,7 @@ class SpotBook:
         seen = any(self._hours.get(level, 0.0) > 0 for level in levels)
         return RateBasis.OWN_LEASES if seen else RateBasis.ASSUMED
 
-    def told(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
+    def with_rates(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
         """``offers``; spot offers whose provider states no rate of interruptions get the estimated one."""
         return tuple(
             copy_with(offer, interruptions_per_hour=self.rate(offer), rate_basis=self.basis(offer))

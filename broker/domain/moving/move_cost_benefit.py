@@ -142,7 +142,7 @@ def leaving_usd(situation: MoveContext, terms: MovingTerms) -> dict[str, Decimal
     that is sunk or was bought at a lower price, plus the cost of the handover.
     """
     found: dict[str, Decimal] = {}
-    until = situation.now + terms.settle + LAUNCH_PRIOR.wait_hours * HOUR
+    until = situation.now + terms.handover + LAUNCH_PRIOR.wait_hours * HOUR
     for workload in situation.request.workloads:
         held = situation.held_by(workload.name)
         if not held or workload.name in situation.must_leave:

@@ -43,16 +43,16 @@ class MovingTerms:
 
     ``egress_usd_per_gb`` is by provider; ``other_egress_usd_per_gb`` applies to all others.
     ``between_regions_usd_per_gb`` applies between regions of one provider. ``staging_gbit_s`` is the rate of
-    copies. ``settle`` is the time until the reconciler sees that new capacity is usable. ``checkpoint_every``
-    applies to runs that do not state it. ``resale_share`` is the expected resale price of a window as a share
-    of its remaining value.
+    copies. ``handover`` is the time until the reconciler sees that new capacity is usable.
+    ``checkpoint_every`` applies to runs that do not state it. ``resale_share`` is the expected resale price
+    of a window as a share of its remaining value.
     """
 
     egress_usd_per_gb: Mapping[str, Decimal] = field(default_factory=dict, hash=False)
     other_egress_usd_per_gb: Decimal = ZERO
     between_regions_usd_per_gb: Mapping[str, Decimal] = field(default_factory=dict, hash=False)
     staging_gbit_s: float = 10.0
-    settle: timedelta = timedelta(minutes=1)
+    handover: timedelta = timedelta(minutes=1)
     checkpoint_every: timedelta = timedelta(hours=1)
     resale_share: Decimal = ZERO
 
@@ -103,7 +103,7 @@ def usable_at(
         wait = timedelta(hours=learned.wait_hours) + cold_s * SECOND
         start = min((segment.start for segment in placement.segments), default=now)
         found = max(found, max(now, start) + wait)
-    return found + terms.settle
+    return found + terms.handover
 
 
 def since_checkpoint(run: Training, active_since: datetime, at: datetime, terms: MovingTerms) -> timedelta:

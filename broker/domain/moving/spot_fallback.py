@@ -40,5 +40,5 @@ def _progress(
     if whole <= 0:
         return None
     start = min((s.start for p in plan.placements_of(run.name) for s in p.segments), default=now)
-    restart = LAUNCH_PRIOR.wait_hours + terms.settle / HOUR
+    restart = LAUNCH_PRIOR.wait_hours + terms.handover / HOUR
     return Progress(hours_done(run, held, now, terms), whole, start, run.deadline, restart)

@@ -60,6 +60,25 @@ class Obstacle(StrEnum):
     QUOTA = "quota"
 
 
+DROPPED: Mapping[Obstacle, str] = {
+    Obstacle.POLICY: "by the policy on providers, regions and hosts",
+    Obstacle.TIER: "of tiers that its policy excludes",
+    Obstacle.RESIDENCY: "outside the allowed countries",
+    Obstacle.COMPLIANCE: "without the compliance tags",
+    Obstacle.AVAILABILITY: "that end before it does",
+    Obstacle.GPU_UNKNOWN: "of GPUs without figures",
+    Obstacle.PRECISION: "without its precision",
+    Obstacle.SIZE: "that yield the requested GPUs with no number of nodes",
+    Obstacle.MEMORY: "with too little memory",
+    Obstacle.DISK: "whose hosts have too little disk or memory",
+    Obstacle.FABRIC: "without a fabric",
+    Obstacle.LATENCY: "too slow for the SLO",
+    Obstacle.DEADLINE: "too slow for the deadline",
+    Obstacle.WINDOW: "whose windows do not fit",
+}
+"""What offers are that a gate drops, in words that follow their number."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunnerUp:
     """The second-best offer for a placement, what the placement would have cost there, and why it lost."""
@@ -110,7 +129,8 @@ class Why:
     """The explanation of one placement. ``binding`` names the rules that decided, in plain words.
 
     ``rule`` is the rule without which the workload would cost less. ``next_best`` begins with the cheapest.
-    ``filtered`` counts the offers that each gate dropped. ``sentences`` are the whole explanation, the most
+    ``filtered`` counts the offers that each gate dropped, ``fitting`` those that passed all of them (None for
+    plans of earlier versions). ``sentences`` are the whole explanation, the most
     important first: the decisive rule, the bottleneck, the choice between near ties, assumptions, and the
     next best placements.
     """
@@ -122,6 +142,7 @@ class Why:
     next_best: tuple[Alternative, ...] = ()
     filtered: tuple[tuple[Obstacle, int], ...] = ()
     sentences: tuple[str, ...] = ()
+    fitting: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +246,7 @@ class Assumption:
 
 
 @dataclass(frozen=True, slots=True)
-class PriceOutlook:
+class OfferPriceForecast:
     """Forecast price of an offer that is not bought yet, ``hours`` after the plan was made.
 
     Quantiles are in USD per node-hour. ``basis`` says whose price history it rests on; with ``no history``
@@ -337,7 +358,7 @@ class Plan:
     spend: tuple[SpendLine, ...]
     scarcity: tuple[Scarcity, ...] = ()
     scarcity_usd_per_node_hour: Mapping[str, float] = field(default_factory=dict, hash=False)
-    outlooks: tuple[PriceOutlook, ...] = ()
+    price_forecasts: tuple[OfferPriceForecast, ...] = ()
     notes: tuple[str, ...] = ()
     assumptions: tuple[Assumption, ...] = ()
     delay_usd: Decimal = ZERO

@@ -42,7 +42,7 @@ from broker.domain.reconciling.reconciling_actions import (
     Retry,
     Wait,
 )
-from broker.domain.reconciling.release_words import because
+from broker.domain.reconciling.releases import because
 
 DEAD = frozenset({LeaseState.ENDED, LeaseState.FAILED})
 OVER = "its time is over"
@@ -213,7 +213,7 @@ def _may_buy(reservation: Reservation, sight: ReconcileInput) -> bool:
         return order_at(reservation.offer, reservation.start) <= sight.now
     if reservation.state is ReservationState.UNKNOWN:
         return not sight.behind
-    return not sight.behind and sight.now - sight.quiet_since >= sight.settle
+    return not sight.behind and sight.now - sight.quiet_since >= sight.order_grace
 
 
 def settled_state(reservation: Reservation, leases: Sequence[Lease], now: datetime) -> ReservationState:
@@ -265,7 +265,7 @@ def _adopt(unit: Unit, sight: ReconcileInput) -> Adopt:
 
 
 def _has_settled(unit: Unit, sight: ReconcileInput) -> bool:
-    return unit.ordered_at is None or sight.now - unit.ordered_at >= sight.settle
+    return unit.ordered_at is None or sight.now - unit.ordered_at >= sight.order_grace
 
 
 def quiet_since(reservation: Reservation, siblings: Iterable[Reservation]) -> datetime:

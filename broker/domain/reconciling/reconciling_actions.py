@@ -14,16 +14,17 @@ from broker.domain.holding.reservation import Idempotency, Lease, ReservationSta
 class ReconcileInput:
     """The input of one pass. ``leases`` are the provider's leases, including those found one by one.
 
-    ``settle`` is how long an unanswered order may be in flight or not listed yet. ``quiet_since`` is the time
-    of the last order for this reservation or its plan. ``behind``: a sibling of the same plan must be bought
-    first. ``missed`` is when each held unit was first missing, by ordinal; a unit that is still missing
-    ``second_look`` later is gone. With ``missed`` None a unit is gone the first time that it is missing.
+    ``order_grace`` is how long an unanswered order may be in flight or not listed yet. ``quiet_since`` is the
+    time of the last order for this reservation or its plan. ``behind``: a sibling of the same plan must be
+    bought first. ``missed`` is when each held unit was first missing, by ordinal; a unit that is still
+    missing ``second_look`` later is gone. With ``missed`` None a unit is gone the first time that it is
+    missing.
     """
 
     now: datetime
     leases: Sequence[Lease]
     idempotency: Idempotency
-    settle: timedelta
+    order_grace: timedelta
     quiet_since: datetime
     behind: bool = False
     missed: Mapping[int, datetime] | None = None

@@ -23,7 +23,7 @@ from broker.domain.planning.workload import WorkloadKind
 from broker.domain.spend.spend import BOUGHT_AHEAD, Charge, ChargeBasis
 
 DAY = timedelta(days=1)
-Strand = tuple[str | None, str | None, str, str]
+LineKey = tuple[str | None, str | None, str, str]
 
 
 class PriceRule(StrEnum):
@@ -103,11 +103,11 @@ def day_number(instant: datetime, now: datetime) -> int:
 
 def risk_lines(charges: Iterable[Charge], plans: Mapping[str, Plan], now: datetime) -> tuple[RiskLine, ...]:
     """The projected part of ``charges`` as risk lines; ``plans`` give the intervals of durations."""
-    return lines_of(strands_of(charges, now), plans)
+    return lines_of(amounts_by_line(charges, now), plans)
 
 
 @dataclass(slots=True)
-class StrandMoney:
+class LineAmounts:
     """The amounts of one line: projected cost by day, accrued cost, and a sample charge.
 
     ``sample`` is one of the projected charges; None if nothing is projected.
@@ -117,44 +117,45 @@ class StrandMoney:
     done_usd: Decimal = ZERO
     sample: Charge | None = None
 
-    def plus(self, other: StrandMoney) -> StrandMoney:
+    def plus(self, other: LineAmounts) -> LineAmounts:
         """The sum of both."""
         days = dict(self.usd_by_day)
         for day, usd in other.usd_by_day.items():
             days[day] = days.get(day, ZERO) + usd
-        return StrandMoney(days, self.done_usd + other.done_usd, self.sample or other.sample)
+        return LineAmounts(days, self.done_usd + other.done_usd, self.sample or other.sample)
 
 
-Strands = Mapping[Strand, StrandMoney]
+AmountsByLine = Mapping[LineKey, LineAmounts]
 
 
-def strands_of(charges: Iterable[Charge], now: datetime) -> Strands:
+def amounts_by_line(charges: Iterable[Charge], now: datetime) -> AmountsByLine:
     """``charges`` grouped into the lines that they become."""
-    found: defaultdict[Strand, StrandMoney] = defaultdict(StrandMoney)
+    found: defaultdict[LineKey, LineAmounts] = defaultdict(LineAmounts)
     for charge in charges:
-        strand = found[charge.plan_id, charge.reservation_id, charge.workload, charge.offer_id]
+        amounts = found[charge.plan_id, charge.reservation_id, charge.workload, charge.offer_id]
         if charge.basis is ChargeBasis.ACTUAL:
-            strand.done_usd += charge.usd
+            amounts.done_usd += charge.usd
         else:
             day = day_number(charge.window.start, now)
-            strand.usd_by_day[day] = strand.usd_by_day.get(day, ZERO) + charge.usd
-            strand.sample = charge
+            amounts.usd_by_day[day] = amounts.usd_by_day.get(day, ZERO) + charge.usd
+            amounts.sample = charge
     return found
 
 
-def lines_of(strands: Strands, plans: Mapping[str, Plan]) -> tuple[RiskLine, ...]:
-    """A risk line for every strand with projected cost, sorted by key."""
+def lines_of(by_line: AmountsByLine, plans: Mapping[str, Plan]) -> tuple[RiskLine, ...]:
+    """A risk line for every key with projected cost, sorted by key."""
     return tuple(
         _line(money.sample, money.usd_by_day, money.done_usd, plans)
-        for _, money in sorted(strands.items(), key=lambda pair: tuple(map(str, pair[0])))
+        for _, money in sorted(by_line.items(), key=lambda pair: tuple(map(str, pair[0])))
         if money.sample is not None
     )
 
 
-def parted(steady: Strands, moving: Strands) -> tuple[Strands, Strands]:
-    """Strands split in two: projected ones without any ``moving`` charge, and all others with all charges."""
+def parted(steady: AmountsByLine, moving: AmountsByLine) -> tuple[AmountsByLine, AmountsByLine]:
+    """The lines split in two: projected ones without any ``moving`` charge, and all
+    others with all charges."""
     still = {key: money for key, money in steady.items() if money.sample is not None and key not in moving}
-    return still, {key: money.plus(steady.get(key, StrandMoney())) for key, money in moving.items()}
+    return still, {key: money.plus(steady.get(key, LineAmounts())) for key, money in moving.items()}
 
 
 def _line(

@@ -1,4 +1,4 @@
-"""Use cases of keys, history, webhooks and of what is no longer kept.
+"""Use cases of API keys, idempotent requests, the audit trail, webhooks and retention.
 
 It imports the domain and the ports. Begin with ``keys``.
 """

@@ -1,4 +1,4 @@
-"""Accounts: remembered answers, and the audit trail."""
+"""Idempotent requests and the audit trail."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from broker.ports.unit_of_work import Clock, UnitOfWorkFactory
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a route answered: status, body and headers as they went out (JSON texts).
+    """The answer of a route: status, body and headers as they were sent (JSON texts).
 
-    ``remembered``: the body that a repeat gets instead, where a secret is shown once and never kept.
+    ``remembered`` is the body for a repeated request if it differs: a secret is shown once and never stored.
     """
 
     status: int
@@ -35,12 +35,12 @@ class Answer:
     remembered: str | None = None
 
 
-Retell = Callable[[tuple[str, ...]], Awaitable[Answer]]
-"""The answer that a request would have got, from the ids of what it stored."""
+Replay = Callable[[tuple[str, ...]], Awaitable[Answer]]
+"""Builds the answer of a request that never got one from the ids of the objects that it stored."""
 
 
 class AccountsService:
-    """Use cases of what is answered once, and of the trail."""
+    """Use cases of idempotent requests and of the audit trail."""
 
     def __init__(self, uow_factory: UnitOfWorkFactory, clock: Clock) -> None:
         self._uow_factory = uow_factory
@@ -54,16 +54,16 @@ class AccountsService:
         route: str,
         body: bytes,
         act: Callable[[], Awaitable[Answer]],
-        again: Retell | None = None,
+        again: Replay | None = None,
     ) -> Answer:
-        """``act``'s answer, or the remembered one when ``key`` came before with the same ``body``.
+        """The answer of ``act``, or the stored answer if ``key`` was used before with the same ``body``.
 
-        Raises IdempotencyMismatch for another body, StillAtWork while the first is still at work. A
-        failure of a meant kind gives the key back; after any other the key stays taken, because nobody
-        knows what has happened. What was begun and not answered, by a process that died or a failure in the
-        middle, is taken over: ``again`` answers from the ids that were stored under the key; if there are
-        none, ``act`` begins anew. Where the database is away when the end of ``act`` is to be stored,
-        ``catch_up`` stores it later.
+        Raises IdempotencyMismatch for another body, and StillAtWork while the first request is in progress.
+        If ``act`` fails with a BrokerError, the key is free again; after any other failure it stays taken,
+        because its effects are unknown. A request that was begun and never answered, because its process died
+        or failed, is taken over: ``again`` answers from the ids that were stored under the key; if there are
+        none, ``act`` runs again. If the database is unavailable when ``act`` ends, ``catch_up`` stores the
+        end later.
         """
         if key is None:
             return await act()
@@ -71,19 +71,19 @@ class AccountsService:
         claim = RememberedAnswer(caller.team, key, route, hashlib.sha256(body).hexdigest(), self._clock.now())
         effects: tuple[str, ...] | None = ()
         async with self._uow_factory(scope) as uow:
-            standing = await uow.accounts.remember(claim)
-            if standing is not None and _is_unanswered(standing, claim):
+            stored = await uow.accounts.remember(claim)
+            if stored is not None and _is_unanswered(stored, claim):
                 effects = await uow.accounts.take_over(IdempotencyKey(caller.team, key, route))
             await uow.commit()
-        if standing is not None and standing.status is not None:
-            return Answer(standing.status, standing.body or "", standing.headers or "{}", replayed=True)
+        if stored is not None and stored.status is not None:
+            return Answer(stored.status, stored.body or "", stored.headers or "{}", replayed=True)
         if effects is None:
-            raise StillAtWork(f"the first request under the idempotency key {key!r} is still at work")
+            raise StillAtWork(f"the first request with the idempotency key {key!r} is still in progress")
         claimed = IdempotencyKey(caller.team, key, route)
         try:
             answer = await again(effects) if again is not None and effects else await act()
         except BrokerError as error:
-            with suppress(StoreUnavailable):  # who asked is told of the first failure
+            with suppress(StoreUnavailable):  # the caller gets the first failure
                 await self._store_end(claimed, partial(self._give_back, scope, claimed, error))
             raise
         kept = answer.body if answer.remembered is None else answer.remembered
@@ -92,9 +92,9 @@ class AccountsService:
         return answer
 
     async def catch_up(self) -> None:
-        """Stores how requests ended that ended without a database; StoreUnavailable while it is away.
+        """Stores the ends of requests that ended while the database was unavailable.
 
-        Until then those requests are still at work to everybody, as their process lives.
+        Until then these requests count as in progress. Raises StoreUnavailable.
         """
         for claimed, store in tuple(self._late.items()):
             await store()
@@ -114,7 +114,7 @@ class AccountsService:
 
     async def _give_back(self, scope: TeamScope, claim: IdempotencyKey, error: BrokerError) -> None:
         async with self._uow_factory(scope) as uow:
-            if isinstance(error, ProviderError):  # what was stored is undone
+            if isinstance(error, ProviderError):  # nothing that was stored is in force any more
                 await uow.accounts.forget(claim.team, claim.key, claim.route)
             else:
                 await uow.accounts.let_go(claim)
@@ -129,13 +129,15 @@ class AccountsService:
         object_id: str | None = None,
         team: str | None = None,
     ) -> Page[AuditEntry]:
-        """Who did what, newest first; only the caller's team unless an administrator asks."""
+        """Audit entries, newest first; other teams' only for administrators."""
         async with self._uow_factory(scope_of(caller, team)) as uow:
             return await uow.accounts.find_audit(limit, cursor, object_id)
 
 
-def _is_unanswered(standing: RememberedAnswer, claim: RememberedAnswer) -> bool:
-    """Whether the first request has no answer yet; IdempotencyMismatch when it was another one."""
-    if standing.body_sha256 != claim.body_sha256:
-        raise IdempotencyMismatch(f"the idempotency key {claim.key!r} was used with another body")
-    return standing.status is None
+def _is_unanswered(stored: RememberedAnswer, claim: RememberedAnswer) -> bool:
+    """Whether the first request has no answer yet. Raises IdempotencyMismatch if its body was different."""
+    if stored.body_sha256 != claim.body_sha256:
+        raise IdempotencyMismatch(
+            f"the idempotency key {claim.key!r} was used with another body; use a new key for a new request"
+        )
+    return stored.status is None

@@ -1,4 +1,4 @@
-"""Keys: made, shown once, verified, revoked; and the sessions that the pages make of them."""
+"""API keys: creation, verification, revocation; and sign-in sessions of the pages."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ SECRET_BYTES = 32
 ADMIN_TEAM = "admin"
 ADMIN_KEY_SETTING = "BROKER_ADMIN_KEY"
 GIVEN = "env-"
-"""How the ids of keys begin that the setting gave."""
+"""Prefix of the ids of keys that come from the setting."""
 LOCAL_ADMIN = "local admin"
 LOCAL_KEY_TIME = timedelta(days=30)
 LEAST_LEFT = timedelta(days=1)
-"""A local key that lasts no longer is replaced."""
+"""A local key with less time before it expires is replaced."""
 SESSION_TIME = timedelta(hours=12)
 
 
 @dataclass(frozen=True, slots=True)
 class LocalKey:
-    """An administrator's key of one machine. ``is_new``: it was made just now."""
+    """The administrator's key of this machine. ``is_new``: this call created it."""
 
     secret: str = field(repr=False)
     expires_at: datetime | None
@@ -41,7 +41,7 @@ class LocalKey:
 
 
 class KeysService:
-    """Use cases of keys and sessions. ``random_bytes`` makes secrets."""
+    """Use cases of keys and sessions. ``random_bytes`` is the source of secrets."""
 
     def __init__(
         self,
@@ -62,11 +62,11 @@ class KeysService:
         by: Caller | None = None,
         expires_at: datetime | None = None,
     ) -> tuple[ApiKey, str]:
-        """A new key and its secret, which is shown once and never kept. ``by`` None: the installation."""
+        """A new key and its secret, which is never stored. ``by`` None: the installation creates it."""
         if by is not None:
             require_scope(by, Scope.ADMIN)
         if expires_at is not None and expires_at <= self._clock.now():
-            problem = FieldProblem("/expires_at", expires_at.isoformat(), "a time that is still to come")
+            problem = FieldProblem("/expires_at", expires_at.isoformat(), "a time in the future")
             raise InputError("key", (problem,))
         key, secret = self._new_key(name, team, scopes, expires_at)
         async with self._units(EVERY_TEAM if by is None else scope_of(by)) as uow:
@@ -105,9 +105,9 @@ class KeysService:
                 await uow.commit()
 
     async def ensure_admin_key(self, given: str) -> None:
-        """Lets ``given``, the setting's key, open everything, and ends those that the setting had before.
+        """Gives the key ``given`` of the setting all scopes, and revokes the setting's earlier keys.
 
-        InputError for a key that does not open, or is no administrator's: revoked keys never come back.
+        Raises InputError if the key is revoked or expired, which is final, or is not an administrator's.
         """
         digest, now = _sha256(given), self._clock.now()
         async with self._units(EVERY_TEAM) as uow:
@@ -119,26 +119,27 @@ class KeysService:
                 await uow.keys.add(known)
                 await uow.accounts.add_audit(_entry(known, "key.create", now))
             elif wrong := _why_not(known, now):
-                problem = FieldProblem(ADMIN_KEY_SETTING, wrong, "another key: such a one never opens again")
+                problem = FieldProblem(ADMIN_KEY_SETTING, wrong, "another key; this one cannot be used again")
                 raise InputError("settings", (problem,))
-            for other in await uow.keys.find_standing(ADMIN_TEAM):
+            for other in await uow.keys.find_unrevoked(ADMIN_TEAM):
                 if other.key_id.startswith(GIVEN) and other.key_id != known.key_id:
                     await _end(uow, other, now, f"replaced by {known.key_id}, the key of {ADMIN_KEY_SETTING}")
             await uow.commit()
 
     async def find_given_keys(self) -> tuple[ApiKey, ...]:
-        """Keys that the setting gave at some start and that still open, oldest first."""
+        """Valid keys that came from the setting, now or at an earlier start, oldest first."""
         async with self._units(EVERY_TEAM) as uow:
-            standing = await uow.keys.find_standing(ADMIN_TEAM)
-        return tuple(key for key in standing if key.key_id.startswith(GIVEN))
+            unrevoked = await uow.keys.find_unrevoked(ADMIN_TEAM)
+        return tuple(key for key in unrevoked if key.key_id.startswith(GIVEN))
 
     async def ensure_local_key(
         self, kept: str | None, keep: Callable[[str], None], *, is_private: bool = True
     ) -> LocalKey:
-        """An administrator's key for who runs the broker on this machine: ``kept`` if it lasts LEAST_LEFT.
+        """An administrator's key for the user of this machine: ``kept``, if it is valid for LEAST_LEFT more.
 
-        Else, and where ``kept`` was not private, a new one for LOCAL_KEY_TIME, which ``keep`` is given before
-        it opens anything. It ends ``kept``, and those that earlier versions made without an end.
+        Otherwise, or if ``kept`` was not private, it is a new key that is valid for LOCAL_KEY_TIME. ``keep``
+        saves its secret before it becomes valid. ``kept`` is then revoked, and so are local keys of earlier
+        versions that never expire.
         """
         now = self._clock.now()
         async with self._units(EVERY_TEAM) as uow:
@@ -149,7 +150,7 @@ class KeysService:
             key, secret = self._new_key(LOCAL_ADMIN, ADMIN_TEAM, frozenset(Scope), now + LOCAL_KEY_TIME)
             await uow.keys.add(key)
             await uow.accounts.add_audit(_entry(key, "key.create", now))
-            for other in await uow.keys.find_standing(ADMIN_TEAM):
+            for other in await uow.keys.find_unrevoked(ADMIN_TEAM):
                 endless = other.name == LOCAL_ADMIN and other.expires_at is None
                 if endless or (known is not None and other.key_id == known.key_id):
                     await _end(uow, other, now, f"replaced by {key.key_id}, this machine's key")
@@ -160,29 +161,29 @@ class KeysService:
     async def find_keys(
         self, caller: Caller, limit: int = 50, cursor: str | None = None, *, team: str | None = None
     ) -> Page[ApiKey]:
-        """Keys without their secrets, newest first; only the caller's team's unless an administrator asks."""
+        """Keys without their secrets, newest first; other teams' only for administrators."""
         async with self._units(scope_of(caller, team)) as uow:
             return await uow.keys.find_page(limit, cursor)
 
     async def has_any(self) -> bool:
-        """Whether any key was ever made: without one nobody can get in."""
+        """Whether any key was ever created; without one nobody can sign in."""
         async with self._units(EVERY_TEAM) as uow:
             return bool((await uow.keys.find_page(1, None)).items)
 
     async def find_key(self, caller: Caller, key_id: str) -> ApiKey:
-        """One; NotFound for another team's."""
+        """One key. Raises NotFound, also for a key of another team."""
         async with self._units(scope_of(caller)) as uow:
             return await uow.keys.find(key_id)
 
     async def revoke(self, caller: Caller, key_id: str) -> None:
-        """Ends a key and its sessions, at once and for good; twice is no error.
+        """Revokes a key and its sessions, immediately and finally. Revoking it twice is no error.
 
-        Conflict for the key that asks: nobody shuts themselves out by a slip.
+        Raises Conflict if it is the caller's own key, so that nobody locks themselves out by mistake.
         """
         require_scope(caller, Scope.ADMIN)
         key = await self.find_key(caller, key_id)
         if key_id == caller.key_id:
-            raise Conflict(f"key {key_id} is the one that asks; revoke it with another administrator's key")
+            raise Conflict(f"key {key_id} cannot revoke itself; use another administrator's key")
         if key.revoked_at is not None:
             return
         async with self._units(scope_of(caller)) as uow:
@@ -192,18 +193,18 @@ class KeysService:
             await uow.commit()
 
     async def verify(self, secret: str | None) -> Caller:
-        """Who holds ``secret``; NotAuthenticated for none, an unknown, a revoked or an expired one."""
+        """The caller with the key ``secret``.
+
+        Raises NotAuthenticated if it is missing, unknown, revoked or expired.
+        """
         if not secret:
-            raise NotAuthenticated("a bearer key is needed: Authorization: Bearer broker_live_…")
+            raise NotAuthenticated("the request has no bearer key; send Authorization: Bearer broker_live_…")
         return _caller(await self._key_of(_sha256(secret)))
 
     async def sign_in(self, secret: str) -> str:
-        """The token of a new session of the key; as long as it lasts the key itself need not be kept.
-
-        NotAuthenticated as ``verify``.
-        """
+        """The token of a new session of the key ``secret``. Raises NotAuthenticated as ``verify`` does."""
         if not secret:
-            raise NotAuthenticated("a key is needed to sign in")
+            raise NotAuthenticated("no key was entered; enter an API key to sign in")
         key = await self._key_of(_sha256(secret))
         token, now = _urlsafe(self._random_bytes(SECRET_BYTES)), self._clock.now()
         async with self._units(EVERY_TEAM) as uow:
@@ -212,9 +213,9 @@ class KeysService:
         return token
 
     async def find_visitor(self, token: str | None) -> Caller:
-        """Who is signed in with ``token``, which may be a key itself; NotAuthenticated."""
+        """The caller of the session ``token``, which may also be a key. Raises NotAuthenticated."""
         if not token:
-            raise NotAuthenticated("nobody is signed in")
+            raise NotAuthenticated("you are not signed in")
         digest = _sha256(token)
         async with self._units(EVERY_TEAM) as uow:
             found = await uow.keys.find_session(digest)
@@ -222,11 +223,11 @@ class KeysService:
             return _caller(await self._key_of(digest))
         session, key = found
         if session.expires_at <= self._clock.now() or not key.opens(self._clock.now()):
-            raise NotAuthenticated("the session is over")
+            raise NotAuthenticated("the session has ended; sign in again")
         return _caller(key)
 
     async def sign_out(self, token: str) -> None:
-        """Ends a session; an unknown one is no error."""
+        """Ends a session. An unknown session is no error."""
         async with self._units(EVERY_TEAM) as uow:
             await uow.keys.drop_session(_sha256(token))
             await uow.commit()
@@ -248,24 +249,24 @@ class KeysService:
 
 
 async def _end(uow: KeyUnitOfWork, key: ApiKey, at: datetime, why: str) -> None:
-    """Ends a key and its sessions, in the name of the installation."""
+    """Revokes a key and its sessions, with the installation as the actor."""
     await uow.keys.revoke(key.key_id, at)
     await uow.accounts.add_audit(_entry(key, "key.revoke", at, why=why))
 
 
 def _is_good_for(key: ApiKey, least: timedelta, now: datetime) -> bool:
-    """Whether an administrator's key opens now and for ``least`` more."""
+    """Whether it is an administrator's key that is valid for at least ``least`` from ``now``."""
     return Scope.ADMIN in key.scopes and key.opens(now) and key.opens(now + least)
 
 
 def _why_not(key: ApiKey, now: datetime) -> str | None:
-    """Why ``key`` cannot be the setting's; None where it can."""
+    """Why ``key`` cannot be the key of the setting; None if it can."""
     if key.revoked_at is not None:
         return f"key {key.key_id}, which was replaced or revoked on {key.revoked_at:%Y-%m-%d}"
     if not key.opens(now):
         return f"key {key.key_id}, which has expired"
     if Scope.ADMIN not in key.scopes:
-        return f"key {key.key_id} of team {key.team}, which is no administrator's"
+        return f"key {key.key_id} of team {key.team}, which is not an administrator's"
     return None
 
 

@@ -1,4 +1,4 @@
-"""How long what piles up is kept: answers, deliveries, the audit trail, rounds of polls."""
+"""Retention: deletion of old idempotency keys, deliveries, audit entries and poll rounds."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from broker.domain.basics.access import EVERY_TEAM
-from broker.ports.retention import RetentionRepository, RetentionUnits
+from broker.ports.accounts import RetentionRepository, RetentionUnits
 from broker.ports.unit_of_work import Clock
 
 AT_ONCE = 500
 PAUSE_S = 0.01
-"""Between two transactions, for writers who wait."""
+"""Pause between two transactions, in seconds, so that waiting writers get their turn."""
 MOST_A_PASS = 200
-"""Transactions for one kind in a pass; the next pass goes on."""
+"""Transactions per kind of row and pass. The next pass continues."""
 
 Forget = Callable[[RetentionRepository, datetime, int], Awaitable[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionRules:
-    """Days that answers under idempotency keys, finished deliveries to webhooks, the audit trail and rounds
-    of polls are kept."""
+    """Retention in days, by kind of row. Only finished deliveries are deleted."""
 
     answers_days: int = 7
     deliveries_days: int = 30
@@ -32,7 +31,7 @@ class RetentionRules:
 
 
 class RetentionService:
-    """Lets go of what is older than ``rules``, ``at_once`` rows in a transaction."""
+    """Deletes what is older than ``rules`` allow, ``at_once`` rows per transaction."""
 
     def __init__(
         self,
@@ -54,7 +53,7 @@ class RetentionService:
         }
 
     async def prune(self) -> Mapping[str, int]:
-        """Removes what is too old, in many short transactions; how much went of each kind."""
+        """Deletes old rows in many short transactions, and returns the number of deleted rows by kind."""
         now = self._clock.now()
         return {
             kind: await self._prune(now - timedelta(days=days), forget)

@@ -1,4 +1,4 @@
-"""Webhooks: who is told, and the sending of what the outbox holds."""
+"""Webhooks: subscriptions, and delivery of the events in the outbox."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from broker.together import all_ended
 
 BATCH = 100
 EACH = 10
-"""Messages to one webhook before the others have their turn."""
+"""Messages to one webhook before the other webhooks get their turn."""
 PAGE = 200
 MOST_PATTERNS = 20
 CLAIMED_FOR = timedelta(minutes=2)
@@ -54,7 +54,7 @@ AT_ONCE = 32
 
 
 class WebhooksService:
-    """Use cases of webhooks. A key that may read spend may have it sent."""
+    """Use cases of webhooks. They need the scope to read spend, because events contain amounts."""
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class WebhooksService:
         events: Sequence[str] = EVERYTHING,
         message_format: WebhookFormat = WebhookFormat.JSON,
     ) -> Webhook:
-        """A webhook of the caller's team, an administrator's of every team's events.
+        """A new webhook for events of the caller's team; an administrator's gets the events of all teams.
 
-        InputError for an address that is not public, and for a pattern that no event has.
+        Raises InputError for an address that is not public, and for a pattern that matches no event.
         """
         require_scope(caller, Scope.SPEND_READ)
         if not 0 < len(events) <= MOST_PATTERNS:
@@ -112,20 +112,20 @@ class WebhooksService:
     async def find_webhooks(
         self, caller: Caller, limit: int = 50, cursor: str | None = None
     ) -> Page[Webhook]:
-        """Newest first; only the caller's team's, but an administrator sees all."""
+        """Webhooks, newest first; other teams' only for administrators."""
         require_scope(caller, Scope.SPEND_READ)
         async with self._units(scope_of(caller)) as uow:
             return await uow.webhooks.find_page(limit, cursor)
 
     async def find(self, caller: Caller, webhook_id: str) -> tuple[Webhook, tuple[Delivery, ...]]:
-        """One with its newest deliveries; NotFound for another team's."""
+        """One webhook with its newest deliveries. Raises NotFound, also for one of another team."""
         require_scope(caller, Scope.SPEND_READ)
         async with self._units(scope_of(caller)) as uow:
             webhook = await uow.webhooks.find(webhook_id)
             return webhook, await uow.webhooks.find_deliveries(webhook_id, BATCH)
 
     async def remove(self, caller: Caller, webhook_id: str) -> None:
-        """Ends a webhook; what was still to be sent to it is not."""
+        """Removes a webhook. Its pending deliveries are not sent."""
         webhook, _ = await self.find(caller, webhook_id)
         async with self._units(scope_of(caller)) as uow:
             await uow.webhooks.remove(webhook_id)
@@ -150,7 +150,7 @@ class WebhooksService:
         return message_id_of(event_id, webhook_id)
 
     async def deliver(self) -> int:
-        """Empties the outbox, then sends what is due, to each webhook in order; how many were due."""
+        """Empties the outbox and tries all due deliveries, in order per webhook. Returns their number."""
         async with self._sending:
             while await self._fan_out():
                 pass
@@ -164,9 +164,9 @@ class WebhooksService:
             return tries
 
     async def _fan_out(self) -> bool:
-        """One batch of events becomes deliveries, in one transaction.
+        """Turns one batch of events into deliveries, in one transaction.
 
-        Of several events of one object the newest says the money: it is that of the object as it stands.
+        Of several events of one object only the newest has amounts, which are those of its current state.
         """
         async with self._units(EVERY_TEAM) as uow:
             events = await uow.webhooks.take_events(BATCH)
@@ -195,9 +195,9 @@ class WebhooksService:
         return due
 
     async def _try(self, line: Sequence[Delivery]) -> None:
-        """One try of each event of one webhook, in order, up to the first that fails.
+        """Tries the deliveries to one webhook in order, and stops at the first failure.
 
-        All that waits for the webhook then waits with it: a dead server costs one time limit a try.
+        The later ones wait too, so that a dead server costs one timeout per try.
         """
         async with self._slots:
             for delivery in line:
@@ -205,7 +205,7 @@ class WebhooksService:
                     return
 
     async def _send(self, delivery: Delivery) -> bool:
-        """One try, with no transaction open; what came of it is stored after."""
+        """Tries one delivery outside any transaction, then stores the outcome. Whether it succeeded."""
         async with self._units(EVERY_TEAM) as uow:
             try:
                 webhook = await uow.webhooks.find(delivery.webhook_id)
@@ -217,7 +217,7 @@ class WebhooksService:
         if webhook.disabled_at is None:
             outcome = await self._sender.send(webhook.url, headers, delivery.body)
         else:
-            outcome = SendOutcome(GONE, "the webhook has ended")
+            outcome = SendOutcome(GONE, "the webhook is disabled")
         attempts = delivery.attempts + 1
         again = next_try(attempts, now) if outcome.status != GONE else None
         state = DeliveryState.DELIVERED
@@ -251,7 +251,7 @@ def message_id_of(event_id: int, webhook_id: str) -> str:
 
 
 async def _money(uow: WebhookUnitOfWork, event: OutboxEvent) -> MoneyChange | None:
-    """What the event's object costs now, against what was told of it before."""
+    """The cost of the event's object now, and in the last event about it."""
     if event.object_kind == "reoptimization":
         return await _reoptimization_money(uow, event)
     last = await uow.webhooks.last_expected(event.object_id)
@@ -268,7 +268,7 @@ async def _money(uow: WebhookUnitOfWork, event: OutboxEvent) -> MoneyChange | No
 
 
 async def _reoptimization_money(uow: WebhookUnitOfWork, event: OutboxEvent) -> MoneyChange | None:
-    """What its plan costs from now on without the moves, and with them and what moving costs once."""
+    """The remaining cost of its plan without the moves, and with them, including one-time costs."""
     try:
         look = await uow.reoptimizations.find(event.object_id)
     except NotFound:

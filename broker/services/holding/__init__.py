@@ -1,4 +1,5 @@
-"""Use cases of reservations: buying, releasing, and agreeing with the sellers.
+"""Use cases of reservations: buying, releasing, and reconciling with the providers.
 
-It imports the domain, the ports and the rooms before it. Begin with ``reservations``.
+It imports the domain, the ports, and the rooms ``market``, ``spend`` and ``planning``. Begin with
+``reservations``.
 """

@@ -1,4 +1,4 @@
-"""Buying what is intended, all of it or nothing: first things first, and the next best where one refuses."""
+"""Buying stored reservations in order, all or nothing, with fallback offers for refused ones."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import PriceAboveLimit
-from broker.domain.holding.holding_orders import rank_of
-from broker.domain.holding.outcome import Outcome
+from broker.domain.holding.holding_orders import Outcome, rank_of
 from broker.domain.holding.reservation import Reservation, ReservationState
-from broker.domain.reconciling.release_bill import release_bill
+from broker.domain.reconciling.releases import release_bill
 from broker.ports.unit_of_work import Clock, UnitOfWorkFactory
 from broker.services.holding.fallback_offer import FallbackOffers
 from broker.services.holding.lease_service import LeaseService
@@ -20,7 +19,7 @@ GIVEN_UP = frozenset({ReservationState.FAILED, ReservationState.RELEASED, Reserv
 
 
 class Buyer:
-    """Buys drafts. ``fallback_offers`` None: a refusal is the end of all of them."""
+    """Buys stored reservations. ``fallback_offers`` None: after one refusal all are given back."""
 
     def __init__(
         self,
@@ -37,10 +36,10 @@ class Buyer:
         self._fallback_offers = fallback_offers
 
     async def buy_in_order(self, drafts: Sequence[Reservation], actor: str) -> tuple[Reservation, ...]:
-        """Buys what is pending, and takes the next best where a provider refuses; what is wanted in the end.
+        """Buys the pending ones, with fallback offers for refused ones; returns the reservations in force.
 
-        Stops where an answer is lost; the reconciler goes on from there. Raises the provider's error after
-        everything was given back, with what that cost.
+        It stops if an answer is lost; the reconciler continues from there. Raises the provider's error, with
+        the cost of giving back, after everything was given back.
         """
         wanted = {row.reservation_id: row for row in drafts}
         dropped: list[Reservation] = []
@@ -59,7 +58,7 @@ class Buyer:
         return await self._reload(wanted.values())
 
     async def buy_one(self, draft: Reservation, actor: str) -> Reservation:
-        """Buys one, as it is; raises the provider's refusal after it was given back."""
+        """Buys one without a fallback offer. Raises the provider's refusal after it was given back."""
         outcome = await self._lease_service.buy(draft, actor)
         if outcome.refused:
             await self._give_back(outcome, actor, ())
@@ -74,7 +73,7 @@ class Buyer:
         )
 
     async def _give_back(self, outcome: Outcome, actor: str, dropped: Sequence[Reservation]) -> None:
-        """Gives everything back, and raises the provider's error with what all of it cost."""
+        """Gives everything back, and raises the provider's error with the total cost."""
         error = outcome.error
         assert error is not None
         left = await self._lease_service.abandon(
@@ -82,7 +81,9 @@ class Buyer:
         )
         bill = release_bill((*left, *dropped), self._clock.now())
         said = str(error).removeprefix(f"{error.provider}: ")
-        way_out = " Plan again: the new price is known." if isinstance(error, PriceAboveLimit) else ""
+        way_out = (
+            " Plan again; the planner knows the new price." if isinstance(error, PriceAboveLimit) else ""
+        )
         raise error.saying(f"{said}. {bill}.{way_out}", bill.facts()) from error
 
     async def _reload(self, reservations: Iterable[Reservation]) -> tuple[Reservation, ...]:

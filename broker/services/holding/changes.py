@@ -1,4 +1,4 @@
-"""What changed: between two spans of time, and between two plans."""
+"""Variance of spend between two windows, and of cost between two plans."""
 
 from __future__ import annotations
 
@@ -49,8 +49,10 @@ class ChangesService:
         team: str | None = None,
         view: CostView = CostView.AMORTIZED,
     ) -> Changes:
-        """Why ``after`` costs more or less than ``before``, both with what is expected in them; both begin
-        and end at UTC midnights, and closed months are as they were closed."""
+        """The variance between two windows, which begin and end at UTC midnights.
+
+        Spend includes projected charges. Closed months have the figures with which they were closed.
+        """
         require_scope(caller, Scope.SPEND_READ)
         scope, now = scope_of(caller, team), self._clock.now()
         old, new = [
@@ -63,9 +65,9 @@ class ChangesService:
         return attribute(old, new, prices)
 
     async def between_plans(self, caller: Caller, old_id: str, new_id: str) -> PlanChanges:
-        """Why plan ``new_id`` costs more or less than ``old_id``: the market's doing, and the planner's.
+        """The variance from plan ``old_id`` to ``new_id``, separated into market prices and planning.
 
-        NotFound for another team's; Conflict where one is not made yet.
+        Raises NotFound, also for plans of another team, and Conflict for an unfinished plan.
         """
         require_scope(caller, Scope.SPEND_READ)
         old, new = await self._plan(caller, old_id), await self._plan(caller, new_id)
@@ -81,14 +83,14 @@ class ChangesService:
         async with self._units(scope_of(caller)) as uow:
             record = await uow.plans.find(plan_id)
         if record.plan is None:
-            raise Conflict(f"plan {plan_id} is {record.state}: there is nothing to compare yet")
+            raise Conflict(f"plan {plan_id} is {record.state}; only a finished plan can be compared")
         return record.plan
 
 
 async def _prices_then(
     uow: UnitOfWork, quantities: Iterable[Quantity], then: datetime, later: datetime
 ) -> dict[str, Fraction]:
-    """USD per GPU-second of each offer at ``then``: what it costs, by how its price moved until ``later``."""
+    """USD per GPU-second of each offer at ``then``: its cost divided by its price change until ``later``."""
     used = [one for one in quantities if one.gpu_seconds]
     moved = await _moved(uow, {one.offer_id for one in used}, then, later)
     return {
@@ -99,7 +101,7 @@ async def _prices_then(
 
 
 async def _at_prices_of(uow: UnitOfWork, plan: Plan, later: datetime) -> dict[str, Decimal]:
-    """Cost of ``plan`` on each of its offers at the prices of ``later``, where they are known."""
+    """Cost of ``plan`` per offer at the prices of ``later``; offers without a known price are left out."""
     moved = await _moved(uow, {placement.offer_id for placement in plan.placements}, plan.as_of, later)
     found: dict[str, Decimal] = {}
     for placement in plan.placements:
@@ -114,7 +116,7 @@ async def _at_prices_of(uow: UnitOfWork, plan: Plan, later: datetime) -> dict[st
 async def _moved(
     uow: UnitOfWork, offer_ids: Collection[str], then: datetime, later: datetime
 ) -> dict[str, Fraction]:
-    """The price of ``later`` over that of ``then``, of the offers of which both are known."""
+    """Ratio of the price at ``later`` to the price at ``then``, for offers with both prices."""
     if later <= then:
         return dict.fromkeys(offer_ids, Fraction(1))
     points: defaultdict[str, list[PricePoint]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""The next best way when a provider refuses what a plan placed: another plan of that workload alone."""
+"""Fallback offers: if a provider refuses a placement, its workload alone is planned again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from broker.domain.reconciling.fallback_offer import (
     request_of_one,
     while_in_use,
 )
-from broker.domain.reconciling.gap import find_gap, known_empty
+from broker.domain.reconciling.replacing import find_gap, known_empty
 from broker.ports.planning import PlanCall, PlanRecord, RequestReader
 from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
 from broker.services.holding.lease_service import LeaseService
@@ -38,11 +38,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FallbackRules:
-    """``price_tolerance``: share by which the exchange may cost more than what it replaces.
+    """Limits of a fallback.
 
-    ``most_refusals``: how many offers of one workload may refuse before it is given up; ``patience_s``: how
-    long another plan may take from its turn on, ``solve_s`` of it for the search, and ``longest_wait_s`` how
-    long that turn may be waited for; ``start_patience`` as for any plan.
+    ``price_tolerance``: share by which it may cost more than the placement that it replaces.
+    ``most_refusals``: number of refused offers after which a workload is given up. ``longest_wait_s``: time
+    in the queue; ``patience_s``: planning time after that, of which the search may use ``solve_s``.
+    ``start_patience``: how late a run may begin, as for every plan.
     """
 
     price_tolerance: float = 0.02
@@ -55,7 +56,7 @@ class FallbackRules:
 
 
 class FallbackOffers:
-    """Other offers in place of a refused one. ``plan_call`` and ``queue`` as for planning."""
+    """Finds fallback offers. ``plan_call`` and ``queue``: see ``PlanningService``."""
 
     def __init__(
         self,
@@ -84,10 +85,10 @@ class FallbackOffers:
         *,
         later: bool = False,
     ) -> tuple[Reservation, ...]:
-        """Gives ``refused`` up and stores other intents in its place; none when there is no way in tolerance.
+        """Replaces ``refused`` by other intents in one transaction; returns none if no offer is in tolerance.
 
-        Both happen in one transaction; the intents are still to be bought. ``later``: while the rest of the
-        plan is in use, so that nothing that is bought is given up, and a run stays where its work is.
+        The intents are not bought yet. ``later``: the rest of the plan is in use, so nothing that is bought
+        is given up, and a run stays where its work is.
         """
         if refused.plan_id is None or refused.workload is None:
             return ()
@@ -114,7 +115,7 @@ class FallbackOffers:
                 await uow.commit()
                 crash_points.here("fallback_offer.intend.after")
         except Conflict as conflict:
-            log.info("no exchange for %s: %s", refused.reservation_id, conflict)
+            log.info("no fallback offer replaces %s: %s", refused.reservation_id, conflict)
             return ()
         for row in left:
             await lease_service.release_held(row, actor)
@@ -163,7 +164,7 @@ class FallbackOffers:
     def _in_the_gap(
         self, refused: Reservation, intents: tuple[Intent, ...] | None, now: datetime
     ) -> Exchange | None:
-        """``intents`` in place of what is left of ``refused``."""
+        """``intents`` as a replacement of the rest of ``refused``."""
         if intents is None:
             return None
         rest = replace(refused, start=max(refused.start, now))
@@ -179,7 +180,7 @@ class FallbackOffers:
     async def _plan(
         self, record: PlanRecord, request: PlanRequest | None, offers: Collection[Offer]
     ) -> tuple[Intent, ...] | None:
-        """The holdings in a plan of ``request``; None without one, and when none is found in time."""
+        """The holdings of a plan of ``request``; None without a request, or if no plan is found in time."""
         if request is None or not offers:
             return None
         options = replace(
@@ -196,8 +197,8 @@ class FallbackOffers:
                 return None
             return intents_of(plan, by_id, now, rules.start_patience, rules.price_tolerance)
         except (BrokerError, TimeoutError) as error:
-            log.info("no other way in %s: %s", record.plan_id, error)
-        except Exception:  # the planner's own fault: the refusal stands as it was
+            log.info("no fallback offer was found for %s: %s", record.plan_id, error)
+        except Exception:  # a fault of the planner; the refusal stands
             log.exception("planning a part of %s again failed unexpectedly", record.plan_id)
         return None
 
@@ -208,7 +209,7 @@ def _is_run(record: PlanRecord, workload: str) -> bool:
 
 
 async def _rows_of(uow: UnitOfWork, plan_id: str) -> Sequence[Reservation]:
-    """Reservations of the plan's last reserving: the open ones, and what failed since the oldest of them."""
+    """Reservations of the plan's latest purchase: open ones, and those that failed since the oldest one."""
     found = await find_reservations(uow, plan_id)
     since = min((row.created_at for row in found if row.is_open), default=None)
     return [row for row in found if since is not None and row.created_at >= since]

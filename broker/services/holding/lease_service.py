@@ -1,8 +1,8 @@
-"""Acting on one reservation at its provider: the one place that buys, adopts and releases.
+"""Acting on one reservation at its provider: the only module that buys, adopts and releases.
 
-Each step is stored before the provider is called (an order's intent with its tag) or right after
-(its outcome), guarded by the row's version and with a line in the audit trail. No provider is called
-while a unit of work is open. A step that dies in between is finished by the reconciler.
+The intent of an order is stored with its tag before the provider is called, and the outcome right after. Each
+write checks the version of the row and adds an audit entry. No provider is called while a unit of work is
+open. If the process dies between two writes, the reconciler finishes the step.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ from broker.domain.basics.errors import (
 )
 from broker.domain.basics.window import Window
 from broker.domain.holding.back_off import tried, untried
-from broker.domain.holding.holding_orders import bought_later, ends_by_itself
+from broker.domain.holding.holding_orders import REFUSALS, Outcome, bought_later, ends_by_itself
 from broker.domain.holding.launches import LaunchAttempt, attempts_between, too_dear
 from broker.domain.holding.lease_money import above_limit, dearer, money_in_words, quoted, with_money
-from broker.domain.holding.outcome import REFUSALS, Outcome
 from broker.domain.holding.reservation import (
     Idempotency,
     Lease,
@@ -43,8 +42,7 @@ from broker.domain.moving.moving import is_beside
 from broker.domain.reconciling.ending import end_times
 from broker.domain.reconciling.lease_steps import in_state, lease_for, order_of, progressed, without
 from broker.domain.reconciling.reconciling import DEAD, WITH_THE_REST, granted_window, let_go, replanned
-from broker.domain.reconciling.release_bill import release_bill
-from broker.domain.reconciling.release_words import TAKEN, because, release_refused
+from broker.domain.reconciling.releases import TAKEN, because, release_bill, release_refused
 from broker.ports.holding import Reserver
 from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
 from broker.services.holding.orphaned_leases import OrphanedLeases
@@ -59,7 +57,7 @@ Beside = Callable[[UnitOfWork], Awaitable[object]]
 
 
 class LeaseService:
-    """Steps of reservations. ``reservers`` by provider key."""
+    """Takes single steps of reservations. ``reservers`` by provider key."""
 
     def __init__(
         self, uow_factory: UnitOfWorkFactory, reservers: Mapping[str, Reserver], clock: Clock
@@ -72,16 +70,16 @@ class LeaseService:
         self._orphans = OrphanedLeases(uow_factory, clock)
 
     def reserver(self, provider: str) -> Reserver:
-        """The reserver of ``provider``; OrderRejected when nothing can be bought there."""
+        """The reserver of ``provider``. Raises OrderRejected if nothing can be bought there."""
         if provider not in self._reservers:
-            raise OrderRejected(provider, "no account is configured that can buy here")
+            raise OrderRejected(provider, "no account that can place orders is configured for this provider")
         return self._reservers[provider]
 
     async def buy(self, reservation: Reservation, actor: str) -> Outcome:
-        """Orders every planned unit, one after the other; stops at the first that is not held.
+        """Orders each planned unit in turn, and stops at the first that is not held.
 
-        A seller that takes no order as configured is not called. Where the seller's leases do not tell their
-        price, and for what is bought later under a limit, its offer is asked for once more before the first.
+        A provider that accepts no orders as configured is not called. The first order is preceded by a quote
+        if the provider's leases do not state their price, or for a later purchase with a price limit.
         """
         leases: list[Lease] = []
         try:
@@ -102,11 +100,12 @@ class LeaseService:
         return self.reserver(reservation.offer.provider).idempotency is Idempotency.TOKEN
 
     async def _quote(self, reservation: Reservation) -> Decimal | None:
-        """What the seller asks now per node-hour; None where its leases will tell, or nothing depends on it.
+        """The provider's current price in USD per node-hour; None if no quote is needed.
 
-        What is bought later under a limit is always quoted: its price had time to change, and a lease tells
-        its price only when it is owed already. Raises OrderRejected where nothing can be ordered,
-        PriceAboveLimit, InsufficientCapacity for what is no longer on sale, and the seller's error.
+        Leases of some providers state their price. A later purchase with a limit is quoted nevertheless,
+        because its price had time to change, and a lease states its price only after the purchase. Raises
+        OrderRejected if nothing can be ordered, PriceAboveLimit, InsufficientCapacity if the offer is no
+        longer on sale, and the provider's error.
         """
         offer = reservation.offer
         reserver = self.reserver(offer.provider)
@@ -128,7 +127,7 @@ class LeaseService:
         return found.price_usd_per_node_hour
 
     async def _not_ordered(self, reservation: Reservation, error: ProviderError, actor: str) -> Outcome:
-        """Stores that nothing is ordered after what the seller answered to a quote."""
+        """Stores that nothing is ordered because the quote failed."""
         is_news = not reservation.tries or reservation.reason != str(error)
         row = tried(replace(reservation, reason=str(error)), self._clock.now())
         attempts = (too_dear(row, self._clock.now(), error),) if isinstance(error, PriceAboveLimit) else ()
@@ -151,7 +150,7 @@ class LeaseService:
     ) -> Outcome:
         """Sends the stored order of one unit and stores the answer.
 
-        ``leases`` collects what was bought before in the same pass, to know the state at the end.
+        ``leases`` collects the leases of the same pass, from which the final state follows.
         """
         unit = reservation.units[ordinal]
         try:
@@ -172,9 +171,9 @@ class LeaseService:
         return await self.within_limit(await self.adopt(reservation, ordinal, lease, bought, actor), actor)
 
     async def _with_price(self, reservation: Reservation, lease: Lease) -> Lease:
-        """``lease`` with its price, looked up where the answer to the order lacks it.
+        """``lease`` with its price, which is looked up if the answer to the order lacks it.
 
-        Where that fails, the reconciler finds it in the seller's list.
+        If that fails, the reconciler finds the price in the provider's list.
         """
         told = lease.price_usd_per_node_hour is not None or reservation.offer.window is not None
         if told or not self.reserver(lease.provider).tells_price:
@@ -193,7 +192,7 @@ class LeaseService:
         )
 
     async def within_limit(self, reservation: Reservation, actor: str) -> Outcome:
-        """``reservation`` as it is, or given back at once since its seller charges more than its limit."""
+        """``reservation``, which is given back at once if its provider charges more than its limit."""
         error = above_limit(reservation)
         if error is None or not reservation.is_open or reservation.state is ReservationState.RELEASING:
             return Outcome(reservation)
@@ -207,7 +206,7 @@ class LeaseService:
     async def _refused(
         self, reservation: Reservation, unit: Unit, error: ProviderError, actor: str
     ) -> Outcome:
-        """What is bought when its time comes waits for its next try."""
+        """Stores a refusal; a reservation that is bought later waits for its next try."""
 
         def change(row: Reservation) -> Reservation:
             refused = replace(row, reason=str(error)).with_unit(replanned(unit))
@@ -242,9 +241,9 @@ class LeaseService:
     async def adopt(
         self, reservation: Reservation, ordinal: int, lease: Lease, leases: Sequence[Lease], actor: str
     ) -> Reservation:
-        """Stores ``lease`` as what the unit's order bought.
+        """Stores ``lease`` as the result of the unit's order.
 
-        A unit that somebody else settled meanwhile keeps its own lease; this one is then released.
+        If another process stored a different lease meanwhile, that one stays and ``lease`` is released.
         """
         unit = reservation.units[ordinal]
 
@@ -266,9 +265,9 @@ class LeaseService:
     async def adopt_orphan(
         self, lease: Lease, seen_at: datetime, actor: str, *, keep: bool = False
     ) -> Reservation | None:
-        """Releases a lease of ours without an intent, as ``OrphanedLeases`` stores it; None without a price.
+        """Stores an orphaned lease as a reservation and releases it; None if its price is unknown.
 
-        ``keep``: releases nothing, and without a price stores nothing.
+        ``keep``: it is not released, and without a price nothing is stored.
         """
         row = await self._orphans.adopt_orphan(lease, seen_at, actor, keep=keep)
         if keep:
@@ -281,12 +280,12 @@ class LeaseService:
     async def book_orphans(
         self, leases: Sequence[Lease], first_seen: Mapping[tuple[str, str], datetime], actor: str
     ) -> tuple[Reservation, ...]:
-        """Books leases without a tag that orders with a lost answer have probably left, and ends none."""
+        """Books untagged leases that probably come from orders whose answer was lost; releases none."""
         found = await self._orphans.find_orphans(leases, first_seen)
         return tuple([await self._orphans.book_orphan(one, actor) for one in found])
 
     async def retry(self, reservation: Reservation, ordinal: int, actor: str) -> Reservation:
-        """Plans another attempt at a unit whose order came to nothing."""
+        """Stores another attempt at a unit whose order had no effect."""
         unit = replanned(reservation.units[ordinal])
         row = reservation.with_unit(unit)
         ended = attempts_between(reservation, row)
@@ -303,10 +302,10 @@ class LeaseService:
         leases: Sequence[Lease] = (),
         beside: Beside | None = None,
     ) -> Reservation:
-        """Stores that the provider no longer holds units; ``at``: when each ended, where that is not now.
+        """Stores that units are no longer held; ``at`` has their ends by ordinal where they are not now.
 
-        ``leases``: as they were last shown, with what leaving them gave back. ``beside`` writes more into the
-        same transaction: what takes their place.
+        ``leases`` are as last listed, with their refunds. ``beside`` writes the replacement in the same
+        transaction.
         """
         row = without(with_money(reservation, leases), ordinals, reason, self._clock.now(), at, leases)
         gone, attempts = sum(row.units[one].nodes for one in ordinals), attempts_between(reservation, row)
@@ -316,25 +315,25 @@ class LeaseService:
     async def move(
         self, reservation: Reservation, state: ReservationState, actor: str, leases: Iterable[Lease] = ()
     ) -> Reservation:
-        """Stores a state that the provider shows, with what ``leases`` say beside it."""
+        """Stores a state that the provider reports, and the amounts in ``leases``."""
         row = in_state(with_money(reservation, leases), state, self._clock.now())
         attempts = attempts_between(reservation, row)
         return await self._write(row, f"reservation.{state}", actor, "", attempts=attempts)
 
     async def book(self, reservation: Reservation, leases: Iterable[Lease], actor: str) -> Outcome:
-        """Stores what the provider shows that it billed, or charges; gives back what is above its limit."""
+        """Stores billed amounts and prices that the provider reports; gives back what is above its limit."""
         row = with_money(reservation, leases)
         row = await self._write(row, "reservation.billed", actor, money_in_words(row))
         return await self.within_limit(row, actor)
 
     async def grant(self, reservation: Reservation, window: Window, actor: str) -> Reservation:
-        """Stores the window that the provider shows."""
+        """Stores the window that the provider grants."""
         row = replace(reservation, granted=window)
         span = f"{window.start.isoformat()} to {window.end.isoformat()}"
         return await self._write(row, "reservation.granted", actor, span)
 
     async def extend(self, reservation: Reservation, end: datetime, actor: str) -> Reservation:
-        """Stores a later end, which is what somebody asks for now."""
+        """Stores a later end as the requested one."""
         wish = None if reservation.requested is None else replace(reservation.requested, end=end)
         row = replace(reservation, end=end, requested=wish)
         return await self._write(row, "reservation.extend", actor, f"until {end:%d %b %Y %H:%M} UTC")
@@ -350,8 +349,8 @@ class LeaseService:
     ) -> tuple[Reservation, ...]:
         """Gives a reservation up in one transaction, then releases it.
 
-        ``whole_plan``: with all that was bought for the same purpose, its plan or its move; ``besides`` was
-        given up on the way there, and counts in what the plan's trail says it cost.
+        ``whole_plan``: the other reservations of its plan, or of its move, too. ``besides`` were given up
+        before; they count in the cost that the plan's audit entry states.
         """
         for attempt in range(TRIES):
             try:
@@ -366,7 +365,7 @@ class LeaseService:
         return left
 
     async def _tell_cost(self, plan_id: str, left: Sequence[Reservation], actor: str) -> None:
-        """Says in the plan's own trail what giving it back cost."""
+        """Adds an audit entry to the plan with the cost of giving it back."""
         now, team = self._clock.now(), left[0].team
         bill = str(release_bill(left, now))
         entry = AuditEntry(now, actor, "plan.given_back", "plan", plan_id, team, bill)
@@ -398,7 +397,7 @@ class LeaseService:
     async def give_up_rows(
         self, uow: UnitOfWork, rows: Iterable[Reservation], reason: str, actor: str
     ) -> tuple[Reservation, ...]:
-        """``rows`` on their way out, stored in ``uow``, which is left to commit; release them after it."""
+        """Stores ``rows`` as ending in ``uow``. The caller commits it, and then releases them."""
         left = []
         for row in rows:
             if row.is_open and row.state is not ReservationState.RELEASING:
@@ -410,12 +409,12 @@ class LeaseService:
         return tuple(left)
 
     async def begin_release(self, reservation: Reservation, reason: str, actor: str) -> Reservation:
-        """Stores the wish to end; what was never bought ends with it."""
+        """Stores that the reservation is to end; if nothing was bought, it ends at once."""
         row = let_go(reservation, reason, self._clock.now(), wanted=True)
         return await self._write(row, "reservation.release", actor, reason)
 
     async def release_held(self, reservation: Reservation, actor: str) -> Reservation:
-        """Asks for the end of every held unit, and stores those that the provider shows gone."""
+        """Asks the provider to end every held unit, and stores those that ended."""
         if reservation.state is not ReservationState.RELEASING:
             return reservation
         early = reservation.ends_at is not None and self._clock.now() < reservation.ends_at
@@ -437,10 +436,10 @@ class LeaseService:
             return await self.reload(reservation)
 
     async def ask_release(self, reservation: Reservation, leases: Sequence[Lease], actor: str) -> Reservation:
-        """Asks for the end of ``leases``; what stands against it becomes the reservation's reason.
+        """Asks the provider to end ``leases``; if it refuses, its error becomes the reservation's reason.
 
-        The trail gets a line when that changes, not for each try. What a seller refuses for good is not asked
-        again before its end.
+        There is an audit entry only if the error changed. A permanent refusal is not repeated before the
+        reservation's end.
         """
         reserver, failed, asked = self.reserver(reservation.offer.provider), None, False
         over = reservation.ends_at is not None and reservation.ends_at <= self._clock.now()
@@ -480,7 +479,7 @@ class LeaseService:
         )
 
     async def reload(self, reservation: Reservation) -> Reservation:
-        """The row as it stands."""
+        """The current row from the database."""
         async with self._uow_factory(EVERY_TEAM) as uow:
             return await uow.reservations.find(reservation.reservation_id)
 
@@ -496,7 +495,7 @@ class LeaseService:
         *,
         is_news: bool = True,
     ) -> Reservation:
-        """Applies the answer to the order of ``unit``, unless somebody else settled it meanwhile."""
+        """Applies the answer to the order of ``unit``, unless another process stored one meanwhile."""
         request_id = None if error is None else error.request_id
         for _ in range(TRIES):
             now = reservation.units[unit.ordinal]
@@ -510,7 +509,9 @@ class LeaseService:
                 )
             except ConcurrentChange:
                 reservation = await self.reload(reservation)
-        raise ConcurrentChange(f"reservation {reservation.reservation_id} changes too often")
+        raise ConcurrentChange(
+            f"reservation {reservation.reservation_id} changed during each of {TRIES} tries; try again"
+        )
 
     async def _write(
         self,
@@ -524,9 +525,9 @@ class LeaseService:
         *,
         is_news: bool = True,
     ) -> Reservation:
-        """Stores a step, the launches that it ends, and what goes ``beside`` it.
+        """Stores a step, the launch attempts that it ends, and the writes of ``beside``.
 
-        ``is_news`` False: the same as the try before, which the trail does not repeat.
+        ``is_news`` False: it equals the previous try, so there is no audit entry.
         """
         async with self._uow_factory(EVERY_TEAM) as uow:
             written = await uow.reservations.update(row)

@@ -1,4 +1,4 @@
-"""Taking in leases that nobody asked for."""
+"""Storing orphaned leases as reservations."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
 
 PAGE = 200
 REMEMBERED = timedelta(days=1)
-"""How long after a lost order a lease may still be found to be of it."""
+"""For how long after an order with a lost answer an untagged lease may be attributed to it."""
 ORDERED = frozenset({"reservation.order", "reservation.unknown"})
-"""Lines of a trail that end with the tag of an order: it was sent, or its answer was lost."""
+"""Actions of audit entries whose detail ends with an order's tag: it was sent, or its answer was lost."""
 
 
 class OrphanedLeases:
-    """Stores strays as reservations that are being released."""
+    """Stores orphaned leases as reservations."""
 
     def __init__(
         self,
@@ -44,12 +44,11 @@ class OrphanedLeases:
     async def adopt_orphan(
         self, lease: Lease, seen_at: datetime, actor: str, *, keep: bool = False
     ) -> Reservation | None:
-        """``lease`` as a reservation that is still to be released; None where nobody knows its price.
+        """Stores ``lease`` as a reservation that is to be released; None if its price is unknown.
 
-        With ``keep`` it runs on, as one that a person may release.
-
-        It counts from when its seller says, else from its order as the trail has it, else from when the
-        reservation that its tag names was made, else from ``seen_at``, when it was first seen.
+        ``keep``: it stays in use until somebody releases it. It begins at the first known of these times: the
+        start that the provider reports, its order in the audit trail, the creation of the reservation that
+        its tag names, and ``seen_at``, when it was first seen.
         """
         now = self._clock.now()
         reservation_id = make_id("rsv", now, self._random_bytes(ENTROPY_BYTES))
@@ -78,7 +77,7 @@ class OrphanedLeases:
     async def find_orphans(
         self, leases: Sequence[Lease], first_seen: Mapping[tuple[str, str], datetime]
     ) -> tuple[Orphan, ...]:
-        """Leases without a tag that orders with a lost answer have probably left."""
+        """Untagged leases that probably come from orders whose answer was lost."""
         async with self._uow_factory(EVERY_TEAM) as uow:
             known = await uow.reservations.find_open()
             lost = await uow.reservations.find_lost(self._clock.now() - REMEMBERED)
@@ -87,7 +86,7 @@ class OrphanedLeases:
         return find_orphans(leases, lost, (*known, *before.items), first_seen)
 
     async def book_orphan(self, orphan: Orphan, actor: str) -> Reservation:
-        """Stores ``orphan`` as a reservation of no team, which a person may release."""
+        """Stores ``orphan`` as a reservation without a team, until somebody releases it."""
         now = self._clock.now()
         row = left_running(orphan, make_id("rsv", now, self._random_bytes(ENTROPY_BYTES)), now)
         entry = AuditEntry(
@@ -103,7 +102,11 @@ class OrphanedLeases:
 
 
 def _entry(lease: Lease, row: Reservation | None, now: datetime, actor: str, *, keep: bool) -> AuditEntry:
-    booked = "its price is not known: it is in no spend" if row is None else f"booked as {row.reservation_id}"
+    booked = (
+        "its price is not known, so spend does not include it"
+        if row is None
+        else f"booked as {row.reservation_id}"
+    )
     return AuditEntry(
         at=now,
         actor=actor,
@@ -111,18 +114,18 @@ def _entry(lease: Lease, row: Reservation | None, now: datetime, actor: str, *, 
         object_kind="lease",
         object_id=f"{lease.provider}/{lease.reference}",
         team=UNATTRIBUTED if row is None else row.team,
-        detail=f"tag {lease.tag}: no open intent is for it; {booked}",
+        detail=f"tag {lease.tag} belongs to no open reservation; {booked}",
     )
 
 
 async def _owner(uow: UnitOfWork, tag: str, name: str) -> Reservation | None:
-    """The reservation that ``tag`` was made for, which it calls ``name``."""
+    """The reservation to which ``tag`` belongs; ``name`` is its short name in the tag."""
     rows = await uow.reservations.find_of_tags(stem_of(tag))
     return next((row for row in rows if stands_for(name, row.reservation_id)), None)
 
 
 async def _ordered_at(uow: UnitOfWork, owner: Reservation | None, tag: str) -> datetime | None:
-    """When the order with ``tag`` was sent, as its reservation or its trail says."""
+    """When the order with ``tag`` was sent, according to its reservation or the audit trail."""
     if owner is None:
         return None
     for unit in owner.units:

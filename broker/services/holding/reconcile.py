@@ -1,4 +1,4 @@
-"""Reconciling: passes that bring our rows and the providers' ledgers together."""
+"""Reconciling: passes that bring stored reservations and the providers' leases into agreement."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from broker.domain.basics.errors import (
     ProviderUnavailable,
     RateLimited,
 )
-from broker.domain.holding.holding_orders import bought_later
-from broker.domain.holding.outcome import Outcome
+from broker.domain.holding.holding_orders import Outcome, bought_later
 from broker.domain.holding.reservation import Lease, Reservation, ReservationState, UnitState
 from broker.domain.market.market import ChangeKind, OfferChange
 from broker.domain.moving.moving import OpenRows, handover
@@ -63,33 +62,34 @@ log = logging.getLogger(__name__)
 
 ACTOR = "reconciler"
 SHORT = "reservation.short"
-"""The event that some hours of a workload lack nodes."""
+"""The event that a workload lacks nodes in some hours."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcileRules:
-    """``settle``: how long an unanswered order may be in flight or not yet listed; longer than any call.
+    """Times and limits of a pass.
 
-    ``stray_grace``: how long a lease that nobody asked for is watched before it is released, at most
-    ``max_strays`` a pass; ``report_only`` releases none, and ``keep_strays`` books them as reservations that
-    run on. ``second_look``: what is not shown any more is gone when it is not shown this much later either.
-    ``list_limit_s``: a list of leases that takes longer is not read in this pass, which goes on without it.
+    ``order_grace``: how long an unanswered order may be in flight or unlisted; longer than any call.
+    ``orphan_grace``: how long an orphaned lease is watched before it is released. A pass releases at most
+    ``max_orphans``; ``report_only`` releases none, and ``keep_orphans`` books them as reservations instead.
+    ``second_look``: a lease is gone if it is missing from two lists that are this far apart.
+    ``list_limit_s``: timeout of a list of leases; the pass continues without that provider.
     """
 
-    settle: timedelta = timedelta(minutes=2)
-    stray_grace: timedelta = timedelta(minutes=15)
-    max_strays: int = 3
+    order_grace: timedelta = timedelta(minutes=2)
+    orphan_grace: timedelta = timedelta(minutes=15)
+    max_orphans: int = 3
     report_only: bool = False
-    keep_strays: bool = False
+    keep_orphans: bool = False
     second_look: timedelta = timedelta(seconds=10)
     list_limit_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadList:
-    """A provider whose list of leases cannot be read: since which pass, and why.
+    """A provider whose list of leases cannot be read, since when, and why.
 
-    Until it can be read again its reservations stay as they are.
+    Its reservations do not change until the list can be read again.
     """
 
     provider: str
@@ -99,16 +99,16 @@ class UnreadList:
 
 @dataclass(frozen=True, slots=True)
 class ReconcileReport:
-    """One pass: what was done to which reservation, strays seen and released, what failed.
+    """One pass: the action per reservation, orphaned leases seen and released, and errors.
 
     ``unread``: providers whose list of leases could not be read, each also in ``errors``.
-    ``alarm``: more strays were due than one pass may release. ``sold_out``: offers whose sellers refused what
-    a plan needs now, with nothing in its place: a change of the market, for whoever looks at plans again.
+    ``alarm``: more orphaned leases were due than one pass may release. ``sold_out``: offers that were refused
+    without a fallback although a plan needs them now, as market changes for the re-optimization.
     """
 
     started_at: datetime
     actions: tuple[tuple[str, str], ...] = ()
-    strays: tuple[Lease, ...] = ()
+    orphans: tuple[Lease, ...] = ()
     released: tuple[Lease, ...] = ()
     alarm: bool = False
     errors: tuple[str, ...] = ()
@@ -117,7 +117,7 @@ class ReconcileReport:
 
 
 class ReconcileService:
-    """Finishes what crashes left, follows the providers' states, and cleans up after both.
+    """Finishes steps that crashes interrupted, follows the providers' states, and releases orphaned leases.
 
     ``reservers`` by provider key. One pass at a time.
     """
@@ -142,7 +142,7 @@ class ReconcileService:
         self._creator = creator or ReservationCreator(self._lease_service, clock)
         self._fallback_offers = fallback_offers
         self._missed: dict[str, dict[int, datetime]] = {}
-        self._stray_since: dict[tuple[str, str], datetime] = {}
+        self._orphan_since: dict[tuple[str, str], datetime] = {}
         self._untagged_since: dict[tuple[str, str], datetime] = {}
         self._sold_out: list[OfferChange] = []
         self._unread: dict[str, UnreadList] = {}
@@ -153,9 +153,9 @@ class ReconcileService:
         return self._unread
 
     async def run_once(self) -> ReconcileReport:
-        """One pass: lists every provider, then takes one action for each open reservation.
+        """One pass: lists the leases of every provider, then takes one action per open reservation.
 
-        A provider that cannot be listed is left alone in this pass, and named in ``errors``.
+        A provider whose leases cannot be listed is skipped in this pass, and named in ``errors``.
         """
         async with self._passing:
             report, self._sold_out = ReconcileReport(self._clock.now()), []
@@ -192,13 +192,13 @@ class ReconcileService:
         }
         for name in self._unread.keys() - before.keys():
             log.error(
-                "leases at %s stay as they are, nobody knows what became of them: %s", name, unread[name]
+                "leases at %s cannot be listed; their reservations stay as they are: %s", name, unread[name]
             )
         for name in before.keys() - self._unread.keys():
             log.warning("the leases at %s can be listed again", name)
 
     async def _list_clouds(self) -> tuple[dict[str, Sequence[Lease]], dict[str, str]]:
-        """Leases by provider, and in words why a provider's could not be listed."""
+        """Leases by provider, and the error by provider whose leases could not be listed."""
         names = list(self._reservers)
         answers = await asyncio.gather(*(self._list_leases(name) for name in names), return_exceptions=True)
         clouds: dict[str, Sequence[Lease]] = {}
@@ -207,7 +207,7 @@ class ReconcileService:
             if isinstance(answer, ProviderError):
                 unread[name] = str(answer)
             elif isinstance(answer, Exception):
-                log.error("listing %s failed unexpectedly", name, exc_info=answer)
+                log.error("listing the leases at %s failed unexpectedly", name, exc_info=answer)
                 unread[name] = f"{name}: unexpected {type(answer).__name__}: {answer}"
             elif isinstance(answer, BaseException):
                 raise answer
@@ -216,7 +216,7 @@ class ReconcileService:
         return clouds, unread
 
     async def _list_leases(self, name: str) -> Sequence[Lease]:
-        """What a provider has leased to us; nobody else waits for one that is slow."""
+        """Our leases at a provider, with a time limit, so that a slow provider delays no other."""
         limit_s = self._rules.list_limit_s
         try:
             async with asyncio.timeout(limit_s):
@@ -225,12 +225,14 @@ class ReconcileService:
                 crash_points.here("call.list.after")
                 return leases
         except TimeoutError as error:
-            raise ProviderUnavailable(name, f"its list of leases did not come in {limit_s:g} s") from error
+            raise ProviderUnavailable(
+                name, f"its list of leases did not arrive within {limit_s:g} s"
+            ) from error
 
     async def _note_seen(
         self, rows: Sequence[Reservation], clouds: Mapping[str, Sequence[Lease]], at: datetime
     ) -> None:
-        """Notes what was running when its provider was listed: until then what goes later surely ran."""
+        """Stores which units were seen running; one that is lost later ran at least until then."""
         seen = [unit for row in rows for unit in running_units(row, clouds.get(row.offer.provider, ()))]
         if seen:
             async with self._uow_factory(EVERY_TEAM) as uow:
@@ -246,7 +248,7 @@ class ReconcileService:
     async def _try_to_advance(
         self, row: Reservation, clouds: Mapping[str, Sequence[Lease]], known: OpenRows
     ) -> tuple[str, str | None]:
-        """The action's name, and what failed: one reservation must not stop the others."""
+        """The name of the action, and the error if it failed, which does not stop the other reservations."""
         try:
             if self._rests(row.reservation_id, clouds, known):
                 return Wait.__name__, None
@@ -255,14 +257,15 @@ class ReconcileService:
             return "overtaken", None
         except BrokerError as error:
             return "failed", str(error)
-        except Exception as error:  # an adapter's own fault; the row stays as it is for the next pass
+        except Exception as error:  # a fault of one adapter; the next pass tries again
             log.exception("reconciling %s failed unexpectedly", row.reservation_id)
             return "failed", f"unexpected {type(error).__name__}: {error}"
 
     async def preview(self) -> tuple[tuple[LeaseEffect, ...], Mapping[str, str]]:
-        """What passes would do as things stand, and which providers cannot be listed; does nothing.
+        """The effects that passes would have now, and errors by provider that cannot be listed; changes
+        nothing.
 
-        What is not shown counts as gone at once, and leases that nobody asked for as past their grace.
+        It counts missing leases as gone at once, and orphaned leases as past their grace time.
         """
         async with self._passing:
             clouds, unread = await self._list_clouds()
@@ -278,16 +281,16 @@ class ReconcileService:
             for provider, leases in clouds.items():
                 mine = [row for row in rows if row.offer.provider == provider]
                 found.extend(
-                    orphan_effect(lease, kept=self._rules.keep_strays)
+                    orphan_effect(lease, kept=self._rules.keep_orphans)
                     for lease in find_orphaned_leases(leases, mine, install_id)
                 )
             return tuple(found), unread
 
     def _rests(self, name: str, clouds: Mapping[str, Sequence[Lease]], known: OpenRows) -> bool:
-        """Whether nothing is to be done about a reservation as it was read together with all others.
+        """Whether the reservation in ``known`` needs no action.
 
-        False where its provider has to be asked about it alone. What is to be done is decided anew, on the
-        row as it stands then.
+        False also if its provider has to be asked about it alone. Actions are decided later, on the row as it
+        is then.
         """
         row = known.find(name)
         if row is None:
@@ -299,7 +302,7 @@ class ReconcileService:
         return isinstance(decide(row, sight), Wait)
 
     async def _advance(self, row: Reservation, clouds: Mapping[str, Sequence[Lease]], known: OpenRows) -> str:
-        """Decides on one reservation as it stands now, and acts; the action's name."""
+        """Decides on the current row of a reservation, and acts. Returns the name of the action."""
         row, action, sight = await self._decided(row, clouds, known, self._rules.second_look)
         if not isinstance(action, Wait) and not await self._claim(row):
             return Wait.__name__
@@ -313,7 +316,7 @@ class ReconcileService:
         known: OpenRows,
         second_look: timedelta,
     ) -> tuple[Reservation, Action, ReconcileInput]:
-        """One reservation as it stands now, what is to be done with it, and what that was decided on."""
+        """The current row of a reservation, the action for it, and the input of that decision."""
         leases = clouds[row.offer.provider]
         alone = row.plan_id is None and not known.successors(row)
         async with self._uow_factory(EVERY_TEAM) as uow:
@@ -336,7 +339,7 @@ class ReconcileService:
             now=self._clock.now(),
             leases=leases,
             idempotency=self._reservers[row.offer.provider].idempotency,
-            settle=self._rules.settle,
+            order_grace=self._rules.order_grace,
             quiet_since=quiet_since(row, siblings),
             behind=is_behind(row, siblings),
             missed=self._missed_since(row, leases),
@@ -344,14 +347,14 @@ class ReconcileService:
         )
 
     async def _is_seen(self, row: Reservation, clouds: Mapping[str, Sequence[Lease]]) -> bool:
-        """Whether its provider shows all that is held of ``row`` in this pass."""
+        """Whether its provider lists all held units of ``row`` in this pass."""
         leases = clouds.get(row.offer.provider)
         if leases is None:
             return False
         return not missing_units(row, [*leases, *await self._second_look(row, leases)])
 
     def _missed_since(self, row: Reservation, leases: Sequence[Lease]) -> dict[int, datetime]:
-        """Since when each held unit is not shown; what shows again starts anew."""
+        """Since when each held unit is missing, by ordinal. A unit that is listed again is forgotten."""
         now, before = self._clock.now(), self._missed.pop(row.reservation_id, {})
         missed = {u.ordinal: before.get(u.ordinal, now) for u in missing_units(row, leases)}
         if missed:
@@ -359,7 +362,7 @@ class ReconcileService:
         return missed
 
     async def _claim(self, row: Reservation) -> bool:
-        """Whether no other process acts on ``row``."""
+        """Claims ``row`` for this process; False if another process acts on it."""
         async with self._uow_factory(EVERY_TEAM) as uow:
             claimed = await uow.reservations.claim(row.reservation_id)
             crash_points.here("reservation.claim.before")
@@ -368,7 +371,7 @@ class ReconcileService:
         return claimed
 
     async def _second_look(self, row: Reservation, leases: Sequence[Lease]) -> list[Lease]:
-        """Held leases that the list does not show, asked for one by one; what is gone stays out."""
+        """Held leases that are missing from the list and are found by their id."""
         listed = {lease.reference for lease in leases}
         reserver = self._reservers[row.offer.provider]
         found = []
@@ -409,7 +412,7 @@ class ReconcileService:
                 await self._conclude(row, action, sight.leases)
 
     async def _conclude(self, row: Reservation, action: Action, leases: Sequence[Lease]) -> None:
-        """Actions on our own rows, which others are told of."""
+        """Takes an action that changes only our rows, and notifies of it."""
         match action:
             case Abandon(reason, whole_plan):
                 for left in await self._lease_service.abandon(row, reason, ACTOR, whole_plan=whole_plan):
@@ -425,7 +428,7 @@ class ReconcileService:
                 await self._tell(await self._lease_service.release_held(leaving, ACTOR))
 
     async def _lose(self, row: Reservation, lost: Lost, leases: Sequence[Lease]) -> None:
-        """Stores a loss; in one transaction with what takes its place, where something has to."""
+        """Stores a loss, together with its replacement if there has to be one."""
         lease_service, ends = self._lease_service, dict(lost.at)
         wanted = replacement_of(row, lost.ordinals, self._clock.now())
         if wanted is None:
@@ -454,9 +457,10 @@ class ReconcileService:
         await self._tell(left, "reservation.lost")
 
     async def _follow_up(self, outcome: Outcome) -> None:
-        """After an order: a refusal ends a first purchase with its plan, and delays a later one.
+        """Reacts to the outcome of an order.
 
-        Either may find another way, a later one after each of its refusals.
+        After a refusal a fallback offer is tried. If there is none, a first purchase is given up with its
+        plan, and a later purchase waits for its next try.
         """
         row = outcome.reservation
         is_leaving = not row.is_open or row.state is ReservationState.RELEASING
@@ -473,7 +477,7 @@ class ReconcileService:
                 await self._tell(left)
 
     async def _take_next_best(self, outcome: Outcome, *, later: bool = False) -> bool:
-        """Whether other intents took the place of what was refused; later passes buy them."""
+        """Whether a fallback offer replaced the refused one; later passes buy it."""
         if self._fallback_offers is None or outcome.error is None:
             return False
         taken = await self._fallback_offers.take(
@@ -482,7 +486,7 @@ class ReconcileService:
         return bool(taken)
 
     async def _tell_short(self, row: Reservation, error: ProviderError | None) -> None:
-        """Says which hours are short of what, and has the plan looked at again without that offer."""
+        """Stores and notifies of a shortfall, and reports the offer as sold out for a re-optimization."""
         now = self._clock.now()
         was_given_back = not row.is_open or row.state is ReservationState.RELEASING
         async with self._uow_factory(EVERY_TEAM) as uow:
@@ -517,33 +521,33 @@ class ReconcileService:
     async def _sweep(
         self, report: ReconcileReport, clouds: Mapping[str, Sequence[Lease]], install_id: str
     ) -> ReconcileReport:
-        """Watches leases of ours that no open intent is for, and releases those past their grace."""
+        """Watches orphaned leases, and releases those past their grace time."""
         async with self._uow_factory(EVERY_TEAM) as uow:
             rows = await uow.reservations.find_open()
         by_provider: defaultdict[str, list[Reservation]] = defaultdict(list)
         for row in rows:
             by_provider[row.offer.provider].append(row)
-        strays = [
+        orphans = [
             lease
             for provider, leases in clouds.items()
             for lease in find_orphaned_leases(leases, by_provider[provider], install_id)
         ]
         await self._book_orphans(rows, clouds)
-        due = self._past_grace(strays, clouds)
+        due = self._past_grace(orphans, clouds)
         released = []
         if not self._rules.report_only:
-            for lease in due[: self._rules.max_strays]:
-                seen_at = self._stray_since[lease.provider, lease.reference]
-                await self._lease_service.adopt_orphan(lease, seen_at, ACTOR, keep=self._rules.keep_strays)
-                if not self._rules.keep_strays:
+            for lease in due[: self._rules.max_orphans]:
+                seen_at = self._orphan_since[lease.provider, lease.reference]
+                await self._lease_service.adopt_orphan(lease, seen_at, ACTOR, keep=self._rules.keep_orphans)
+                if not self._rules.keep_orphans:
                     released.append(lease)
-        alarm = len(due) > self._rules.max_strays
+        alarm = len(due) > self._rules.max_orphans
         if alarm:
-            log.error("%d leases carry our tag and nobody asked for them", len(due))
-        return replace(report, strays=tuple(strays), released=tuple(released), alarm=alarm)
+            log.error("%d orphaned leases are due, more than one pass may release", len(due))
+        return replace(report, orphans=tuple(orphans), released=tuple(released), alarm=alarm)
 
     async def _book_orphans(self, rows: Sequence[Reservation], clouds: Mapping[str, Sequence[Lease]]) -> None:
-        """Takes leases that carry no tag and that nobody holds for what lost orders have left."""
+        """Books untagged leases that no reservation holds and that orders with lost answers probably left."""
         held = {unit.reference for row in rows for unit in row.units}
         free = [
             lease
@@ -559,18 +563,18 @@ class ReconcileService:
         for row in booked:
             await self._tell(row, "lease.orphaned")
 
-    def _past_grace(self, strays: Sequence[Lease], clouds: Mapping[str, object]) -> list[Lease]:
+    def _past_grace(self, orphans: Sequence[Lease], clouds: Mapping[str, object]) -> list[Lease]:
         now = self._clock.now()
-        seen = {(lease.provider, lease.reference) for lease in strays}
-        self._stray_since = {
-            key: since for key, since in self._stray_since.items() if key in seen or key[0] not in clouds
+        seen = {(lease.provider, lease.reference) for lease in orphans}
+        self._orphan_since = {
+            key: since for key, since in self._orphan_since.items() if key in seen or key[0] not in clouds
         }
         for key in seen:
-            self._stray_since.setdefault(key, now)
+            self._orphan_since.setdefault(key, now)
         return [
             lease
-            for lease in strays
-            if now - self._stray_since[lease.provider, lease.reference] >= self._rules.stray_grace
+            for lease in orphans
+            if now - self._orphan_since[lease.provider, lease.reference] >= self._rules.orphan_grace
         ]
 
     async def _tell(self, row: Reservation, event: str = "reservation.changed") -> None:

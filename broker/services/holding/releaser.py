@@ -1,4 +1,4 @@
-"""Ending leases: asked for, then looked for twice."""
+"""Ending leases: the request, and two checks that the lease is gone."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from broker.ports.unit_of_work import Clock
 
 
 class Releaser:
-    """Asks providers for the end of leases. ``reserver`` by provider key."""
+    """Asks providers to end leases. ``reserver`` by provider key."""
 
     def __init__(self, reserver: Callable[[str], Reserver], clock: Clock) -> None:
         self._reserver = reserver
         self._clock = clock
 
     async def end(self, lease: Lease) -> Lease | None:
-        """Asks for the end of ``lease``; as last shown once two looks, by id and in the list, find it gone.
+        """Asks the provider to end ``lease``; returns its last state if it is gone, else None.
 
-        A provider that does not say when it ended is taken to have ended it when it was asked. One that
-        refuses or fails changes nothing: the reconciler asks again.
+        It is gone if the provider finds it neither by its id nor in its list. If the provider does not say
+        when it ended, that is the time of the request. After a refusal or a failure the reconciler asks
+        again.
         """
         try:
             reserver, asked_at = self._reserver(lease.provider), self._clock.now()

@@ -1,4 +1,4 @@
-"""Intents become stored reservations, each with its tags, while stock is left for them."""
+"""Intents become stored reservations with tags, if there is enough stock for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from broker.services.planning.quota_gate import QuotaGate
 
 
 class ReservationCreator:
-    """Stores what is to be bought. ``turn``: whoever drafts holds it, so that no stock is drafted twice."""
+    """Stores intended reservations. The caller holds ``turn``, so that no stock is taken twice."""
 
     def __init__(
         self,
@@ -48,11 +48,12 @@ class ReservationCreator:
         though_none_left: bool = False,
         claim: IdempotencyKey | None = None,
     ) -> tuple[Reservation, ...]:
-        """Stores an intent with its tags for each wish; Conflict when no stock is left for one, OverQuota.
+        """Stores a reservation with its tags for each intent; does not commit.
 
-        Nothing is committed. ``why`` goes into the audit trail. ``though_none_left``: what is asked for
-        until there is some is stored all the same. ``replaces``: whose place they take.
-        ``claim``: the request under an idempotency key that this is stored for.
+        ``why`` goes into the audit trail. ``though_none_left``: intents are stored without stock too, for
+        orders that are repeated until there is some. ``replaces``: id of the reservation that they replace.
+        ``claim``: the idempotency key of the request. Raises Conflict if there is too little stock, and
+        OverQuota.
         """
         install_id = await uow.accounts.install_id()
         wanted = tuple(intents)
@@ -71,7 +72,7 @@ class ReservationCreator:
         return tuple(drafts)
 
     async def require_longer(self, uow: UnitOfWork, row: Reservation, end: datetime) -> None:
-        """Raises OverQuota where a reservation may not be held until ``end``."""
+        """Raises OverQuota if quotas do not allow holding a reservation until ``end``."""
         if row.end is not None:
             more = Intent(row.offer, row.nodes, row.end, end, row.workload)
             await self._quotas.find_competing(uow, (more,), row.team, row.plan_id)
@@ -115,19 +116,19 @@ class ReservationCreator:
 
 
 def require_stock(intent: Intent, known: Sequence[Reservation]) -> None:
-    """Conflict when ``known`` reservations leave too little of the offer, or ``intent`` outlasts it."""
+    """Raises Conflict if ``known`` reservations leave too little stock, or ``intent`` outlasts the offer."""
     until = intent.offer.available_until
     if until is not None and intent.end is not None and intent.end > until:
-        raise Conflict(f"offer {intent.offer.offer_id}: it is there until {until.isoformat()}").naming(
+        raise Conflict(f"offer {intent.offer.offer_id} is only available until {until.isoformat()}").naming(
             FieldProblem("/end", intent.end.isoformat(), f"at most {until.isoformat()}")
         )
     free = free_nodes(intent, known)
     if free is not None and intent.nodes > free:
         stock = intent.offer.stock
-        has = "" if stock.nodes is None else f" of the {stock.nodes} that the provider has"
+        has = "" if stock.nodes is None else f" of the provider's {stock.nodes}"
         pool = stock.pool
         of = "" if pool is None or pool.gpus is None else f", cut from {pool.gpus} GPUs with other offers"
         left = f"{max(0, free)} left{has}{of}"
-        raise Conflict(f"offer {intent.offer.offer_id}: {intent.nodes} nodes wanted, {left}").naming(
+        raise Conflict(f"offer {intent.offer.offer_id}: {intent.nodes} nodes were requested, {left}").naming(
             FieldProblem("/nodes", str(intent.nodes), f"at most {max(0, free)}, or nodes of another offer")
         )

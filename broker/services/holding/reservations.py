@@ -1,4 +1,4 @@
-"""Reservations: from a plan or an offer to capacity that is held, and back."""
+"""Reserving plans and offers, and releasing and extending reservations."""
 
 from __future__ import annotations
 
@@ -58,9 +58,10 @@ RECENT = 200
 
 @dataclass(frozen=True, slots=True)
 class ReservingRules:
-    """``price_tolerance``: share by which a placement may have become dearer.
+    """Tolerances between planning and purchase.
 
-    ``start_patience``: how late a planned run may begin, its length unchanged.
+    ``price_tolerance``: share by which a placement's price may have risen. ``start_patience``: how late a
+    planned run may begin, with unchanged length.
     """
 
     price_tolerance: float = 0.02
@@ -70,8 +71,8 @@ class ReservingRules:
 class ReservationsService:
     """Use cases of reservations. ``reservers`` by provider key.
 
-    ``read_request`` reads a plan's stored document, for its budget; None leaves the budget to the planner.
-    ``fallback_offers`` finds other offers where a provider refuses; None: a refusal is the end of the plan.
+    ``read_request`` reads a plan's stored document, whose budget is then checked again; None: only the
+    planner checked it. ``fallback_offers`` finds other offers after a refusal; None: the plan is given back.
     """
 
     def __init__(
@@ -101,13 +102,13 @@ class ReservationsService:
         self._buying = Buyer(uow_factory, self._lease_service, self._creator, clock, fallback_offers)
 
     async def reserve_plan(self, caller: Caller, plan_id: str) -> tuple[Reservation, ...]:
-        """All of a plan, or nothing left held.
+        """Reserves all of a plan, or nothing.
 
-        What starts later and is not a window is stored as ``scheduled``. An order whose answer is lost
-        stops the buying; the reconciler finishes it, in the same order. Where a provider refuses, the next
-        best way of that workload is taken, if it costs no more than the tolerance. Raises StalePlan,
-        ApprovalRequired, OverBudget, OverQuota, Conflict before anything is bought, and the provider's error
-        after everything was given back, with what that cost.
+        Capacity that starts later and is not a window is stored as ``scheduled``. If the answer to an order
+        is lost, buying stops and the reconciler continues in the same order. If a provider refuses, a
+        fallback offer within the price tolerance is bought. Raises StalePlan, ApprovalRequired, OverBudget,
+        OverQuota and Conflict before anything is bought, and the provider's error, with the cost of giving
+        back, after everything was given back.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
         await self._ask_budgets(caller, plan_id)
@@ -126,7 +127,7 @@ class ReservationsService:
         return held
 
     async def _ask_budgets(self, caller: Caller, plan_id: str) -> None:
-        """A plan that would pass a budget as it stands now waits for finance from here on."""
+        """Requires approval of a plan that would exceed a budget now."""
         if self._budgets is None:
             return
         async with self._uow_factory(scope_of(caller)) as uow:
@@ -138,7 +139,7 @@ class ReservationsService:
             await self._approving.require_for(plan_id, "; ".join(why))
 
     async def _intend_plan(self, caller: Caller, plan_id: str) -> tuple[Reservation, ...]:
-        """Checks everything and stores every intent, in one transaction."""
+        """Checks the plan and stores all its intents, in one transaction."""
         async with self._uow_factory(scope_of(caller)) as uow:
             record = await uow.plans.find(plan_id)
             plan = await self._approved(uow, record)
@@ -161,12 +162,17 @@ class ReservationsService:
 
     async def _approved(self, uow: UnitOfWork, record: PlanRecord) -> Plan:
         if record.plan is None or record.state not in (PlanState.DONE, PlanState.PROPOSED):
-            raise Conflict(f"plan {record.plan_id} is {record.state}: it cannot be reserved")
+            raise Conflict(f"plan {record.plan_id} is {record.state}, so it cannot be reserved")
         if not record.plan.placements:
-            raise Conflict(f"plan {record.plan_id} places nothing: there is nothing to reserve")
+            raise Conflict(f"plan {record.plan_id} has no placements, so there is nothing to reserve")
+        if record.is_exploration:
+            raise Conflict(
+                f"plan {record.plan_id} is one of a comparison: choose it first, with "
+                f"POST /v1/plans/{record.plan_id}/intend, so that finance sees what it costs"
+            )
         require_approved(record, record.plan)
         if any(other.plan_id == record.plan_id for other in await uow.reservations.find_open()):
-            raise Conflict(f"plan {record.plan_id} is reserved already")
+            raise Conflict(f"plan {record.plan_id} is already reserved")
         return record.plan
 
     async def _current_offers(self, uow: UnitOfWork, plan: Plan) -> dict[str, Offer]:
@@ -185,7 +191,7 @@ class ReservationsService:
             words = "; ".join(str(drift) for drift in drifts)
             problems = (drift.as_problem() for drift in drifts)
             raise StalePlan(
-                f"plan {plan.plan_id}: {words} ({tolerance} dearer is too much); plan again: POST /v1/plans"
+                f"plan {plan.plan_id}: {words} ({tolerance} is not accepted); plan again: POST /v1/plans"
             ).naming(*problems)
 
     def _check_budget(self, record: PlanRecord, plan: Plan, offers: Mapping[str, Offer]) -> None:
@@ -211,11 +217,11 @@ class ReservationsService:
         outward: bool = False,
         most_usd_per_node_hour: Decimal | None = None,
     ) -> Reservation:
-        """``nodes`` of one offer, now or from ``start``, until ``end`` or until released.
+        """Reserves ``nodes`` of one offer, now or from ``start``, until ``end`` or until released.
 
-        ``outward``: a wish off the seller's grid is snapped to the shortest window on sale that covers it.
-        Raises InputError that names the field, NotFound, Conflict when others hold the stock or it has become
-        dearer than ``most_usd_per_node_hour``, OverQuota, and the provider's error; then nothing is held.
+        ``outward``: times off the provider's grid are extended to the shortest window on sale that covers
+        them. Raises InputError that names the field, NotFound, Conflict if there is too little stock or the
+        price is above ``most_usd_per_node_hour``, OverQuota, and the provider's error; nothing is held then.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
         async with self._creator.turn, self._uow_factory(scope_of(caller)) as uow:
@@ -248,25 +254,25 @@ class ReservationsService:
         return bought
 
     async def release(self, caller: Caller, reservation_id: str) -> Reservation:
-        """Ends a reservation; a second time is no error. What was never bought ends at once."""
+        """Ends a reservation; one that was never bought ends at once. Releasing it twice is no error."""
         require_scope(caller, Scope.RESERVATIONS_WRITE)
         reservation = await self.find_reservation(caller, reservation_id)
         if not reservation.is_open or reservation.state is ReservationState.RELEASING:
             return reservation
         reason = f"released by {caller.called}"
         if reservation.provider_references and ends_by_itself(reservation.offer):
-            reason += "; the seller takes it back at its end only, and it stays paid"
+            reason += "; the provider does not take it back before its end, and it stays paid"
         leaving = await self._lease_service.begin_release(reservation, reason, caller.key_id)
         left = await self._lease_service.release_held(leaving, caller.key_id)
         await self._tell("reservation.changed", (left,))
         return left
 
     async def extend(self, caller: Caller, reservation_id: str, end: datetime) -> Reservation:
-        """Holds on until ``end``, at the price of the order; twice is no error.
+        """Moves the end of a reservation to ``end``, at the price of the order. Repeating it is no error.
 
-        Raises InputError for an end that is not later, OverQuota, and Conflict for what is over, what has no
-        end, and windows: no seller of them lengthens what is bought through its adapter. Nobody else was
-        promised the nodes for the time after it, as the provider's count lacks them while they are held.
+        Raises InputError if ``end`` is not later, OverQuota, and Conflict for a reservation that has ended,
+        has no end, or is a window, which no adapter can extend. The stock needs no check: the provider does
+        not count held nodes as available, so nobody else was promised them.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
         reservation = await self.find_reservation(caller, reservation_id)
@@ -274,7 +280,7 @@ class ReservationsService:
             return reservation
         require_extensible(reservation)
         if reservation.end is not None and end <= reservation.end:
-            expected = f"later than {reservation.end.isoformat()}; to end it sooner, release it"
+            expected = f"a time after {reservation.end.isoformat()}; to end it sooner, release it"
             raise InputError("reservation", (FieldProblem("/end", end.isoformat(), expected),))
         async with self._uow_factory(scope_of(caller)) as uow:
             await self._creator.require_longer(uow, reservation, end)
@@ -291,7 +297,7 @@ class ReservationsService:
         return extended
 
     async def find_reservation(self, caller: Caller, reservation_id: str) -> Reservation:
-        """One reservation; NotFound for another team's."""
+        """One reservation. Raises NotFound, also for one of another team."""
         async with self._uow_factory(scope_of(caller)) as uow:
             return await uow.reservations.find(reservation_id)
 
@@ -304,14 +310,14 @@ class ReservationsService:
         plan_id: str | None = None,
         team: str | None = None,
     ) -> Page[Reservation]:
-        """Reservations, newest first; only the caller's team unless an administrator asks."""
+        """Reservations, newest first; other teams' only for administrators."""
         async with self._uow_factory(scope_of(caller, team)) as uow:
             return await uow.reservations.find_page(limit, cursor, plan_id)
 
     async def find_every(
         self, caller: Caller, *, plan_id: str | None = None, team: str | None = None, open_only: bool = False
     ) -> tuple[Reservation, ...]:
-        """All that ``find_reservations`` pages through, newest first; ``open_only``: what is not over."""
+        """All pages of ``find_reservations`` together. ``open_only``: without those that have ended."""
         async with self._uow_factory(scope_of(caller, team)) as uow:
             if not open_only:
                 return await find_every(uow, plan_id)
@@ -322,7 +328,7 @@ class ReservationsService:
     async def find_shortfalls(
         self, caller: Caller, *, plan_id: str | None = None, team: str | None = None
     ) -> tuple[Shortfall, ...]:
-        """Hours for which sellers refuse nodes that are reserved, earliest first."""
+        """Shortfalls: hours in which providers refuse reserved nodes, earliest first."""
         rows = await self.find_every(caller, plan_id=plan_id, team=team, open_only=True)
         return find_shortfalls(rows, self._clock.now())
 
@@ -342,28 +348,28 @@ class ReservationsService:
 
 
 async def _on_sale(uow: UnitOfWork, offer_id: str) -> Offer:
-    """A current offer; NotFound that names the field."""
+    """A current offer. Raises NotFound that names the field."""
     try:
         return await uow.offers.find_offer(offer_id)
     except NotFound as error:
-        expected = "an offer that is on sale now: GET /v1/offers"
+        expected = "an offer that is on sale now, see GET /v1/offers"
         raise NotFound("offer", offer_id, expected).naming(
             FieldProblem("/offer_id", repr(offer_id), expected)
         ) from error
 
 
 def _check_price(offer: Offer, most: Decimal | None) -> None:
-    """Conflict for an offer that asks more than ``most`` USD per node-hour."""
+    """Raises Conflict if an offer costs more than ``most`` USD per node-hour."""
     price = offer.price_usd_per_node_hour
     if most is not None and price > most:
-        expected = f"at least {price:f}, what it asks now, or another offer: GET /v1/offers"
-        raise Conflict(f"offer {offer.offer_id} asks {price_words(price)} per node-hour now").naming(
+        expected = f"at least {price:f}, its current price, or another offer, see GET /v1/offers"
+        raise Conflict(f"offer {offer.offer_id} costs {price_words(price)} per node-hour now").naming(
             FieldProblem("/max_price_usd_per_node_hour", f"{most:f}", expected)
         )
 
 
 async def _taken_up(uow: UnitOfWork, record: PlanRecord, now: datetime) -> PlanRecord:
-    """``record`` reserved from now on; a proposal takes the place of the plan it was made for."""
+    """``record`` as reserved from ``now``; a proposal replaces the plan for which it was made."""
     record = replace(record, reserved_at=now)
     if record.state is not PlanState.PROPOSED:
         return record
@@ -371,6 +377,6 @@ async def _taken_up(uow: UnitOfWork, record: PlanRecord, now: datetime) -> PlanR
     old = next((look.plan_id for look in page.items if look.new_plan_id == record.plan_id), None)
     if old is not None and any(other.plan_id == old for other in await uow.reservations.find_open()):
         raise Conflict(
-            f"plan {old}, whose place {record.plan_id} takes, still holds reservations: release them"
+            f"plan {old}, which {record.plan_id} replaces, still holds reservations; release them first"
         )
     return replace(record, state=PlanState.DONE, supersedes=old)

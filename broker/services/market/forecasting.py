@@ -1,4 +1,4 @@
-"""The past that prices are forecast from, read from the store."""
+"""Reads the price history on which forecasts are based."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ OTHER_CLASS = "cloud"
 
 @dataclass(frozen=True, slots=True)
 class ForecastSources:
-    """Which past is read: ``days`` back, of at most ``kin`` offers of a GPU and tier, of ``others`` of all.
+    """Extent of the history: ``days`` back, at most ``kin`` offers per GPU and tier, and ``others`` of all.
 
-    ``provider_classes`` by provider key; a provider that is not named is of OTHER_CLASS.
+    ``provider_classes`` by provider key; other providers are of OTHER_CLASS.
     """
 
     provider_classes: Mapping[str, str] = field(default_factory=dict)
@@ -29,16 +29,16 @@ class ForecastSources:
     others: int = 150
 
     def family(self, provider: str, gpu: str, tier: Tier) -> Family:
-        """Of what moves alike."""
+        """The family of offers whose prices are expected to move alike."""
         return Family(gpu, tier, self.provider_classes.get(provider, OTHER_CLASS))
 
     def family_of(self, offer: Offer) -> Family:
-        """The same of an offer."""
+        """The family of an offer."""
         return self.family(offer.provider, offer.sku.gpu, offer.tier)
 
 
 async def find_last_day(prices: PriceRepository, now: datetime) -> date | None:
-    """The end of the past that ``load_forecaster`` reads: another one where it would read another past."""
+    """The last day of the history that ``load_forecaster`` reads; the history changes only with it."""
     until = await prices.find_summarised_until()
     return None if until is None else min(now.date(), until)
 
@@ -46,7 +46,7 @@ async def find_last_day(prices: PriceRepository, now: datetime) -> date | None:
 async def load_forecaster(
     prices: PriceRepository, offers: Collection[Offer], now: datetime, sources: ForecastSources
 ) -> Forecaster:
-    """Futures of ``offers`` from what is stored: their own past, their families', a draw of the market's."""
+    """A forecaster for ``offers`` from their own history, that of their families, and a sample of all."""
     until = await prices.find_summarised_until()
     if until is None:
         return Forecaster((), sources.rules)
@@ -60,7 +60,7 @@ async def load_forecaster(
 
 
 def _once(found: Collection[Closes], sources: ForecastSources) -> list[DailyPrices]:
-    """Each offer once; those moved from an older database of which nobody knows the tier are left out."""
+    """Each offer once, without offers from an older database whose tier is unknown."""
     by_id = {one.offer_id: one for one in found if one.tier}
     return [
         DailyPrices(one.offer_id, sources.family(one.provider, one.gpu, Tier(one.tier)), one.micro_usd)

@@ -1,4 +1,4 @@
-"""Offers: polling what providers sell, and finding it again."""
+"""Offers: polling providers, and finding current offers."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ log = logging.getLogger(__name__)
 class OffersService:
     """Use cases of the market. ``sources`` by provider key.
 
-    A feed without a success for ``stale_after`` is stale; a provider that does not answer within
-    ``poll_timeout_s`` seconds has failed this round. ``gate``: which prices are not believed.
-    ``contracts``: prices of ours over the sellers' lists. ``price_lists``: providers that only repeat others.
-    ``operators``: who runs the data centres; without it a place is what its seller calls it.
+    A feed without a success for ``stale_after`` is stale. A poll fails if it takes longer than
+    ``poll_timeout_s`` seconds. ``gate``: rules for implausible prices. ``contracts``: our prices, which
+    replace list prices. ``price_lists``: providers that only repeat offers of others. ``operators``: who runs
+    the data centres; without it, places have the providers' names.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class OffersService:
     async def refresh(
         self, providers: Iterable[str] | None = None, heard: Callable[[PollRound], None] | None = None
     ) -> tuple[PollRound, ...]:
-        """Polls ``providers`` (None: all) at once; one that fails keeps its offers and ages.
+        """Polls ``providers`` (None: all) concurrently. After a failure a provider keeps its old offers.
 
-        Each round carries its changes, and is ``heard`` as soon as it is stored: nobody waits for the slowest
-        feed. Raises InputError for a provider that is not configured.
+        ``heard`` gets each round with its changes as soon as it is stored. Raises InputError for a provider
+        that is not configured.
         """
         names = tuple(self._sources) if providers is None else tuple(providers)
         unknown = [name for name in names if name not in self._sources]
@@ -98,8 +98,7 @@ class OffersService:
         return tuple(await all_ended(self._poll(self._sources[name], peers, heard) for name in names))
 
     async def _peers(self) -> Peers:
-        """What sellers asked before this round; lists that repeat other sellers' prices are no word of their
-        own."""
+        """Prices of all sellers before this round, without lists that only repeat other sellers' prices."""
         async with self._uow_factory(EVERY_TEAM) as uow:
             prices = await uow.offers.find_peer_prices()
         return Peers(price for price in prices if price.provider not in self._price_lists)
@@ -121,7 +120,7 @@ class OffersService:
         return round_
 
     async def _record(self, uow: UnitOfWork, round_: PollRound, batch: OfferBatch, peers: Peers) -> PollRound:
-        """Gates what came and stores what of it is new; the round as it was stored."""
+        """Applies the price gate and stores what is new. Returns the round as stored."""
         marks = await uow.offers.open_round(round_.provider)
         quarantine = {entry.offer.offer_id: entry for entry in await uow.quarantine.find(round_.provider)}
         prices = {offer_id: mark.list_usd_per_node_hour for offer_id, mark in marks.items()}
@@ -141,7 +140,7 @@ class OffersService:
     def _judge(
         self, batch: OfferBatch, before: Before, marks: Mapping[str, OfferMark], at: datetime
     ) -> tuple[Gated, int, RoundNews]:
-        """What passes the gate, how many offers it makes, and what of them is new; pure."""
+        """Offers that pass the gate, their number, and what is new. Pure."""
         gated = gate_batch(sited(batch, self._operators), self._gate, before, at)
         offers = with_contract_prices(gated.batch.offers, self._contracts, at)
         return gated, len(offers), round_news(marks, offers, at)
@@ -154,14 +153,14 @@ class OffersService:
             return None, f"{source.provider}: no answer within {self._poll_timeout_s:g} s"
         except ProviderError as error:
             return None, str(error)
-        except Exception as error:  # one adapter's fault must not stop the others' round
+        except Exception as error:  # a fault of one adapter must not stop the others
             log.exception("poll of %s failed unexpectedly", source.provider)
             return None, f"{source.provider}: unexpected {type(error).__name__}: {error}"
 
     async def find_offers(self, wanted: OfferFilter | None = None) -> tuple[Offer, ...]:
-        """Current offers with what our launches taught, cheapest per GPU-hour first.
+        """Current offers with launch statistics, cheapest per GPU-hour first.
 
-        Pools are those of the whole market, unless only a part of it is asked for.
+        Pools contain all offers of the market, unless the filter excludes some of them.
         """
         chosen, now = wanted or OfferFilter(), self._clock.now()
         async with self._uow_factory(EVERY_TEAM) as uow:
@@ -169,13 +168,13 @@ class OffersService:
             offers = await uow.offers.find_current(
                 provider=chosen.provider, gpu=chosen.gpu, region=chosen.region, tier=chosen.tier
             )
-        told = LaunchBook(launches, now).told(offers)
+        told = LaunchBook(launches, now).with_statistics(offers)
         return shared(told) if _is_whole_market(chosen) else told
 
     async def find_page(
         self, wanted: OfferFilter, after: OfferPlace | None, limit: int
     ) -> tuple[tuple[Offer, ...], bool]:
-        """At most ``limit`` of what ``find_offers`` gives, after a place, and whether more follow."""
+        """At most ``limit`` offers of ``find_offers`` after a place in its order, and whether more follow."""
         now = self._clock.now()
         async with self._uow_factory(EVERY_TEAM) as uow:
             launches = await uow.launches.find_since(now - REMEMBERED)
@@ -184,12 +183,12 @@ class OffersService:
             if _is_whole_market(wanted):
                 pools = {offer.stock.pool.pool_id for offer in page if offer.stock.pool is not None}
                 page = shared_in(page, await uow.offers.find_pool_gpus(pools, wanted.gpu))
-        return LaunchBook(launches, now).told(page), len(found) > limit
+        return LaunchBook(launches, now).with_statistics(page), len(found) > limit
 
     async def find_slices(
         self, parts: Sequence[OfferSlice], order: OfferOrder, *, descending: bool
     ) -> tuple[Offer, ...]:
-        """The offers of some slices of the market, one slice after another, with what our launches taught."""
+        """The offers of slices of the market, slice by slice, with launch statistics."""
         async with self._uow_factory(EVERY_TEAM) as uow:
             ids = [
                 offer_id
@@ -199,43 +198,43 @@ class OffersService:
         return await self.find_named(ids)
 
     async def find_counts(self) -> tuple[OfferCount, ...]:
-        """How many offers are on sale, by provider, GPU, region and tier."""
+        """Number of current offers by provider, GPU, region and tier."""
         async with self._uow_factory(EVERY_TEAM) as uow:
             return await uow.offers.find_counts()
 
     async def find_price_range(self, wanted: OfferFilter, count: int) -> OfferPrices | None:
-        """Least, median and greatest price of the ``count`` offers ``wanted``; None where there are none."""
+        """Minimum, median and maximum price of the ``count`` offers ``wanted``; None if there are none."""
         async with self._uow_factory(EVERY_TEAM) as uow:
             return await uow.offers.find_price_range(wanted, count)
 
     async def find_cheapest_of_sellers(self, wanted: OfferFilter) -> tuple[SellersCheapest, ...]:
-        """The cheapest offer of every seller among those ``wanted``, the cheapest of all first."""
+        """The cheapest offer of each seller among ``wanted``, cheapest first."""
         async with self._uow_factory(EVERY_TEAM) as uow:
             return await uow.offers.find_cheapest_of_sellers(wanted)
 
     async def find_named(self, offer_ids: Sequence[str]) -> tuple[Offer, ...]:
-        """Those of the named offers that are on sale, in that order, with what our launches taught."""
+        """The current offers among ``offer_ids``, in that order, with launch statistics."""
         now = self._clock.now()
         async with self._uow_factory(EVERY_TEAM) as uow:
             launches = await uow.launches.find_since(now - REMEMBERED)
             found = {offer.offer_id: offer for offer in await uow.offers.find_many(offer_ids)}
-        return LaunchBook(launches, now).told([found[key] for key in offer_ids if key in found])
+        return LaunchBook(launches, now).with_statistics([found[key] for key in offer_ids if key in found])
 
     async def find_as_of(self) -> datetime | None:
-        """When the newest current offer was seen; None before the first."""
+        """When the newest current offer was observed; None if there is none."""
         async with self._uow_factory(EVERY_TEAM) as uow:
             return await uow.offers.find_as_of()
 
     async def find_offer(self, offer_id: str) -> Offer:
-        """One current offer with what our launches taught; NotFound."""
+        """One current offer with launch statistics. Raises NotFound."""
         now = self._clock.now()
         async with self._uow_factory(EVERY_TEAM) as uow:
             launches = await uow.launches.find_since(now - REMEMBERED)
             offer = await uow.offers.find_offer(offer_id)
-        return LaunchBook(launches, now).told((offer,))[0]
+        return LaunchBook(launches, now).with_statistics((offer,))[0]
 
     async def find_prices(self, offer_id: str, window: Window) -> tuple[PricePoint, ...]:
-        """Price history: points of change, led by the one in force at the window's start."""
+        """Price changes in ``window``, after the price in force at its start."""
         async with self._uow_factory(EVERY_TEAM) as uow:
             return await uow.offers.find_prices(offer_id, window)
 
@@ -245,18 +244,20 @@ class OffersService:
             return await uow.offers.find_changes(since, limit)
 
     async def find_rejected(self, provider: str) -> PollRound | None:
-        """The last round of ``provider``, with the rows that could not be read."""
+        """The last round of ``provider``, with its rejected rows; None before the first."""
         async with self._uow_factory(EVERY_TEAM) as uow:
             return await uow.offers.find_rejected(provider)
 
     async def find_quarantine(self, provider: str | None = None) -> tuple[Quarantined, ...]:
-        """Offers whose price waits for somebody's word, and those released at their price."""
+        """Offers in quarantine because of their price, and offers released from it."""
         async with self._uow_factory(EVERY_TEAM) as uow:
             return await uow.quarantine.find(provider)
 
     async def release_from_quarantine(self, caller: Caller, offer_id: str) -> Quarantined:
-        """Believes the price of an offer in quarantine: from the next poll on it is on sale, until its price
-        changes. NotFound; released twice is no error."""
+        """Accepts the price of an offer in quarantine, which is on sale from the next poll on.
+
+        This holds until its price changes. Releasing it twice is no error. Raises NotFound.
+        """
         require_scope(caller, Scope.ADMIN)
         async with self._recording, self._uow_factory(scope_of(caller)) as uow:
             entry = await uow.quarantine.find_one(offer_id)
@@ -273,7 +274,7 @@ class OffersService:
         return entry
 
     async def find_feeds(self) -> tuple[FeedHealth, ...]:
-        """Health of every feed, polled yet or not; stale ones say since when."""
+        """Health of every feed, including feeds that were never polled."""
         async with self._uow_factory(EVERY_TEAM) as uow:
             feeds = {feed.provider: feed for feed in await uow.offers.find_feeds()}
         for name in self._sources:
@@ -281,18 +282,18 @@ class OffersService:
         return tuple(self._aged(feeds[name]) for name in sorted(feeds))
 
     def polling_of(self, feed: FeedHealth) -> Polling:
-        """How often a feed is asked, and when next."""
+        """Interval and next time of polling a feed."""
         return polling_of(feed, self._plan, self._clock.now())
 
     async def hold_back(self, waits: Mapping[str, datetime]) -> None:
-        """Notes before when feeds are not asked again, for whoever polls next and for all who ask."""
+        """Stores until when feeds must not be polled, for all processes."""
         async with self._uow_factory(EVERY_TEAM) as uow:
             for provider, until in waits.items():
                 await uow.offers.hold_back(provider, until)
             await uow.commit()
 
     async def has_young(self) -> bool:
-        """Whether a feed that is polled has offers in a last good round that is young enough to plan with."""
+        """Whether any feed has offers from a successful poll that is recent enough for planning."""
         return any(
             feed.offers > 0
             and feed.last_success_at is not None
@@ -313,5 +314,5 @@ class OffersService:
 
 
 def _is_whole_market(wanted: OfferFilter) -> bool:
-    """Whether what is asked for says of every pool all that shares it: the market, or all of one GPU."""
+    """Whether the filter keeps pools complete: it selects the whole market, or all offers of one GPU."""
     return wanted == OfferFilter(gpu=wanted.gpu)

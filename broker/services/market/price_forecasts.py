@@ -1,4 +1,4 @@
-"""What a plan says that its offers may cost by the time it buys them: the forecast of when it was made."""
+"""Price forecasts in plans: what an offer may cost when the plan buys it, as of planning."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from datetime import datetime, timedelta
 
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.money import from_micro_usd
-from broker.domain.planning.plan import Plan, PriceOutlook
+from broker.domain.planning.plan import OfferPriceForecast, Plan
 from broker.ports.prices import PriceUnits
 from broker.services.market.forecasting import ForecastSources, load_forecaster
 
 HOUR = timedelta(hours=1)
 BOUGHT_NOW = HOUR
-"""What begins within it is bought at the price of the plan."""
+"""Capacity that begins within this time is bought at the price in the plan."""
 LEVELS = (0.1, 0.5, 0.9)
 NO_HISTORY = "no history"
 
 
-class PlanOutlooks:
-    """Reads the past of prices; the same past and seed give the same outlooks."""
+class PlanPriceForecasts:
+    """Forecasts prices of a plan's offers; equal histories and seeds give equal forecasts."""
 
     def __init__(self, units: PriceUnits, sources: ForecastSources) -> None:
         self._units = units
         self._sources = sources
 
-    async def of(self, plan: Plan) -> tuple[PriceOutlook, ...]:
-        """One for each offer that ``plan`` uses later and not before, at the first instant of use."""
+    async def of(self, plan: Plan) -> tuple[OfferPriceForecast, ...]:
+        """A forecast for each offer whose first use in ``plan`` is later, at that time."""
         first: dict[str, datetime] = {}
         for placement in plan.placements:
             begins = min(segment.start for segment in placement.segments)
@@ -41,11 +41,11 @@ class PlanOutlooks:
             hours, family = (later[offer.offer_id] - plan.as_of) / HOUR, self._sources.family_of(offer)
             micro_usd = round(offer.price_usd_per_node_hour * 1_000_000)
             grounds = forecaster.basis_of(offer.offer_id, family)
-            outlooks = forecaster.forecasts(
+            forecasts = forecaster.forecasts(
                 offer.offer_id, family, micro_usd, (hours,), levels=LEVELS, seed=plan.seed
             )
-            prices = [from_micro_usd(outlook.at(level)) for outlook in outlooks for level in LEVELS]
+            prices = [from_micro_usd(forecast.at(level)) for forecast in forecasts for level in LEVELS]
             low, middle, high = prices or (None, None, None)
             basis = NO_HISTORY if grounds is None else str(grounds.basis)
-            found.append(PriceOutlook(offer.offer_id, hours, basis, low, middle, high))
+            found.append(OfferPriceForecast(offer.offer_id, hours, basis, low, middle, high))
         return tuple(found)

@@ -1,4 +1,4 @@
-"""Prices over time: the market of the past, figures by day, forecasts, and the upkeep of all that."""
+"""Price history: the past market, daily statistics, forecasts, and maintenance."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ KEPT_DAYS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class HistoryRules:
-    """How long what is kept: every point for ``full_days``, then the last of each day beside its figures;
-    those for ``kept_days``."""
+    """Retention of prices in days.
+
+    All points are kept for ``full_days``, then the last point and the statistics of each day for
+    ``kept_days``.
+    """
 
     full_days: int = 90
     kept_days: int = 1100
@@ -37,17 +40,17 @@ class HistoryRules:
 
 @dataclass(frozen=True, slots=True)
 class OfferForecast:
-    """What an offer's price may be. ``grounds`` None: there is no history, and nothing is forecast."""
+    """A forecast of an offer's price. ``grounds`` None: there is no history, and so no forecast."""
 
     offer: Offer
     as_of: datetime
     grounds: ForecastBasis | None
-    outlooks: tuple[PriceForecast, ...]
+    horizons: tuple[PriceForecast, ...]
 
 
 @dataclass(slots=True)
 class Upkeep:
-    """What a pass did: days summarised; points that went."""
+    """The result of a maintenance pass: summarised days, and the number of deleted points."""
 
     days: list[date] = field(default_factory=list)
     points_gone: int = 0
@@ -73,30 +76,32 @@ class PricesService:
     async def find_known_at(
         self, at: datetime, *, gpu: str | None = None, tier: str | None = None, provider: str | None = None
     ) -> tuple[Offer, ...]:
-        """The market as it was known at ``at``; InputError for an instant that is yet to come."""
+        """The market as it was known at ``at``. Raises InputError for a time in the future."""
         now = self._clock.now()
         if at > now:
-            problem = FieldProblem("/at", at.isoformat(), f"an instant that has passed, by {now.isoformat()}")
+            problem = FieldProblem("/at", at.isoformat(), f"a time not after {now.isoformat()}")
             raise InputError("request", (problem,))
         async with self._units(EVERY_TEAM) as unit:
             return await unit.prices.find_known_at(at, gpu=gpu, tier=tier, provider=provider)
 
     async def find_days(self, offer_id: str, window: Window) -> tuple[PriceDay, ...]:
-        """Figures of an offer on each day that ``window`` touches on which it was on sale."""
+        """Daily statistics of an offer, for the days in ``window`` on which it was on sale."""
         async with self._units(EVERY_TEAM) as unit:
             return await unit.prices.find_days(offer_id, _days(window), self._clock.now())
 
     async def find_sku_days(
         self, gpu: str, tier: str, window: Window, *, by_provider: bool = False
     ) -> tuple[SkuDay, ...]:
-        """Figures of a GPU in one tier by day, over all sellers or each."""
+        """Daily statistics of a GPU in one tier, over all providers or by provider."""
         async with self._units(EVERY_TEAM) as unit:
             days, now = _days(window), self._clock.now()
             return await unit.prices.find_sku_days(gpu, tier, days, now, by_provider=by_provider)
 
     async def find_recent_sku_days(self, gpu: str, tier: str, window: Window) -> tuple[SkuDay, ...]:
-        """The same over all sellers, today up to the last five minutes that are over: reckoned once in five
-        minutes, as today's figures are made of every price that was seen today."""
+        """Daily statistics over all providers, of today up to the last full five minutes.
+
+        They are cached for five minutes, because today's statistics need all prices of today.
+        """
         now = self._clock.now()
         until = now - timedelta(seconds=now.timestamp() % RECENT_S)
         days = _days(window)
@@ -105,7 +110,7 @@ class PricesService:
         if found is None:
             async with self._units(EVERY_TEAM) as unit:
                 found = await unit.prices.find_sku_days(gpu, tier, days, until, by_provider=False)
-            if not found or found[-1].day < days[-1]:  # nothing of today is that old yet
+            if not found or found[-1].day < days[-1]:  # today's first price is newer
                 return await self.find_sku_days(gpu, tier, window)
             self._recent.keep(key, found)
         return found
@@ -113,17 +118,17 @@ class PricesService:
     async def forecast(
         self, offer_id: str, hours: Sequence[float] = HORIZONS_HOURS, seed: int = 1
     ) -> OfferForecast:
-        """What the price of a current offer may be after each of ``hours``; NotFound."""
+        """Forecasts of the price of a current offer after each of ``hours``. Raises NotFound."""
         now = self._clock.now()
         async with self._units(EVERY_TEAM) as unit:
             offer = await unit.offers.find_offer(offer_id)
             forecaster = await load_forecaster(unit.prices, (offer,), now, self._sources)
         family, price = self._sources.family_of(offer), to_micro_usd(offer.price_usd_per_node_hour)
-        outlooks = forecaster.forecasts(offer_id, family, price, tuple(hours), seed=seed)
-        return OfferForecast(offer, now, forecaster.basis_of(offer_id, family), outlooks)
+        horizons = forecaster.forecasts(offer_id, family, price, tuple(hours), seed=seed)
+        return OfferForecast(offer, now, forecaster.basis_of(offer_id, family), horizons)
 
     async def keep_up(self) -> Upkeep:
-        """Summarises days that are over, a few a pass, and lets go of what is older than the rules keep."""
+        """Summarises a few past days per pass, and deletes points that are older than the rules allow."""
         done, now = Upkeep(), self._clock.now()
         for _ in range(DAYS_A_PASS):
             async with self._units(EVERY_TEAM) as unit:

@@ -1,4 +1,4 @@
-"""Probes: once a day, whether each seller's answers still have the form that its adapter reads."""
+"""Probes: a daily check that each provider's answers still have the form that its adapter reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 ACTOR = "probe"
 CHANGED = "provider.changed"
-"""The event that a seller's answers differ in a way that the probe before did not find."""
+"""The event that a provider's answers have differences that the previous probe did not find."""
 SHOWN = 3
 
 Probe = Callable[[datetime], Awaitable[ProbeReport]]
@@ -32,9 +32,9 @@ class ProbesService:
         self._units, self._probes, self._clock, self._notifier = units, probes, clock, notifier
 
     async def run_due(self) -> tuple[ProbeReport, ...]:
-        """Probes the sellers whose last probe is a day old, one after another.
+        """Probes the providers whose last probe is a day old, one after another.
 
-        A probe that fails unexpectedly is logged, keeps no other seller waiting, and is tried again.
+        A probe that fails unexpectedly is logged and tried again in the next pass.
         """
         async with self._units(EVERY_TEAM) as uow:
             last = {feed.provider: feed.probe for feed in await uow.offers.find_feeds()}
@@ -50,7 +50,7 @@ class ProbesService:
         return tuple(reports)
 
     async def _run(self, name: str) -> ProbeReport:
-        """One probe; what it found is stored with the event of what is new of it."""
+        """Runs one probe, and stores its report together with an event for new findings."""
         now = self._clock.now()
         asked = await self._probes[name](now)
         async with self._units(EVERY_TEAM) as uow:
@@ -63,13 +63,13 @@ class ProbesService:
                 await uow.accounts.add_audit(entry)
             await uow.commit()
         if news:
-            log.warning("answers of %s differ from what is expected: %s", name, _words(news))
+            log.warning("answers of %s do not have the expected form: %s", name, _words(news))
             await self._notifier.notify(CHANGED, ALL_TEAMS, {"provider": name, "findings": len(news)})
         return report
 
 
 def _words(news: tuple[Finding, ...]) -> str:
-    """The first few findings, and how many there are beside them."""
+    """The first few findings, and the number of the others."""
     shown = "; ".join(str(finding) for finding in news[:SHOWN])
     more = len(news) - SHOWN
     return f"{shown}; and {more} more" if more > 0 else shown

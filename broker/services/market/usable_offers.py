@@ -1,7 +1,7 @@
-"""What a plan may be made of: offers that are fresh and can be ordered, with what we learned of them.
+"""Offers for planning: fresh and orderable ones, with estimates from our own launches and leases.
 
-Planning, looking again and the next best way after a refusal all ask here, so that none of them takes a
-launch for surer, or spot for safer, than the others do.
+Planning, re-optimization and fallbacks all use these offers, so that they make the same assumptions about
+launches and spot interruptions.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from broker.ports.unit_of_work import UnitOfWork
 
 @dataclass(frozen=True, slots=True)
 class OfferRules:
-    """Offers that nobody confirmed within ``max_age`` are left out, and those of ``not_orderable``: price
-    lists, and sellers that take no order as they are configured. ``can_be_ordered`` tells of the other
-    sellers' offers whether an order of them can be sent.
+    """Which offers are usable, and the assumptions about them.
 
-    ``spot``: how often spot is taken away where neither its provider nor our own leases say.
-    ``launch_times``: how long nodes take to run where neither our own launches nor the offer says.
-    ``ready``: the market as these rules read it last.
+    ``max_age``: maximum time since an offer was last confirmed. ``not_orderable``: providers that are price
+    lists, or accept no orders as configured. ``can_be_ordered``: whether an order of an offer of another
+    provider can be sent. ``spot``: prior of the interruption rate. ``launch_times``: launch times for offers
+    that state none and that we never launched. ``ready``: cache of the usable market.
     """
 
     max_age: timedelta = timedelta(minutes=10)
@@ -44,21 +43,23 @@ class OfferRules:
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """What our own orders and leases told: attempts of launches, and time on spot."""
+    """Our own launch attempts, and our time on spot capacity."""
 
     launches: Sequence[LaunchAttempt] = ()
     times: Sequence[SpotTime] = ()
 
     @property
     def providers(self) -> frozenset[str]:
-        """Whose offers it says something of."""
+        """Providers with which we have experience."""
         launched = (one.provider for one in self.launches)
         return frozenset(launched).union(one.provider for one in self.times)
 
 
 async def usable_offers(uow: UnitOfWork, now: datetime, rules: OfferRules) -> tuple[Offer, ...]:
-    """Offers that can be planned with at ``now``, after what refused orders taught; spot ones with a rate of
-    interruptions, all with their launch times. Their pools are those of the whole market."""
+    """Offers that plans may use at ``now``, in the pools of the whole market.
+
+    They have the prices that refused orders revealed, launch times, and, for spot, interruption rates.
+    """
     current = await uow.offers.find_current(without=rules.not_orderable)
     feeds = await uow.offers.find_feeds()
     launches = await uow.launches.find_since(now - REMEMBERED)
@@ -66,12 +67,12 @@ async def usable_offers(uow: UnitOfWork, now: datetime, rules: OfferRules) -> tu
     if rules.ready.sells_spot(current, rules):
         rows = await uow.reservations.find_overlapping(Window(now - REMEMBERED, now))
     times = [time for row in rows if (time := spot_time(row, now)) is not None]
-    return rules.ready.told(current, feeds, Experience(launches, times), now, rules)
+    return rules.ready.usable(current, feeds, Experience(launches, times), now, rules)
 
 
 @dataclass(frozen=True, slots=True)
 class _Orderable:
-    """Of ``current``, what can be ordered, and by provider when the oldest and the newest was seen."""
+    """The orderable ``offers`` of ``current``, and the oldest and newest time of observation by provider."""
 
     current: Sequence[Offer]
     offers: tuple[Offer, ...]
@@ -81,8 +82,11 @@ class _Orderable:
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """``orderable`` without the providers ``silent``: with its pools, and beside it what it is where nothing
-    of our own is known."""
+    """The ``orderable`` offers without the providers ``silent``.
+
+    ``offers`` have their pools; ``strange`` are the same offers with assumptions for providers that we never
+    used.
+    """
 
     orderable: _Orderable
     silent: frozenset[str]
@@ -91,10 +95,9 @@ class _Shared:
 
 
 class ReadyMarket:
-    """What depends on the market alone is reckoned once for it; what our own experience says, only of the
-    providers that it is with.
+    """A cache of what depends only on the market, keyed by the identity of the store's tuple of offers.
 
-    The market is the tuple that the store gives, for as long as it gives the same one.
+    Only offers of providers with which we have experience are computed for each call.
     """
 
     def __init__(self) -> None:
@@ -105,7 +108,7 @@ class ReadyMarket:
         """Whether any of ``current`` that can be ordered is spot."""
         return self._orderable_of(current, rules).sells_spot
 
-    def told(
+    def usable(
         self,
         current: Sequence[Offer],
         feeds: Collection[FeedHealth],
@@ -113,17 +116,19 @@ class ReadyMarket:
         now: datetime,
         rules: OfferRules,
     ) -> tuple[Offer, ...]:
-        """The offers of ``current`` that are fresh and can be ordered, with what is ``known`` of them."""
+        """The fresh and orderable offers of ``current``, with the experience ``known``."""
         orderable = self._orderable_of(current, rules)
         silent = _silent(orderable, feeds, now, rules.max_age)
         if silent is None:
             fresh = fresh_offers(orderable.offers, feeds, now, rules.max_age, rules.not_orderable)
-            return _told(shared(fresh), known, now, rules)
+            return _with_estimates(shared(fresh), known, now, rules)
         market = self._shared_of(orderable, silent, rules)
         mine = known.providers
         if not mine:
             return market.strange
-        ours = _told((offer for offer in market.offers if offer.provider in mine), known, now, rules)
+        ours = _with_estimates(
+            (offer for offer in market.offers if offer.provider in mine), known, now, rules
+        )
         told = {offer.offer_id: offer for offer in ours}
         both = (
             told.get(offer.offer_id) if offer.provider in mine else strange
@@ -146,16 +151,20 @@ class ReadyMarket:
         kept = self._shared
         if kept is None or kept.orderable is not orderable or kept.silent != silent:
             offers = shared(offer for offer in orderable.offers if offer.provider not in silent)
-            strange = rules.launch_times.told(SpotBook((), rules.spot).told(offers))
+            strange = rules.launch_times.with_launch_times(SpotBook((), rules.spot).with_rates(offers))
             kept = self._shared = _Shared(orderable, silent, offers, strange)
         return kept
 
 
-def _told(offers: Iterable[Offer], known: Experience, now: datetime, rules: OfferRules) -> tuple[Offer, ...]:
-    """``offers`` with what our own orders and leases say of them."""
+def _with_estimates(
+    offers: Iterable[Offer], known: Experience, now: datetime, rules: OfferRules
+) -> tuple[Offer, ...]:
+    """``offers`` with estimates from our own launches and leases."""
     launches = known.launches
-    learned = after_refusals(LaunchBook(launches, now).told(offers), launches, now)
-    return rules.launch_times.told(SpotBook(known.times, rules.spot).told(learned), launches)
+    learned = after_refusals(LaunchBook(launches, now).with_statistics(offers), launches, now)
+    return rules.launch_times.with_launch_times(
+        SpotBook(known.times, rules.spot).with_rates(learned), launches
+    )
 
 
 def _seen_between(offers: Iterable[Offer]) -> dict[str, tuple[datetime, datetime]]:
@@ -172,8 +181,10 @@ def _seen_between(offers: Iterable[Offer]) -> dict[str, tuple[datetime, datetime
 def _silent(
     orderable: _Orderable, feeds: Iterable[FeedHealth], now: datetime, max_age: timedelta
 ) -> frozenset[str] | None:
-    """Providers none of whose offers is young enough, where all others' are believed as they are; None where
-    some offers are doubted or only some too old: those are looked at one by one."""
+    """Providers all of whose offers are too old, if no offer of another provider is doubtful.
+
+    None if the freshness of offers has to be checked one by one.
+    """
     confirmed = {feed.provider: feed.last_success_at for feed in feeds}
     silent: set[str] = set()
     for provider, (oldest, newest) in orderable.seen_between.items():

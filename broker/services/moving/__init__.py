@@ -1,4 +1,4 @@
-"""Use cases of re-optimization: looking at plans again, proposals, moves and backtests.
+"""Use cases of re-optimization: proposals, moves and backtests.
 
 It imports the domain, the ports and the other rooms of services. Begin with ``reoptimize``.
 """

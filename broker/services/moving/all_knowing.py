@@ -1,12 +1,12 @@
-"""What nobody could have undercut: plans over a recorded market by somebody who knew all of its prices.
+"""A lower bound on the cost of every policy: plans over a recorded market with perfect foresight of prices.
 
-Services are planned day by day, each day at the least that an offer cost anybody who could hold it then: what
-floats (spot) at its lowest price of the day, the rest at its lowest price so far, as what was ordered keeps
-its price. Moving, minimum terms, billing steps and fees are free, days do not know each other, and stock is
-the most that was shown. Runs are planned over the whole horizon at each offer's lowest price in it, their
-deadline put off to its end. The budget is left aside. Every policy costs at least the sum of the proven
-bounds, since whatever it held in an hour cost it no less. (One case is not covered: a run that is cut over
-two offers, one of which is too slow to do all of it within the horizon.)
+Services are planned separately for each day, at the lowest price that each offer cost on that day: floating
+(spot) prices at their minimum of the day, others at their minimum so far, because an order keeps its price.
+Moves, minimum terms, billing steps and fees cost nothing, and stock is the maximum that was shown. Runs are
+planned over the whole horizon at each offer's minimum price, with deadlines moved to its end. The budget is
+ignored. Every policy costs at least the sum of the proven bounds, because it paid no less in any hour. One
+case is not covered: a run that is split over two offers, one of which is too slow to do all of it within the
+horizon.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SOFT = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True)
 class AllKnowing:
-    """``cost_usd``: cost and penalty of those plans; ``bound_usd``: no policy costs less. ``plans``: made."""
+    """Cost and penalty of these plans, the lower bound for every policy in USD, and the number of plans."""
 
     cost_usd: Decimal
     bound_usd: Decimal
@@ -39,7 +39,7 @@ class AllKnowing:
 def all_knowing(
     request: PlanRequest, history: MarketHistory, plan_call: PlanCall, options: PlanOptions
 ) -> AllKnowing:
-    """Over the horizon of ``request``; ``history`` begins with it (``MarketHistory.within``)."""
+    """The bound over the horizon of ``request``; ``history`` begins with it (``MarketHistory.within``)."""
     cost, bound, plans = ZERO, ZERO, 0
     for part, offers in _parts(request, history):
         plan = plan_call(part, offers, part.horizon.start, options)
@@ -75,7 +75,7 @@ def _unhurried(run: Workload, horizon: Window) -> Workload:
 
 
 def _begins(service: Serving, request: PlanRequest) -> datetime:
-    """The latest instant at which a service must be there: after a run, at the end of its last hour."""
+    """When a service must be running at the latest; one that follows a run: at the end of its last hour."""
     if service.starts_after is not None:
         run = request.workload(service.starts_after)
         assert not isinstance(run, Serving)
@@ -84,7 +84,7 @@ def _begins(service: Serving, request: PlanRequest) -> datetime:
 
 
 def _on(service: Serving, request: PlanRequest, day: Window) -> Serving:
-    """A service on one day: its traffic of that day, and its part of what leaving it out would cost."""
+    """A service on one day, with the traffic of that day and its share of the penalty for leaving it out."""
     start = max(_begins(service, request), day.start)
     traffic, share = service.traffic, Decimal(str(day.hours)) / Decimal(str(request.horizon.hours))
     if traffic.shape is TrafficShape.HOURLY:
@@ -96,7 +96,7 @@ def _on(service: Serving, request: PlanRequest, day: Window) -> Serving:
 
 
 class _Prices:
-    """Every state of each offer, by id, in the order of time."""
+    """All states of each offer, by id, in order of time."""
 
     def __init__(self, history: MarketHistory) -> None:
         states: dict[str, list[tuple[datetime, Offer | None]]] = {}
@@ -106,7 +106,7 @@ class _Prices:
         self._states: Mapping[str, Sequence[tuple[datetime, Offer | None]]] = states
 
     def lowest(self, window: Window, since: datetime) -> tuple[Offer, ...]:
-        """Each offer at the least that its use in ``window`` cost, if it was bought from ``since`` on."""
+        """Each offer at its minimum price for use in ``window``, if it was bought from ``since`` on."""
         found = (self._lowest(states, window, since) for states in self._states.values())
         return tuple(offer for offer in found if offer is not None)
 

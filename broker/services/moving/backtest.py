@@ -1,7 +1,7 @@
-"""Backtest: a recorded market is played again, and plans are made, kept and changed over it.
+"""Backtest: replays a recorded market, and makes, keeps and changes plans over it.
 
-The planner, the decisions which moves pay, and the bill are those of the running broker; only launches are
-taken to succeed after the usual wait. What was ordered keeps its price, spot floats (``replay_ledger``).
+The planner, the move cost-benefit and the bill are those of the running broker, but every launch succeeds
+after its usual time. Orders keep their price, and spot prices float (``replay_ledger``).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SOLD_OUT = "it is not on sale when it is to be bought"
 
 
 class LookPolicy(StrEnum):
-    """When a standing plan is looked at again. ``never``: only where something cannot be had any more."""
+    """When a plan in force is re-optimized. ``never``: only if some capacity is no longer available."""
 
     NEVER = "never"
     ON_CHANGE = "on-change"
@@ -52,7 +52,7 @@ class LookPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BacktestRules:
-    """``options`` of every plan; ``replan_s``: the most that a new look may take; the rest as for looks."""
+    """Rules as in ``ReoptimizeRules``. ``options`` of all plans; ``replan_s``: limit of a re-optimization."""
 
     options: PlanOptions = field(default_factory=lambda: PlanOptions(time_limit_s=10, baselines=False))
     replan_s: float = 2.0
@@ -62,11 +62,11 @@ class BacktestRules:
 
 @dataclass
 class Outcome:
-    """What a policy came to over one horizon, USD.
+    """Costs of a policy over one horizon, in USD.
 
-    ``spend_usd`` has everything paid for, the overlap of moves and work done again included; ``egress_usd``
-    is beside it; ``penalty_usd``: lateness and what was left out. ``overlap_usd``, ``rework_usd``: of the
-    spend, what only moving cost. ``forced``: moves of what could not stay; ``failed``: looks without a plan.
+    ``spend_usd`` is everything paid except ``egress_usd``; it includes ``overlap_usd`` and ``rework_usd``,
+    the costs of moves. ``penalty_usd`` is for lateness and unplaced workloads. ``forced``: number of moves of
+    capacity that could not stay. ``failed``: number of re-optimizations without a plan.
     """
 
     policy: LookPolicy
@@ -83,12 +83,12 @@ class Outcome:
 
     @property
     def total_usd(self) -> Decimal:
-        """All that the policy cost."""
+        """Total cost of the policy in USD."""
         return self.spend_usd + self.egress_usd + self.penalty_usd
 
     @property
     def switching_usd(self) -> Decimal:
-        """What moving cost once."""
+        """One-time costs of moves in USD."""
         return self.overlap_usd + self.rework_usd + self.egress_usd
 
 
@@ -99,7 +99,7 @@ def replay(
     calls: tuple[PlanCall, ReplanCall],
     rules: BacktestRules,
 ) -> Outcome:
-    """One horizon of ``request`` under ``policy``. ``history`` begins with the horizon (``within``)."""
+    """The outcome of ``policy`` over the horizon of ``request``, with which ``history`` begins."""
     played = MarketReplay(history)
     broker: _Broker | None = None
     for at, changes in played.steps():
@@ -114,7 +114,7 @@ def replay(
 
 
 class _Broker:
-    """One plan in force, what is held of it, and the looks at both. ``market`` changes from outside."""
+    """One plan in force, its held capacity, and its re-optimizations. The caller changes ``market``."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class _Broker:
         self._looked_at = now
 
     def buy_due(self, until: datetime) -> None:
-        """Buys what is planned before ``until``, each at its time; elsewhere what is not on sale then."""
+        """Buys what is planned before ``until``, at its time; what is not on sale then is planned again."""
         while due := self._ledger.due(until):
             number, intent = due[0]
             offer = self._market.get(intent.offer.offer_id)
@@ -150,7 +150,7 @@ class _Broker:
             self._ledger.pending.pop(number, None)
 
     def see(self, changes: tuple[OfferChange, ...], now: datetime) -> None:
-        """Follows the market, and looks again where the policy says so or something was taken away."""
+        """Applies market changes, and re-optimizes if the policy says so or capacity was taken away."""
         self._unseen.extend(changes)
         lost = self._ledger.float_to(self._market, now)
         homeless = {held.workload: TAKEN_AWAY for held in lost.values()}
@@ -165,14 +165,14 @@ class _Broker:
             self._ledger.leave(number, now)
 
     def close(self) -> Outcome:
-        """The sum of it all."""
+        """The outcome at the end of the horizon."""
         self._outcome.spend_usd = self._ledger.total_usd()
         self._outcome.penalty_usd = self._plan.penalty_usd
         self._outcome.unplaced = tuple(sorted(one.workload for one in self._plan.unplaced))
         return self._outcome
 
     def _is_due(self, now: datetime) -> bool:
-        """Where nothing changed since the last look, another would change nothing."""
+        """Whether the policy re-optimizes now; without changes since the last time nothing would change."""
         if not self._unseen or self._policy is LookPolicy.NEVER:
             return False
         if self._policy is LookPolicy.ON_CHANGE:
@@ -180,7 +180,7 @@ class _Broker:
         return now - self._looked_at >= (HOUR if self._policy is LookPolicy.HOURLY else DAY)
 
     def _look(self, now: datetime, movable: frozenset[str], must_leave: Mapping[str, str]) -> None:
-        """A new look at ``now``; only ``movable`` may move, and ``must_leave`` cannot stay."""
+        """Re-optimizes at ``now``; only ``movable`` may move, and ``must_leave`` cannot stay."""
         terms, held = self._rules.terms, self._ledger.held(now, self._market)
         leave = {**behind_on_spot(self._request, self._plan, held, now, terms), **must_leave}
         left = remaining(
@@ -210,7 +210,7 @@ class _Broker:
             self._adopt(situation, decision, new)
 
     def _decide(self, situation: MoveContext, frozen: frozenset[str]) -> tuple[Decision, Plan]:
-        """A plan and which moves to it pay; again with what does not pay frozen, until all of it does."""
+        """A plan whose moves all pay: workloads whose move does not pay are frozen, and planned again."""
         for _ in range(MOST_PLANS):
             new = self._replan(
                 situation.request,
@@ -231,7 +231,7 @@ class _Broker:
         return decision, new
 
     def _adopt(self, situation: MoveContext, decision: Decision, new: Plan) -> None:
-        """Buys what the moves want, and lets go of what they leave once that can be used."""
+        """Buys the new capacity of the moves, and releases the old once the new is usable."""
         now = situation.now
         for move in decision.moves:
             part = replace(new, placements=new.placements_of(move.workload))
@@ -247,7 +247,7 @@ class _Broker:
         self._prices = {key: offer.price_usd_per_node_hour for key, offer in situation.offers.items()}
 
     def _has(self, offer: Offer, intent: Intent) -> bool:
-        """What was recorded on sale was so without us: what we hold of it is of the same nodes."""
+        """Whether the recorded stock, from which our nodes are not subtracted, has enough nodes."""
         taken = self._ledger.nodes_of(offer.offer_id, intent.start)
         return offer.stock.nodes is None or offer.stock.nodes >= taken + intent.nodes
 

@@ -1,4 +1,4 @@
-"""Moving what is held: the new is bought and usable before the old is let go."""
+"""Moves: the new capacity is bought and usable before the old is released."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from broker.services.holding.reservation_creator import ReservationCreator
 
 @dataclass(frozen=True, slots=True)
 class MoveRules:
-    """As for reserving: the share by which a placement may have become dearer, and how late a run may be."""
+    """Tolerances between planning and purchase, as in ``ReservingRules``."""
 
     price_tolerance: float = 0.02
     start_patience: timedelta = timedelta(hours=1)
@@ -48,13 +48,13 @@ class MovesService:
         self._rules = rules or MoveRules()
 
     async def move(self, actor: str, plan: Plan, leaving: Sequence[str]) -> tuple[Reservation, ...]:
-        """Holds what ``plan`` places for the workloads of the reservations ``leaving``, in their place.
+        """Replaces the reservations ``leaving`` by what ``plan`` places for their workloads.
 
-        What is held as it is placed stays. The new is bought all or nothing; the reconciler lets the old go
-        once the new is usable, so there is an overlap and never a gap, and a crash at any point ends in one
-        of both. The state of the stored plan is the caller's. Raises StalePlan, Conflict and OverQuota (both
-        places count while they are held) before anything is bought, and the provider's error after the new
-        was given back, with its cost; the old then stays.
+        What is held as planned stays. The new capacity is bought all or nothing. The reconciler releases the
+        old once the new is usable, so there is an overlap and never a gap; after a crash one of both remains.
+        The caller updates the stored plan. Raises StalePlan, Conflict and OverQuota (both count while they
+        are held) before anything is bought, and the provider's error, with the cost of giving back, after the
+        new was given back; the old then stays.
         """
         async with self._creator.turn, self._uow_factory(EVERY_TEAM) as uow:
             held = await self._leaving(uow, leaving)
@@ -87,19 +87,19 @@ class MovesService:
         return bought
 
     async def _leaving(self, uow: UnitOfWork, ids: Sequence[str]) -> tuple[Reservation, ...]:
-        """The reservations that are to go; Conflict when one is over, or is moved already."""
+        """The reservations to replace. Raises Conflict if one has ended or is already being moved."""
         rows = [await uow.reservations.find(key) for key in ids]
         known = await uow.reservations.find_open()
         for row in rows:
             if not row.is_open or row.state is ReservationState.RELEASING:
-                raise Conflict(f"reservation {row.reservation_id} is {row.state}: there is nothing to move")
+                raise Conflict(f"reservation {row.reservation_id} is {row.state}, so it cannot be moved")
             others = successors_of(row, known)
             if others:
                 raise Conflict(
-                    f"reservation {row.reservation_id} moves to {others[0].reservation_id} already"
+                    f"reservation {row.reservation_id} is already being moved to {others[0].reservation_id}"
                 )
         if not rows:
-            raise Conflict("no reservation is named: there is nothing to move")
+            raise Conflict("no reservation is given, so there is nothing to move")
         return tuple(rows)
 
     def _check_prices(self, plan: Plan, offers: Mapping[str, Offer]) -> None:

@@ -1,4 +1,4 @@
-"""Proposals: somebody's word on them, and their moves, made before what they replace is broken."""
+"""Proposals: decisions on them, and their moves."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ _Step = Callable[[Reoptimization], Awaitable[Reoptimization | None]]
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Reservations of one move: what is to go and still stands, and what was intended in its place."""
+    """Reservations of one move: open ones to be replaced, and their replacements."""
 
     old: tuple[Reservation, ...]
     new: tuple[Reservation, ...]
 
 
 class ProposalsService:
-    """Use cases of proposals. Deciding stores a word; ``act`` does what was decided, in passes.
+    """Use cases of proposals. Decisions are only stored; ``act`` carries them out, in passes.
 
-    What a crash cut off is told from the reservations, so that no move is begun twice.
+    After a crash the reservations show which moves were begun, so that none begins twice.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class ProposalsService:
         self._acting = asyncio.Lock()
 
     async def accept(self, caller: Caller, reoptimization_id: str) -> Reoptimization:
-        """Takes the proposal up: its plan is the one in force, and its moves begin with the next pass.
+        """Accepts a proposal: its plan is in force, and its moves begin with the next pass.
 
-        Twice is no error. Raises Conflict for one that is over, and ApprovalRequired.
+        Accepting it twice is no error. Raises Conflict if it has ended, and ApprovalRequired.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
         look = await self._seen_by(caller, reoptimization_id)
@@ -82,7 +82,7 @@ class ProposalsService:
         return await self._accept(scope_of(caller), look, caller.key_id, caller.claim)
 
     async def reject(self, caller: Caller, reoptimization_id: str) -> Reoptimization:
-        """Says no; twice is no error. Raises Conflict for what is under way or over."""
+        """Rejects a proposal. Rejecting it twice is no error. Raises Conflict if it is no longer open."""
         require_scope(caller, Scope.PLANS_WRITE)
         look = await self._seen_by(caller, reoptimization_id)
         if look.state is ProposalState.REJECTED:
@@ -93,9 +93,9 @@ class ProposalsService:
         )
 
     async def act(self) -> tuple[Reoptimization, ...]:
-        """One pass: lets lapse what is over, begins what may begin by itself, and follows what is under way.
+        """One pass: ends lapsed proposals, begins moves that need no decision, and continues begun ones.
 
-        One proposal's fault does not stop the others.
+        A failure of one proposal does not stop the others.
         """
         async with self._acting:
             async with self._uow_factory(EVERY_TEAM) as uow:
@@ -111,7 +111,7 @@ class ProposalsService:
             return await step(look)
         except BrokerError as error:
             log.warning("%s: %s", look.reoptimization_id, error)
-        except Exception:  # one proposal's fault must not stop the others
+        except Exception:  # a failure of one proposal must not stop the others
             log.exception("acting on %s failed unexpectedly", look.reoptimization_id)
         return None
 
@@ -124,18 +124,21 @@ class ProposalsService:
         if look.state is not ProposalState.PROPOSED or over:
             state = ProposalState.LAPSED if over else look.state
             raise Conflict(
-                f"re-optimization {look.reoptimization_id} is {state}: there is nothing to decide"
+                f"re-optimization {look.reoptimization_id} is {state}; only an open proposal can be decided"
             ).naming(FieldProblem("/state", str(state), str(ProposalState.PROPOSED)))
 
     async def _begin(self, look: Reoptimization) -> Reoptimization | None:
-        """Of what stands: lapses when its time is over or its plan is not in force any more; begins by itself
-        where the policy says so and finance need not, or did, agree. Finance's no ends it."""
+        """Ends or accepts an open proposal, if no decision is needed.
+
+        It lapses after its time, and if its plan is no longer in force. It ends if finance rejected its plan.
+        It is accepted if the policy says so, and its plan needs no approval or has it.
+        """
         now = self._clock.now()
         async with self._uow_factory(EVERY_TEAM) as uow:
             in_force = await uow.plans.find_current(look.team)
             record = None if look.new_plan_id is None else await uow.plans.find(look.new_plan_id)
         if look.lapses_at is not None and look.lapses_at <= now:
-            return await self._end(EVERY_TEAM, look, ProposalState.LAPSED, "its time was over")
+            return await self._end(EVERY_TEAM, look, ProposalState.LAPSED, "it expired")
         if look.plan_id not in {one.plan_id for one in in_force}:
             return await self._end(
                 EVERY_TEAM, look, ProposalState.LAPSED, f"plan {look.plan_id} is not in force any more"
@@ -153,9 +156,9 @@ class ProposalsService:
     async def _accept(
         self, scope: TeamScope, look: Reoptimization, actor: str, claim: IdempotencyKey | None
     ) -> Reoptimization:
-        """The word, the plan in force and the audit trail, in one transaction."""
+        """Stores the decision, the plan in force and the audit entry, in one transaction."""
         if look.new_plan_id is None:
-            raise Conflict(f"re-optimization {look.reoptimization_id} has no plan: look again")
+            raise Conflict(f"re-optimization {look.reoptimization_id} has no plan; re-optimize again")
         now = self._clock.now()
         await self._require_settled(scope, look)
         await self._ask_budgets(scope, look, look.new_plan_id)
@@ -168,7 +171,7 @@ class ProposalsService:
             if record.plan is not None:
                 require_approved(record, record.plan)
             if look.plan_id not in {one.plan_id for one in await uow.plans.find_current(look.team)}:
-                raise Conflict(f"plan {look.plan_id} is not in force any more: look again")
+                raise Conflict(f"plan {look.plan_id} is not in force any more; re-optimize again")
             accepted = await uow.reoptimizations.update(
                 replace(
                     look,
@@ -197,7 +200,7 @@ class ProposalsService:
         return accepted
 
     async def _ask_budgets(self, scope: TeamScope, look: Reoptimization, plan_id: str) -> None:
-        """Moves that would pass a budget as it stands now wait for finance from here on."""
+        """Requires approval of moves that would exceed a budget now."""
         if self._budgets is None:
             return
         async with self._uow_factory(scope) as uow:
@@ -209,12 +212,14 @@ class ProposalsService:
             await self._approving.require_for(plan_id, "; ".join(why))
 
     async def _require_settled(self, scope: TeamScope, look: Reoptimization) -> None:
-        """A plan whose own moves are under way has to come to be before others start from it."""
+        """Raises Conflict while moves that lead to this proposal's plan in force are in progress."""
         async with self._uow_factory(scope) as uow:
             moving = await uow.reoptimizations.find_in({ProposalState.ACCEPTED})
         before = next((one for one in moving if one.new_plan_id == look.plan_id), None)
         if before is not None:
-            raise Conflict(f"moves of {before.reoptimization_id} are under way: wait until they are over")
+            raise Conflict(
+                f"moves of {before.reoptimization_id} are in progress; try again when they are done"
+            )
 
     async def _end(
         self,
@@ -238,7 +243,7 @@ class ProposalsService:
         return ended
 
     async def _follow(self, look: Reoptimization) -> Reoptimization | None:
-        """Begins each move that is not, sees what came of the others, and concludes when all are over."""
+        """Begins moves that are not begun, updates the others, and concludes when all have ended."""
         assert look.new_plan_id is not None
         async with self._uow_factory(EVERY_TEAM) as uow:
             record = await uow.plans.find(look.new_plan_id)
@@ -260,13 +265,13 @@ class ProposalsService:
         alive = [r for r in rows.new if r.is_open and r.state is not ReservationState.RELEASING]
         if alive:
             return move
-        why = next((r.reason for r in reversed(rows.new) if r.reason), "what was to take its place is gone")
+        why = next((r.reason for r in reversed(rows.new) if r.reason), "its replacement is gone")
         return replace(move, state=MoveState.FAILED, reason=why)
 
     async def _start(self, move: Move, plan: Plan, old: Sequence[Reservation]) -> Move:
-        """Buys the new; the reconciler lets the old go. A refusal leaves the old as it is."""
+        """Buys the new capacity; the reconciler releases the old. After a refusal the old stays."""
         if not old:
-            return replace(move, state=MoveState.FAILED, reason="what was to move is over")
+            return replace(move, state=MoveState.FAILED, reason="its reservations have ended")
         try:
             bought = await self._mover.move(ACTOR, plan, [row.reservation_id for row in old])
         except ConcurrentChange:
@@ -276,7 +281,7 @@ class ProposalsService:
         return move if bought else replace(move, state=MoveState.DONE, reason="it is held as planned")
 
     async def _rows(self, look: Reoptimization, move: Move) -> _Rows:
-        """``old``: all of the workload that the plan before holds; ``new``: what the move has intended."""
+        """``old``: reservations of the workload from the previous plan; ``new``: the replacements."""
         assert look.new_plan_id is not None
         async with self._uow_factory(EVERY_TEAM) as uow:
             lineage = await uow.plans.find_lineage(look.plan_id)
@@ -298,7 +303,7 @@ class ProposalsService:
         return noted
 
     async def _conclude(self, look: Reoptimization, record: PlanRecord) -> Reoptimization:
-        """The plan in force says what came to be; none of the moves: the one before stays in force."""
+        """Stores the result of the moves as the plan in force; if all failed, the previous plan stays."""
         now = self._clock.now()
         done = {move.workload for move in look.moves if move.state is MoveState.DONE}
         failed = [move for move in look.moves if move.state is MoveState.FAILED]
@@ -341,6 +346,6 @@ class ProposalsService:
 
 
 def _in_turn(standing: Sequence[Reoptimization]) -> list[Reoptimization]:
-    """Oldest first; what starts from the plan that another of them leads to comes after that."""
+    """Oldest first; a proposal comes after the one that leads to its plan."""
     leads_to = {look.new_plan_id for look in standing}
     return sorted(reversed(standing), key=lambda look: look.plan_id in leads_to)

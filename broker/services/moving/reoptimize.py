@@ -1,4 +1,4 @@
-"""Re-optimization: a new look at what runs and what is planned, as the market moves."""
+"""Re-optimization of plans in force as the market changes."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from broker.domain.moving.reoptimization_result import (
 )
 from broker.domain.moving.reoptimizing import MOST_PLANS, Decision, decide_beside, is_touched
 from broker.domain.moving.spot_fallback import behind_on_spot
+from broker.domain.planning.notes import quarantine_note
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.plan_turns import Turn, TurnClass, class_by_size
-from broker.domain.planning.quarantine_note import quarantine_note
 from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.reconciling.held_offers import less_others, less_refused, with_held
@@ -57,7 +57,7 @@ from broker.ports.planning import (
     RequestReader,
 )
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWorkFactory
-from broker.services.market.price_forecasts import PlanOutlooks
+from broker.services.market.price_forecasts import PlanPriceForecasts
 from broker.services.market.usable_offers import OfferRules, usable_offers
 from broker.services.moving.run_store import RunStore
 from broker.services.planning.plan_queue import PlanQueue
@@ -66,19 +66,20 @@ log = logging.getLogger(__name__)
 
 LONGEST_COOLDOWN = timedelta(days=90)
 LATER = timedelta(microseconds=1)
-"""Which of two plans of one look is the newer must be told from their instants."""
+"""Time between two plans of one re-optimization, so that their order follows from their times."""
 THOROUGH = (1.0,) * MOST_PLANS
 QUICK = (0.5, 0.25, 0.25)
-"""Shares of the time limit: a search that only places anew what the one before left needs less."""
+"""Shares of the time limit for each search in turn; later searches start from earlier results."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReoptimizeRules:
-    """``moves``: what counts where no policy says; ``frozen``: what starts within it stays.
+    """Limits of re-optimizations.
 
-    ``time_limit_s``: the most work, in seconds, that one search of the timetable may do after its first
-    repair, and all searches together of a look at a change of the market, which has to be quick; the rest as
-    for plans that somebody asks for. ``guard``: how long any one search may last, whatever it counted.
+    ``moves``: rules for workloads without a policy. ``frozen``: what starts within this time stays.
+    ``time_limit_s``: counted work, in seconds, that one scheduled search may do after its first repair; for a
+    market change, which has to be quick, it is the limit of all searches together. ``guard``: maximum time of
+    one search on the clock.
     """
 
     moves: MoveRules = field(default_factory=MoveRules)
@@ -92,8 +93,11 @@ class ReoptimizeRules:
 
 @dataclass(frozen=True, slots=True)
 class _Market:
-    """What all plans of one pass see: offers with what we learned, open reservations, moves of the past,
-    offers whose prices are not believed, and looks that were cut off, by plan."""
+    """Inputs that all plans of one pass share.
+
+    These are usable offers, open reservations, past moves, quarantined offers, and unfinished
+    re-optimizations by plan.
+    """
 
     now: datetime
     offers: tuple[Offer, ...]
@@ -105,10 +109,10 @@ class _Market:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """One plan of a pass: what may change of it, and what counts.
+    """The re-optimization of one plan: what may change, and the rules.
 
-    ``shares`` of the time limit: what each search in turn may take, none longer than ``guard_s``.
-    ``quarantine_note``: the cheaper price that was left out, in words.
+    ``shares`` of the time limit for each search in turn, none longer than ``guard_s``. ``quarantine_note``: a
+    text on a cheaper offer that was excluded by quarantine.
     """
 
     record: PlanRecord
@@ -125,12 +129,12 @@ class _Look:
 
     @property
     def auto(self) -> frozenset[str]:
-        """What may move by itself."""
+        """Workloads that may move without a decision."""
         return self._with(ReoptimizeMode.AUTO)
 
     @property
     def proposable(self) -> frozenset[str]:
-        """What may move when somebody says so."""
+        """Workloads that may move after a decision."""
         return self._with(ReoptimizeMode.PROPOSE)
 
     def _with(self, mode: ReoptimizeMode) -> frozenset[str]:
@@ -139,7 +143,7 @@ class _Look:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a look found: its record, the plan that it proposes, and what of it was cut off, in words."""
+    """The result: its record, the proposed plan, and a text on the part that was not finished."""
 
     result: Reoptimization
     new: Plan | None = None
@@ -147,7 +151,7 @@ class _Found:
 
 
 class ReoptimizeService:
-    """Looks again, and stores what it finds. ``replan_call`` and ``queue`` as for planning."""
+    """Re-optimizes plans and stores the results. ``replan_call`` and ``queue``: see ``PlanningService``."""
 
     def __init__(
         self,
@@ -159,7 +163,7 @@ class ReoptimizeService:
         *,
         read_request: RequestReader,
         rules: ReoptimizeRules | None = None,
-        outlooks: PlanOutlooks | None = None,
+        price_forecasts: PlanPriceForecasts | None = None,
         budgets: BudgetWatch | None = None,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
@@ -171,20 +175,20 @@ class ReoptimizeService:
         self._rules = rules or ReoptimizeRules()
         self._random_bytes = random_bytes
         limit = self._rules.approval_limit_usd
-        self._book = RunStore(uow_factory, notifier, limit, random_bytes, outlooks, budgets)
+        self._book = RunStore(uow_factory, notifier, limit, random_bytes, price_forecasts, budgets)
         self._looking = asyncio.Lock()
 
     async def run_for(self, caller: Caller, team: str | None = None) -> tuple[Reoptimization, ...]:
-        """A new look that somebody asks for, at the plans that they see."""
+        """Re-optimizes the plans that the caller sees, at their request."""
         require_scope(caller, Scope.PLANS_WRITE)
-        return await self.run(f"asked by {caller.key_id}", scope_of(caller, team))
+        return await self.run(f"requested by {caller.key_id}", scope_of(caller, team))
 
     async def run(self, trigger: str, scope: TeamScope = EVERY_TEAM) -> tuple[Reoptimization, ...]:
-        """A new look at every current plan of ``scope``, those that hold something first."""
+        """Re-optimizes all plans in force of ``scope``, first those that hold capacity."""
         return await self._run(await self._current(scope), trigger, THOROUGH)
 
     async def run_if_touched(self, changes: Iterable[OfferChange]) -> tuple[Reoptimization, ...]:
-        """A new, quick look at the plans that ``changes`` of the market call for."""
+        """Re-optimizes quickly the plans that ``changes`` of the market touch."""
         moved = tuple(changes)
         if not moved:
             return ()
@@ -196,9 +200,9 @@ class ReoptimizeService:
         return await self._run(records, f"market: {first.kind} of {first.offer_id}{more}", QUICK)
 
     async def run_unfinished(self) -> tuple[Reoptimization, ...]:
-        """A new look, with more time, at each plan whose last one was cut off and whose pause is over.
+        """Repeats unfinished re-optimizations, with more time, after a pause.
 
-        Plans that are not in force any more are not looked at again.
+        Those of plans that are not in force any more are ended instead.
         """
         waiting = await self.find_unfinished()
         if not waiting:
@@ -211,33 +215,33 @@ class ReoptimizeService:
         due = {look.plan_id for look in waiting if (at := retry_at(look)) is not None and at <= now}
         return await self._run(
             [record for plan_id, record in current.items() if plan_id in due],
-            "the look before was cut off",
+            "the previous re-optimization was not finished",
             THOROUGH,
         )
 
     async def find_unfinished(self, scope: TeamScope = EVERY_TEAM) -> tuple[Reoptimization, ...]:
-        """Looks that were cut off and wait for another try, newest first."""
+        """Unfinished re-optimizations that wait for another try, newest first."""
         async with self._uow_factory(scope) as uow:
             return await uow.reoptimizations.find_in({ProposalState.UNFINISHED})
 
     async def find_unfinished_of(self, caller: Caller, plan_id: str) -> Reoptimization | None:
-        """The look at a plan of the caller's that was cut off and waits for another try."""
+        """The unfinished re-optimization of a plan that waits for another try; None if there is none."""
         waiting = await self.find_unfinished(scope_of(caller))
         return next((look for look in waiting if look.plan_id == plan_id), None)
 
     async def has_plans(self) -> bool:
-        """Whether a plan is in force that a change of the market may call to look at."""
+        """Whether any plan is in force."""
         return bool(await self._current(EVERY_TEAM))
 
     async def find_reoptimizations(
         self, caller: Caller, limit: int = 50, cursor: str | None = None, *, team: str | None = None
     ) -> Page[Reoptimization]:
-        """What was proposed, applied or rejected, and why; newest first."""
+        """Re-optimizations with their results, newest first."""
         async with self._uow_factory(scope_of(caller, team)) as uow:
             return await uow.reoptimizations.find_page(None, limit, cursor)
 
     async def find_one(self, caller: Caller, reoptimization_id: str) -> Reoptimization:
-        """One; NotFound for another team's."""
+        """One re-optimization. Raises NotFound, also for one of another team."""
         async with self._uow_factory(scope_of(caller)) as uow:
             return await uow.reoptimizations.find(reoptimization_id)
 
@@ -272,7 +276,7 @@ class ReoptimizeService:
     async def _look_at(
         self, record: PlanRecord, market: _Market, trigger: str, shares: Sequence[float]
     ) -> tuple[Reoptimization, ...]:
-        """One plan; nothing when its horizon is over, or while its moves are under way."""
+        """Re-optimizes one plan; does nothing after its horizon, and while its moves are in progress."""
         blank = self._blank(record, market.now, trigger)
         moving = (o for o in market.moved if o.state is ProposalState.ACCEPTED)
         if any(record.plan_id in (look.plan_id, look.new_plan_id) for look in moving):
@@ -287,7 +291,7 @@ class ReoptimizeService:
             seen = await self._weigh(look, blank)
         except BrokerError as error:
             seen = _Found(replace(blank, state=ProposalState.FAILED, reason=str(error)))
-        except Exception as error:  # one plan's fault must not stop the others' look
+        except Exception as error:  # a failure of one plan must not stop the others
             log.exception("re-optimization of %s failed unexpectedly", record.plan_id)
             reason = f"unexpected {type(error).__name__}: {error}"
             seen = _Found(replace(blank, state=ProposalState.FAILED, reason=reason))
@@ -303,10 +307,10 @@ class ReoptimizeService:
             await self._book.let_go([unfinished], "its horizon is over", market.now)
 
     async def _keep(self, look: _Look, seen: _Found) -> tuple[tuple[Reoptimization, ...], PlanRecord | None]:
-        """Stores what a look found, and the plan that it proposes.
+        """Stores a result and the proposed plan.
 
-        What was cut off is kept beside a proposal, as more may be found, and in place of any other finding,
-        which may be wrong.
+        An unfinished result is stored in addition to a proposal, because more may be found, and instead of
+        any other result, which may be wrong.
         """
         result = seen.result
         if not seen.unfinished:
@@ -323,7 +327,7 @@ class ReoptimizeService:
     async def _look_beside(
         self, look: _Look, first: Reoptimization, proposal: PlanRecord | None
     ) -> tuple[Reoptimization, ...]:
-        """Where moves begin by themselves: what else may be proposed, over the plan that they lead to."""
+        """If moves begin without a decision: further proposals, starting from the plan after these moves."""
         if proposal is None or proposal.plan is None or first.mode is not ReoptimizeMode.AUTO:
             return ()
         if proposal.approval is ApprovalState.WAITING or not look.proposable:
@@ -335,7 +339,7 @@ class ReoptimizeService:
             blank = self._blank(proposal, first.started_at + 2 * LATER, first.trigger)
             seen = await self._found(after, blank, (look.proposable,))
         except BrokerError as error:
-            log.warning("beside %s: %s", first.reoptimization_id, error)
+            log.warning("no further proposals after %s: %s", first.reoptimization_id, error)
             return ()
         if seen.new is None and not seen.unfinished:
             return ()
@@ -386,18 +390,18 @@ class ReoptimizeService:
         return _Look(record, request, situation, rules, shares, doubt, guard_s)
 
     async def _weigh(self, look: _Look, blank: Reoptimization) -> _Found:
-        """What may move by itself first; only when nothing of that pays, all that may be proposed."""
+        """Tries moves that need no decision first; if none pays, all moves that may be proposed."""
         if not look.names:
-            return _Found(replace(blank, reason="everything is under way"))
+            return _Found(replace(blank, reason="none of its workloads can still change"))
         if not look.auto | look.proposable:
-            return _Found(replace(blank, reason="the policy is never to move anything of it"))
+            return _Found(replace(blank, reason="its policies allow no moves"))
         every = look.auto | look.proposable
         return await self._found(
             look, blank, (look.auto, every) if look.auto and look.proposable else (every,)
         )
 
     async def _found(self, look: _Look, blank: Reoptimization, turns: Sequence[frozenset[str]]) -> _Found:
-        """The first of ``turns``, each of what may move in it, in which something pays; else the last."""
+        """The result of the first of ``turns`` (movable workloads) in which a move pays, else of the last."""
         unfinished = ""
         for movable in turns:
             decision, new = await self._decide(look, look.names - movable)
@@ -411,9 +415,9 @@ class ReoptimizeService:
         return _Found(result, plan, unfinished)
 
     async def _decide(self, look: _Look, frozen: frozenset[str]) -> tuple[Decision, PlannedAgain]:
-        """A plan and which moves to it pay; again with what does not pay frozen, until all of it does.
+        """A plan whose moves all pay: workloads whose move does not pay are frozen, and planned again.
 
-        It is unfinished if any of its searches was: a later one starts from what is in force, not from it.
+        It is unfinished if any of the searches was, because each starts from the plan in force.
         """
         situation, unfinished = look.situation, ""
         for share in look.shares:
@@ -427,7 +431,7 @@ class ReoptimizeService:
         return decision, PlannedAgain(new, unfinished)
 
     async def _plan(self, look: _Look, frozen: frozenset[str], share: float) -> PlannedAgain:
-        """A search whose limit counts work: on a busy machine it finds the same, later."""
+        """A search that is limited by counted work, so that a busy machine finds the same result later."""
         situation, rules = look.situation, self._rules
         options = look.record.options
         limit_s = share * min(options.time_limit_s, rules.time_limit_s)
@@ -456,7 +460,7 @@ class ReoptimizeService:
         )
 
     async def _prices_then(self, look: _Look, new: Plan) -> dict[str, Decimal]:
-        """Prices when the plan was made, of all that it and ``new`` use; today's where nothing is known."""
+        """Prices at the time of planning for the offers of both plans; today's price if it is unknown."""
         situation = look.situation
         plan, now = situation.plan, situation.now
         used = {p.offer_id for p in (*plan.placements, *new.placements)}

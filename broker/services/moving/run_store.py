@@ -1,4 +1,4 @@
-"""How a look is stored: as a proposal that stands, as one that is renewed, or as one that found nothing."""
+"""Storing re-optimizations: as a new proposal, as the renewal of an open one, or without a proposal."""
 
 from __future__ import annotations
 
@@ -17,32 +17,37 @@ from broker.domain.planning.plan import Plan
 from broker.domain.spend.approvals import ApprovalState, over_limit
 from broker.ports.planning import BudgetWatch, PlanRecord, PlanState
 from broker.ports.unit_of_work import Notifier, UnitOfWork, UnitOfWorkFactory
-from broker.services.market.price_forecasts import PlanOutlooks
+from broker.services.market.price_forecasts import PlanPriceForecasts
 
 _STANDING = frozenset({ProposalState.PROPOSED, ProposalState.UNFINISHED})
 
 
 @dataclass(frozen=True, slots=True)
 class RunStore:
-    """Keeps looks. ``approval_limit_usd``: dearer plans wait for finance; None: none does. ``budgets``: so do
-    those whose moves would pass one of their team's."""
+    """Stores re-optimizations.
+
+    Plans that cost more than ``approval_limit_usd`` (None: no limit), or whose moves would exceed a budget
+    according to ``budgets``, need approval.
+    """
 
     uow_factory: UnitOfWorkFactory
     notifier: Notifier
     approval_limit_usd: Decimal | None = None
     random_bytes: Callable[[int], bytes] = secrets.token_bytes
-    outlooks: PlanOutlooks | None = None
+    price_forecasts: PlanPriceForecasts | None = None
     budgets: BudgetWatch | None = None
 
     async def keep(
         self, result: Reoptimization, record: PlanRecord, new: Plan | None
     ) -> tuple[Reoptimization, PlanRecord | None]:
-        """Stores a look, and the plan that it proposes; a proposal that stands is renewed by the same moves,
-        and lapses for other ones. A look that was cut off says nothing of a proposal that stands; any that
-        was finished takes its place. Tells of what is new."""
+        """Stores a result and the proposed plan, and notifies of what is new.
+
+        An open proposal is renewed if the moves are the same, and lapses otherwise. An unfinished result
+        leaves it open.
+        """
         proposal: PlanRecord | None = None
-        if new is not None and self.outlooks is not None:
-            new = replace(new, outlooks=await self.outlooks.of(new))
+        if new is not None and self.price_forecasts is not None:
+            new = replace(new, price_forecasts=await self.price_forecasts.of(new))
         passed: tuple[str, ...] = ()
         if new is not None and self.budgets is not None:
             passed = await self.budgets.find_overruns_of_moves(result, new)
@@ -75,7 +80,7 @@ class RunStore:
         return result, proposal
 
     async def let_go(self, looks: Iterable[Reoptimization], why: str, at: datetime) -> None:
-        """Looks that were cut off and that nobody has to finish any more."""
+        """Ends unfinished re-optimizations that need not be repeated."""
         async with self.uow_factory(EVERY_TEAM) as uow:
             for look in looks:
                 await _end(uow, look, why, at)
@@ -90,7 +95,7 @@ class RunStore:
         new: Plan,
         passed: tuple[str, ...],
     ) -> tuple[Reoptimization, PlanRecord]:
-        """The proposal that stands, with today's amounts; a dearer plan needs finance's word again."""
+        """The open proposal with current amounts; a plan that became dearer needs approval again."""
         assert same.new_plan_id is not None
         stored = await uow.plans.find(same.new_plan_id)
         proposal = self._proposal(record, replace(new, plan_id=stored.plan_id), result, passed)
@@ -119,9 +124,7 @@ class RunStore:
         agreed = record.approved_by is not None and old is not None and plan.cost_usd <= old.cost_usd
         why = passed if agreed else (*over_limit(plan.cost_usd, self.approval_limit_usd), *passed)
         if not why and record.approval is ApprovalState.WAITING:
-            why = (
-                record.approval_reason or f"plan {record.plan_id}, whose place it takes, waits for approval",
-            )
+            why = (record.approval_reason or f"plan {record.plan_id}, which it replaces, waits for approval",)
         return PlanRecord(
             plan_id=plan.plan_id,
             team=record.team,
@@ -137,12 +140,12 @@ class RunStore:
 
 
 async def _lapse(uow: UnitOfWork, standing: Iterable[Reoptimization], result: Reoptimization) -> None:
-    """A look that failed lets nothing lapse: what it was to find out is still unknown."""
+    """Ends ``standing`` unless the re-optimization failed, because then its result is unknown."""
     if result.state is ProposalState.FAILED:
         return
     for look in standing:
         was_cut_off = look.state is ProposalState.UNFINISHED
-        why = "looked at again" if was_cut_off else "the market moved on"
+        why = "it was repeated" if was_cut_off else "the market changed"
         await _end(uow, look, f"{why}: {result.reason}", result.started_at)
 
 

@@ -1,4 +1,4 @@
-"""Use cases of planning: asking for a plan, its turn in the queue, and its standing.
+"""Use cases of planning: requests for plans, the queue of the planner, and the status of plans.
 
 It imports the domain, the ports and the rooms ``market`` and ``spend``. Begin with ``planning``.
 """

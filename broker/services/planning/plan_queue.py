@@ -1,4 +1,4 @@
-"""The line in front of the planner: calls wait for their turn, and leave nothing behind when they end."""
+"""The queue of calls to the planner, with fair turns between teams."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(eq=False, slots=True)
 class _Call:
-    """A call in the line or at work. ``future``: what the executor was given, once it was."""
+    """A waiting or running call. ``future``: its future in the executor, once it was submitted."""
 
     turn: Turn
     granted: asyncio.Future[None]
@@ -28,14 +28,14 @@ class _Call:
 
 
 class Place:
-    """A slot of the executor that is held."""
+    """A slot of the executor that a caller holds."""
 
     def __init__(self, executor: Executor, call: _Call) -> None:
         self._executor = executor
         self._call = call
 
     async def run(self, fn: Callable[..., T], *args: Any) -> T:
-        """What ``fn`` gives. Who is cancelled in it cancels the call; only one call a place."""
+        """The result of ``fn``. Cancelling this task cancels the call. A place runs only one call."""
         future: Future[T] = self._executor.submit(fn, *args)
         self._call.future = future
         try:
@@ -46,7 +46,7 @@ class Place:
 
 
 class PlanQueue:
-    """Hands the slots of an executor out by turns (``plan_turns``); for one event loop."""
+    """Assigns the slots of an executor by turns (see ``plan_turns``); for one event loop."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
@@ -57,17 +57,17 @@ class PlanQueue:
         self._positions: Mapping[str, int] | None = None
 
     def draw_number(self) -> int:
-        """A ``sequence`` for who comes now, and enters the line when it has looked what it is to make."""
+        """A ``sequence`` for a caller that arrives now and enters the queue later."""
         return next(self._numbers)
 
     async def run(self, turn: Turn, fn: Callable[..., T], *args: Any) -> T:
-        """Waits for its turn, then gives what ``fn`` gives; who is cancelled leaves the line."""
+        """Waits for its turn, then returns the result of ``fn``. Cancelling it leaves the queue."""
         async with self.place(turn) as place:
             return await place.run(fn, *args)
 
     @asynccontextmanager
     async def place(self, turn: Turn) -> AsyncIterator[Place]:
-        """Waits for a slot, and holds it; a call that cannot be ended keeps it for as long as it runs."""
+        """Waits for a slot and holds it; a call that cannot be cancelled keeps it until it ends."""
         numbered = turn if turn.sequence else replace(turn, sequence=self.draw_number())
         call = _Call(numbered, asyncio.get_running_loop().create_future())
         self._waiting[numbered.sequence] = call
@@ -79,7 +79,7 @@ class PlanQueue:
             self._leave(call)
 
     def position(self, plan_id: str) -> int | None:
-        """Which of all that wait starts it, 1 the next; None where it does not wait here."""
+        """Position of a plan in the queue, from 1; None if it does not wait in this process."""
         if self._positions is None:
             order = starting_order(
                 (call.turn for call in self._waiting.values()),
@@ -91,11 +91,11 @@ class PlanQueue:
         return self._positions.get(plan_id)
 
     def waiting(self) -> Mapping[TurnClass, int]:
-        """How many calls wait, by class."""
+        """Number of waiting calls by class."""
         return Counter(call.turn.kind for call in self._waiting.values())
 
     def running(self) -> Mapping[TurnClass, int]:
-        """How many calls hold a slot, by class."""
+        """Number of running calls by class."""
         return Counter(call.turn.kind for call in self._running.values())
 
     @property
@@ -103,11 +103,11 @@ class PlanQueue:
         return max(1, self._executor.workers)
 
     def _start(self) -> None:
-        """Gives every slot that is free to whose turn it is."""
+        """Assigns all free slots."""
         self._positions = None
         slots = self._slots if self._waiting else 0
         while True:
-            # Who was cancelled is on its way out of the line.
+            # Cancelled calls are about to leave the queue.
             waiting = [call.turn for call in self._waiting.values() if not call.granted.done()]
             running = [call.turn for call in self._running.values()]
             found = next_turn(waiting, running, slots, self._served)
@@ -126,7 +126,7 @@ class PlanQueue:
             call.future.add_done_callback(partial(self._ended, call, loop))
 
     def _ended(self, call: _Call, loop: asyncio.AbstractEventLoop, _: Future[Any]) -> None:
-        """In whatever thread the executor ends its call."""
+        """Runs in the thread in which the executor ends the call."""
         if not loop.is_closed():
             loop.call_soon_threadsafe(self._free, call)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -29,41 +29,61 @@ from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.plan_turns import Turn, TurnClass, class_by_size
 from broker.domain.planning.planning_time import require_time
+from broker.domain.planning.variant import AssumedPrices, Variant
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.spend.approvals import over_limit
 from broker.ports.planning import (
     BudgetWatch,
+    BusinessStatus,
     EventStream,
     PlanCall,
     PlanOptions,
     PlanRecord,
     PlanState,
     RequestReader,
-    Standing,
     Whereabouts,
 )
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWorkFactory
-from broker.services.market.price_forecasts import PlanOutlooks
+from broker.services.market.price_forecasts import PlanPriceForecasts
 from broker.services.market.usable_offers import OfferRules, usable_offers
 from broker.services.planning.plan_queue import Place, PlanQueue
 
 log = logging.getLogger(__name__)
 
 MOST_TRIES = 5
-"""How often a cancellation looks again at a plan that moved on meanwhile."""
+"""Tries of a cancellation whose plan changes at the same time."""
 PLANS_SETTING, WORKLOADS_SETTING = "BROKER_TEAM_PLANS_AT_ONCE", "BROKER_TEAM_WORKLOADS_AT_ONCE"
 RETRY_AFTER_S = 10
-"""When who has too much on its way may ask again."""
+"""Seconds after which a team at its limit may retry."""
 UNTOLD_PHASE = "planning"
-"""What a plan that runs is at, where its planner has told nothing here."""
+"""Phase of a running plan whose planner published no progress in this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One question: the changed document (JSON text), the same as a request, and assumed prices."""
+
+    name: str
+    document: str
+    request: PlanRequest
+    prices: AssumedPrices | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A plan, and the plans of its variants in the order of their changes."""
+
+    comparison_id: str
+    base: PlanRecord
+    variants: tuple[PlanRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PlanningRules:
-    """``approval_limit_usd`` None: no plan needs finance's word. ``offers``: what plans are made of.
+    """Limits of planning. ``approval_limit_usd`` None: no plan needs approval because of its cost.
 
-    ``plans_at_once``, ``workloads_at_once``: how many plans a team may have queued or running, and workloads
-    in them.
+    ``plans_at_once`` and ``workloads_at_once`` limit a team's queued and running plans, and the workloads in
+    them.
     """
 
     approval_limit_usd: Decimal | None = None
@@ -72,15 +92,15 @@ class PlanningRules:
     workloads_at_once: int = 100_000
 
     def over_limit(self, cost_usd: Decimal) -> tuple[str, ...]:
-        """Why a plan of that cost waits for finance, in words; nothing where it does not."""
+        """Why a plan of this cost needs approval; empty if it needs none."""
         return over_limit(cost_usd, self.approval_limit_usd)
 
 
 class PlanningService:
     """Use cases of plans.
 
-    ``plan_call`` is a module-level function, as the executor behind ``queue`` may run it in another process.
-    ``read_request`` reads a stored document again, for a run that a crash cut off.
+    ``plan_call`` is a module-level function, because the executor of ``queue`` may run it in another process.
+    ``read_request`` reads a stored document, also for plans that a crash interrupted.
     """
 
     def __init__(
@@ -94,7 +114,7 @@ class PlanningService:
         *,
         read_request: RequestReader,
         rules: PlanningRules | None = None,
-        outlooks: PlanOutlooks | None = None,
+        price_forecasts: PlanPriceForecasts | None = None,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
         budgets: BudgetWatch | None = None,
     ) -> None:
@@ -107,10 +127,10 @@ class PlanningService:
         self._events = events
         self._read_request = read_request
         self._rules = rules or PlanningRules()
-        self._outlooks = outlooks
+        self._price_forecasts = price_forecasts
         self._random_bytes = random_bytes
         self._under_way: dict[str, asyncio.Event] = {}
-        """What this process makes, each with the word that it is cancelled."""
+        """Plans that this process makes; the event says that a plan was cancelled."""
 
     async def request_plan(
         self,
@@ -121,15 +141,53 @@ class PlanningService:
         *,
         intended: bool = False,
     ) -> PlanRecord:
-        """Stores a wish for a plan as ``queued``; ``run`` makes it. ``intended``: it counts in projected
-        spend as soon as it is made, in place of older drafts of the same workloads. TooManyPlans where the
-        team has as much on its way as it may."""
+        """Stores a request for a plan as ``queued``; ``run`` makes the plan.
+
+        ``intended``: the finished plan counts in projected spend, and replaces older drafts of the same
+        workloads. Raises TooManyPlans if the team is at its limit of unfinished plans.
+        """
+        record = self._queued(caller, document, request, options)
+        record = replace(record, intended_by=caller.key_id if intended else None)
+        await self._store_queued(caller, [record], len(request.workloads))
+        return record
+
+    async def request_comparison(
+        self, caller: Caller, base_id: str, changes: Sequence[Change], options: PlanOptions
+    ) -> Comparison:
+        """Stores a queued plan for each change of the base's document; ``run`` makes each of them.
+
+        All are stored or none. They are explorations: they take no other plan's place, need no approval and
+        count in no projected spend until one is chosen with ``set_intended``. Raises as ``request_plan``.
+        """
+        base = await self.find_plan(caller, base_id)
+        at = self._clock.now()
+        comparison_id = make_id("compare", at, self._random_bytes(ENTROPY_BYTES))
+        variants = [
+            replace(
+                self._queued(caller, change.document, change.request, options),
+                variant=Variant(comparison_id, base_id, change.name, position, change.prices),
+            )
+            for position, change in enumerate(changes)
+        ]
+        await self._store_queued(caller, variants, sum(len(change.request.workloads) for change in changes))
+        return Comparison(comparison_id, base, tuple(variants))
+
+    async def find_comparison(self, caller: Caller, comparison_id: str) -> Comparison:
+        """One comparison; NotFound for another team's."""
+        async with self._uow_factory(scope_of(caller)) as uow:
+            variants = await uow.plans.find_comparison(comparison_id)
+            based_on = next(record.variant.based_on for record in variants if record.variant is not None)
+            return Comparison(comparison_id, await uow.plans.find(based_on), variants)
+
+    def _queued(
+        self, caller: Caller, document: str, request: PlanRequest, options: PlanOptions
+    ) -> PlanRecord:
         require_scope(caller, Scope.PLANS_WRITE)
         require_time(len(request.workloads), options.time_limit_s)
         if not caller.sees(request.team):
             raise NotPermitted(f"key {caller.key_id} of team {caller.team} cannot plan for {request.team}")
         now = self._clock.now()
-        record = PlanRecord(
+        return PlanRecord(
             plan_id=make_id("plan", now, self._random_bytes(ENTROPY_BYTES)),
             team=request.team,
             state=PlanState.QUEUED,
@@ -137,22 +195,23 @@ class PlanningService:
             options=options,
             created_at=now,
             requested_by=caller.key_id,
-            intended_by=caller.key_id if intended else None,
         )
+
+    async def _store_queued(self, caller: Caller, records: Sequence[PlanRecord], workloads: int) -> None:
         async with self._uow_factory(scope_of(caller)) as uow:
-            await uow.plans.add(record)
-            self._require_room(
-                record.team, len(request.workloads), *await uow.plans.count_on_their_way(record.team)
-            )
-            await uow.accounts.add_audit(self._entry(record, "plan.request", caller.key_id))
-            await uow.accounts.bind(caller.claim, [record.plan_id])
+            for record in records:
+                await uow.plans.add(record)
+                await uow.accounts.add_audit(self._entry(record, "plan.request", caller.key_id))
+            for team in sorted({record.team for record in records}):
+                self._require_room(team, workloads, *await uow.plans.count_on_their_way(team))
+            await uow.accounts.bind(caller.claim, [record.plan_id for record in records])
             await uow.commit()
-        self._under_way[record.plan_id] = asyncio.Event()
-        self._events.publish(record.plan_id, {"state": PlanState.QUEUED.value})
-        return record
+        for record in records:
+            self._under_way[record.plan_id] = asyncio.Event()
+            self._events.publish(record.plan_id, {"state": PlanState.QUEUED.value})
 
     def _require_room(self, team: str, asked: int, plans: int, workloads: int) -> None:
-        """``plans`` and ``workloads``: what the team has on its way with the ``asked`` workloads."""
+        """Checks a team's limits. ``plans`` and ``workloads`` are its unfinished ones with the ``asked``."""
         rules = self._rules
         if asked > rules.workloads_at_once:
             expected = f"at most {rules.workloads_at_once:,} ({WORKLOADS_SETTING})"
@@ -165,9 +224,9 @@ class PlanningService:
                 raise TooManyPlans(team, unit, found, allowed, setting, RETRY_AFTER_S)
 
     async def run(self, plan_id: str) -> PlanRecord:
-        """Plans when its turn comes, and stores the plan or the problem; what is made stays as it is.
+        """Waits for its turn, makes the plan, and stores it or the problem.
 
-        A plan that is cancelled meanwhile is left as it is then.
+        A plan that is finished already, or is cancelled meanwhile, does not change.
         """
         is_cancelled = self._under_way.setdefault(plan_id, asyncio.Event())
         making = asyncio.create_task(self._run(plan_id, self._queue.draw_number()))
@@ -187,7 +246,7 @@ class PlanningService:
         try:
             return await self._run_unless_taken(plan_id, number)
         except ConcurrentChange:
-            log.info("plan %s was cancelled, or another process makes it", plan_id)
+            log.info("plan %s was cancelled, or is made by another process", plan_id)
             return await self._find(plan_id)
 
     async def _run_unless_taken(self, plan_id: str, number: int) -> PlanRecord:
@@ -205,16 +264,16 @@ class PlanningService:
         else:
             plan = replace(plan, plan_id=plan_id, created_at=record.created_at, team=record.team)
             record = replace(record, state=PlanState.DONE, plan=plan)
-            why = (*self._rules.over_limit(plan.cost_usd), *await self._overruns(record, plan))
-            record = replace(record, needs_approval=bool(why), approval_reason="; ".join(why) or None)
+            if not record.is_exploration:
+                record = await self._with_approval(record, plan)
         record = await self._store(EVERY_TEAM, record, f"plan.{record.state}")
         await self._tell(record)
         return record
 
     async def cancel(self, caller: Caller, plan_id: str) -> PlanRecord:
-        """Ends a plan that waits or is being made, here or in another process; a second time is no error.
+        """Cancels a queued or running plan, in this or another process. Cancelling it twice is no error.
 
-        Conflict for one that is made or failed.
+        Raises Conflict for a finished or failed plan.
         """
         require_scope(caller, Scope.PLANS_WRITE)
         for _ in range(MOST_TRIES):
@@ -232,10 +291,12 @@ class PlanningService:
                 self._end(plan_id)
                 await self._tell(cancelled)
                 return cancelled
-        raise ConcurrentChange(f"plan {plan_id} changes faster than it can be cancelled; ask again")
+        raise ConcurrentChange(
+            f"plan {plan_id} changed during each of {MOST_TRIES} tries to cancel it; try again"
+        )
 
     async def end_cancelled(self) -> None:
-        """Ends what this process makes of plans that were cancelled in another one."""
+        """Stops plans of this process that were cancelled in another one."""
         if self._under_way:
             async with self._uow_factory(EVERY_TEAM) as uow:
                 for plan_id in await uow.plans.find_cancelled(tuple(self._under_way)):
@@ -249,27 +310,34 @@ class PlanningService:
         async with self._uow_factory(EVERY_TEAM) as uow:
             return await uow.plans.find(plan_id)
 
+    async def _with_approval(self, record: PlanRecord, plan: Plan) -> PlanRecord:
+        """The record with the reasons for which finance must approve its plan."""
+        why = (*self._rules.over_limit(plan.cost_usd), *await self._overruns(record, plan))
+        return replace(record, needs_approval=bool(why), approval_reason="; ".join(why) or None)
+
     async def _overruns(self, record: PlanRecord, plan: Plan) -> tuple[str, ...]:
         return () if self._budgets is None else await self._budgets.find_overruns(record, plan)
 
     async def _attempt(self, record: PlanRecord, place: Place) -> tuple[Plan | None, str | None]:
         try:
-            # In a thread: a large document takes seconds, and others want answers meanwhile.
+            # In a thread, because a large document takes seconds, which would block the event loop.
             request = await self._beside_held(await asyncio.to_thread(self._read_request, record.document))
             offers = await self._usable_offers()
+            if record.variant is not None and record.variant.prices is not None:
+                offers = record.variant.prices.applied(offers)
             options = replace(record.options, label=record.plan_id)
             plan = await place.run(self._plan_call, request, offers, self._clock.now(), options)
-            if self._outlooks is not None:
-                plan = replace(plan, outlooks=await self._outlooks.of(plan))
+            if self._price_forecasts is not None:
+                plan = replace(plan, price_forecasts=await self._price_forecasts.of(plan))
             return plan, None
         except BrokerError as error:
             return None, str(error)
-        except Exception as error:  # the planner's own fault: the record must say so, not stay "running"
+        except Exception as error:  # a fault of the planner; the record must not stay "running"
             log.exception("plan %s failed unexpectedly", record.plan_id)
             return None, f"unexpected {type(error).__name__}: {error}"
 
     async def _beside_held(self, request: PlanRequest) -> PlanRequest:
-        """The request with what is held already, as far as it counts against quotas."""
+        """The request with the held capacity that counts against quotas."""
         async with self._uow_factory(EVERY_TEAM) as uow:
             return replace(request, held=held_beside(request, await uow.reservations.find_open()))
 
@@ -287,8 +355,7 @@ class PlanningService:
         await self._notifier.notify(f"plan.{record.state}", record.team, {"plan_id": record.plan_id, **event})
 
     async def claim_left_over(self) -> tuple[str, ...]:
-        """Takes over what a crash left queued or running, oldest first, for ``run``; not what a living
-        process is at."""
+        """Claims plans for ``run`` that a crash left queued or running, oldest first."""
         async with self._uow_factory(EVERY_TEAM) as uow:
             unfinished = await uow.plans.claim_unfinished()
             left_over = [record for record in unfinished if record.plan_id not in self._under_way]
@@ -301,24 +368,24 @@ class PlanningService:
         return tuple(record.plan_id for record in left_over)
 
     async def find_plan(self, caller: Caller, plan_id: str) -> PlanRecord:
-        """One plan; NotFound for another team's."""
+        """One plan. Raises NotFound, also for one of another team."""
         async with self._uow_factory(scope_of(caller)) as uow:
             return await uow.plans.find(plan_id)
 
     async def find_plans(
         self, caller: Caller, limit: int = 50, cursor: str | None = None, *, team: str | None = None
     ) -> Page[PlanRecord]:
-        """Plans, newest first; only the caller's team unless an administrator asks."""
+        """Plans, newest first; other teams' only for administrators."""
         async with self._uow_factory(scope_of(caller, team)) as uow:
             return await uow.plans.find_page(limit, cursor)
 
     async def find_current_plans(self, caller: Caller, *, team: str | None = None) -> tuple[PlanRecord, ...]:
-        """The plans that are in force: those that hold something, and drafts."""
+        """The plans in force; see ``PlanRepository.find_current``."""
         async with self._uow_factory(scope_of(caller, team)) as uow:
             return await uow.plans.find_current()
 
     async def find_whereabouts(self, records: Iterable[PlanRecord]) -> Mapping[str, Whereabouts]:
-        """Where each of the records on its way is, by its id."""
+        """Position or phase of each unfinished plan in ``records``, by id."""
         return {r.plan_id: await self._whereabouts(r) for r in records if r.state.is_on_its_way}
 
     async def _whereabouts(self, record: PlanRecord) -> Whereabouts:
@@ -330,21 +397,24 @@ class PlanningService:
                 position = 1 + await uow.plans.count_older_queued(record)
         return Whereabouts(position)
 
-    async def find_standings(self, records: Collection[PlanRecord]) -> Mapping[str, Standing]:
-        """Where each of the records stands, by its id; nothing of those that are not made."""
+    async def find_business_statuses(self, records: Collection[PlanRecord]) -> Mapping[str, BusinessStatus]:
+        """The business status of each finished plan in ``records``, by id."""
         async with self._uow_factory(EVERY_TEAM) as uow:
-            return await uow.plans.find_standings(records)
+            return await uow.plans.find_business_statuses(records)
 
     async def set_intended(self, caller: Caller, plan_id: str, *, intended: bool) -> PlanRecord:
-        """Says whether a draft counts in projected spend; the same twice is no error.
+        """Sets whether a draft counts in projected spend. Repeating it is no error.
 
-        Of drafts of the same workloads one is intended at most. Conflict for what is no draft, and for an
-        approved one: finance's word makes it count.
+        At most one draft of the same workloads is intended. Raises Conflict if the plan is not a draft, and
+        if an approved draft is to be excluded.
         """
         require_scope(caller, Scope.PLANS_WRITE)
         record = await self.find_plan(caller, plan_id)
+        if intended and record.is_exploration and record.plan is not None:
+            _require_real_prices(record)
+            record = await self._with_approval(record, record.plan)
         async with self._uow_factory(scope_of(caller)) as uow:
-            standing = (await uow.plans.find_standings([record])).get(plan_id)
+            standing = (await uow.plans.find_business_statuses([record])).get(plan_id)
             _require_draft(record, standing, intended=intended)
             if (record.intended_by is not None) == intended:
                 return record
@@ -353,7 +423,7 @@ class PlanningService:
             who = caller.key_id if intended else None
             stored = await uow.plans.update(replace(record, intended_by=who))
             if intended and plan_id not in {one.plan_id for one in await uow.plans.find_current(record.team)}:
-                raise Conflict(f"another plan took the place of plan {plan_id}")
+                raise Conflict(f"plan {plan_id} was replaced by another plan of the same workloads")
             action = "plan.intend" if intended else "plan.not_intended"
             await uow.accounts.add_audit(self._entry(stored, action, caller.key_id))
             await uow.commit()
@@ -382,11 +452,21 @@ class PlanningService:
         )
 
 
-def _require_draft(record: PlanRecord, standing: Standing | None, *, intended: bool) -> None:
-    """An older draft of the same workloads is one as well: it takes the place of the newer one."""
-    is_older = standing is Standing.SUPERSEDED and record.reserved_at is None
-    if standing not in (Standing.DRAFT, Standing.WAITING) and not is_older:
+def _require_real_prices(record: PlanRecord) -> None:
+    if record.variant is not None and record.variant.prices is not None:
+        raise Conflict(
+            f"plan {record.plan_id} assumes prices {record.variant.prices.factor} times today's, so it can "
+            "only be compared: plan the same document at today's prices to buy it"
+        )
+
+
+def _require_draft(record: PlanRecord, standing: BusinessStatus | None, *, intended: bool) -> None:
+    """Raises Conflict unless the plan is a draft, possibly one that a newer draft superseded."""
+    is_older = standing is BusinessStatus.SUPERSEDED and record.reserved_at is None
+    if standing not in (BusinessStatus.DRAFT, BusinessStatus.WAITING) and not is_older:
         word = record.state if standing is None else standing
-        raise Conflict(f"plan {record.plan_id} is {word}: only a draft can be intended")
+        raise Conflict(f"plan {record.plan_id} is {word}; only a draft can be intended")
     if not intended and record.approved_by is not None:
-        raise Conflict(f"plan {record.plan_id} is approved, which makes it count: finance can reject it")
+        raise Conflict(
+            f"plan {record.plan_id} is approved, so it counts as spend; to exclude it, finance must reject it"
+        )

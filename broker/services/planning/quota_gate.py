@@ -1,4 +1,4 @@
-"""Which quotas count for what is about to be reserved."""
+"""Check of quotas before a reservation."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from broker.ports.unit_of_work import UnitOfWork
 
 @dataclass(frozen=True, slots=True)
 class QuotaGate:
-    """``installed``: over all teams. ``read_request`` reads a plan's document, whose policy has the team's
-    quotas and the workloads' own; None, and for what is held without a plan: the installation's alone."""
+    """Checks quotas. ``installed``: quotas of the installation, over all teams.
+
+    ``read_request`` reads a plan's document, whose policy has the quotas of the team and of the workloads. If
+    it is None, and for reservations without a plan, only ``installed`` count.
+    """
 
     installed: tuple[Quota, ...] = ()
     read_request: RequestReader | None = None
@@ -30,10 +33,10 @@ class QuotaGate:
         *,
         check: bool = True,
     ) -> list[Reservation]:
-        """Open reservations beside ``intents``: of their offers, and of providers that a quota limits.
+        """Open reservations of the offers of ``intents``, and of providers with a quota.
 
-        Raises OverQuota. From here to the end of the transaction nobody else takes from either.
-        ``check`` False: what takes the place of something that was within the quotas.
+        It locks both until the end of the transaction. ``check`` False: the intents replace reservations that
+        were within the quotas. Raises OverQuota.
         """
         request = None
         if check and self.read_request is not None and plan_id is not None:

@@ -1,4 +1,4 @@
-"""Approvals: plans that wait for finance's word, and the word."""
+"""Approvals of plans by finance."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from broker.domain.spend.spend import Charge
 from broker.ports.planning import PlanRecord, PlanState
 from broker.ports.spend import FinanceUnitOfWork, FinanceUnits
 from broker.ports.unit_of_work import Clock, Notifier
-from broker.services.spend.budget_gate import find_budget_charges, find_standings_with
+from broker.services.spend.budget_gate import find_budget_charges, find_statuses_with
 from broker.services.spend.spend_futures import SpendFutures
 from broker.services.spend.summaries import Summaries
 
@@ -34,9 +34,9 @@ DECIDED = frozenset({ApprovalState.APPROVED, ApprovalState.REJECTED})
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A plan before finance: where it stands, and the figures of now.
+    """The state of a plan's approval, and its current figures.
 
-    ``is_current``: nothing took its place. ``may_decide``: the one who looks may say yes or no.
+    ``is_current``: no other plan replaced it. ``may_decide``: the caller may approve or reject it.
     """
 
     record: PlanRecord
@@ -48,14 +48,14 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What somebody had before them when they decided; None: they do not say."""
+    """What the caller saw when they decided; None: the request does not say."""
 
     plan_sha256: str | None = None
     cost_now_usd: Decimal | None = None
 
 
 class ApprovalsService:
-    """Use cases of approvals. ``four_eyes``: nobody approves what they asked for."""
+    """Use cases of approvals. ``four_eyes``: nobody may approve a plan that they requested."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class ApprovalsService:
         *,
         team: str | None = None,
     ) -> Page[Approval]:
-        """Plans that wait or were decided, newest first, each with its figures of now."""
+        """Plans that wait for approval or were decided, newest first, with their current figures."""
         require_scope(caller, Scope.SPEND_READ)
         scope = scope_of(caller, team)
         charges = await self._budget_charges(scope)
@@ -97,7 +97,7 @@ class ApprovalsService:
         return Page(tuple(item for item in items if item is not None), page.next_cursor)
 
     async def find_approval(self, caller: Caller, plan_id: str) -> Approval | None:
-        """One plan's; None where nobody's word is needed. NotFound for another team's."""
+        """The approval of a plan; None if it needs none. Raises NotFound, also for a plan of another team."""
         require_scope(caller, Scope.SPEND_READ)
         record = await self._seen(caller, plan_id)
         charges = await self._budget_charges(scope_of(caller, record.team))
@@ -108,19 +108,19 @@ class ApprovalsService:
     async def approve(
         self, caller: Caller, plan_id: str, comment: str = "", looked: Looked | None = None
     ) -> PlanRecord:
-        """Finance's yes to exactly this plan at today's prices; a second one changes nothing.
+        """Approves exactly this plan at today's prices. Approving it twice is no error.
 
-        NotPermitted where four eyes are asked for and the caller asked for the plan; Conflict where there is
-        nothing to approve, or what was ``looked`` at is not what there is.
+        Raises NotPermitted if ``four_eyes`` is set and the caller requested the plan, and Conflict if there
+        is nothing to approve or the plan is not the one that the caller ``looked`` at.
         """
         return await self._decide(caller, plan_id, Verdict.APPROVED, comment, looked or Looked())
 
     async def reject(
         self, caller: Caller, plan_id: str, comment: str, looked: Looked | None = None
     ) -> PlanRecord:
-        """Finance's no: the plan cannot be reserved and counts as spend no more, until it is approved.
+        """Rejects a plan: it cannot be reserved, and projected spend excludes it, until it is approved.
 
-        Conflict where the plan is held already, or there is none.
+        Raises Conflict if the plan is already reserved, or not finished.
         """
         return await self._decide(caller, plan_id, Verdict.REJECTED, comment, looked or Looked())
 
@@ -141,7 +141,7 @@ class ApprovalsService:
             if verdict is Verdict.APPROVED:
                 self._require_four_eyes(caller, record)
             elif any(row.plan_id == plan_id for row in await uow.reservations.find_open()):
-                raise Conflict(f"plan {plan_id} is held already: release its reservations")
+                raise Conflict(f"plan {plan_id} is already reserved; release its reservations first")
             stored = await uow.plans.update(
                 record.decided(Decision(verdict, caller.key_id, now, comment, seen))
             )
@@ -160,7 +160,7 @@ class ApprovalsService:
     def _require_four_eyes(self, caller: Caller, record: PlanRecord) -> None:
         if self._four_eyes and caller.key_id == record.requested_by:
             raise NotPermitted(
-                f"key {caller.key_id} asked for plan {record.plan_id}: somebody else has to approve it"
+                f"key {caller.key_id} requested plan {record.plan_id}, so somebody else has to approve it"
             )
 
     async def _seen(self, caller: Caller, plan_id: str) -> PlanRecord:
@@ -206,20 +206,20 @@ class ApprovalsService:
     async def _budget_left_usd(
         self, uow: FinanceUnitOfWork, record: PlanRecord, plan: Plan, charges: Collection[Charge]
     ) -> Decimal | None:
-        """What the team's tightest budget leaves once this plan is spent instead of what it would replace."""
-        found = await find_standings_with(uow, record, plan, charges, self._clock.now())
+        """USD left in the team's tightest budget if this plan replaces the spend that it would replace."""
+        found = await find_statuses_with(uow, record, plan, charges, self._clock.now())
         return min((one.left_usd for one in found), default=None)
 
 
 def _plan_of(record: PlanRecord) -> Plan:
     if record.plan is None:
-        raise Conflict(f"plan {record.plan_id} is {record.state}: there is nothing to decide yet")
+        raise Conflict(f"plan {record.plan_id} is {record.state}; only a finished plan can be decided")
     return record.plan
 
 
 def _require_same(plan_id: str, looked: Looked, seen: SeenFigures) -> None:
     if looked.plan_sha256 is not None and looked.plan_sha256 != seen.plan_sha256:
-        raise Conflict(f"plan {plan_id} is not the one that was looked at: its hash is {seen.plan_sha256}")
+        raise Conflict(f"plan {plan_id} changed since you looked at it: its hash is {seen.plan_sha256} now")
     shown, now_usd = looked.cost_now_usd, seen.cost_now_usd
     if shown is not None and now_usd is not None and now_usd > shown:
         raise Conflict(
@@ -228,7 +228,7 @@ def _require_same(plan_id: str, looked: Looked, seen: SeenFigures) -> None:
 
 
 def _says_so_already(record: PlanRecord, plan: Plan, verdict: Verdict, seen: SeenFigures) -> bool:
-    """Whether a second word of the same kind would add nothing."""
+    """Whether the same decision with the same figures is stored already."""
     said = record.decision
     if verdict is Verdict.REJECTED:
         return said is not None and said.verdict is verdict

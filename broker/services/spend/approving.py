@@ -1,4 +1,4 @@
-"""The end of an approval: what was said yes to is not what would be bought now."""
+"""Checks that a plan is approved, and withdrawal of approvals that no longer hold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ACTOR = "reserving"
 
 
 def require_approved(record: PlanRecord, plan: Plan) -> None:
-    """Raises PlanRejected, or ApprovalRequired where finance's word is needed and not there."""
+    """Raises PlanRejected, or ApprovalRequired if the plan needs an approval and has none."""
     said = record.decision
     if said is not None and said.verdict is Verdict.REJECTED:
         why = f": {said.comment}" if said.comment else ""
@@ -28,13 +28,13 @@ def require_approved(record: PlanRecord, plan: Plan) -> None:
     if record.needs_approval and record.approved_by is None:
         way = f"POST /v1/plans/{record.plan_id}/approve with a key that has spend:approve"
         why = record.approval_reason or f"it costs {usd_words(plan.cost_usd)}, over the limit"
-        raise ApprovalRequired(f"plan {record.plan_id} waits for finance, as {why}: {way}").naming(
+        raise ApprovalRequired(f"plan {record.plan_id} waits for approval, because {why}: {way}").naming(
             FieldProblem("/approved_by", "nobody", way)
         )
 
 
 def require_as_approved(record: PlanRecord, plan: Plan, offers: Mapping[str, Offer]) -> None:
-    """Raises ApprovalLapsed where the plan, or its price, is not the one that was said yes to."""
+    """Raises ApprovalLapsed if the plan or its price differs from what was approved."""
     said = record.decision
     if not record.needs_approval or said is None:
         return
@@ -45,14 +45,14 @@ def require_as_approved(record: PlanRecord, plan: Plan, offers: Mapping[str, Off
 
 
 class Approving:
-    """Takes approvals back; a plan without one waits for finance again."""
+    """Requires and withdraws approvals."""
 
     def __init__(self, uow_factory: UnitOfWorkFactory, clock: Clock) -> None:
         self._uow_factory = uow_factory
         self._clock = clock
 
     async def require_for(self, plan_id: str, why: str) -> None:
-        """Stores that a plan waits for finance, with the reason."""
+        """Stores that a plan needs approval, with the reason."""
         now = self._clock.now()
         async with self._uow_factory(EVERY_TEAM) as uow:
             record = await uow.plans.find(plan_id)
@@ -63,7 +63,7 @@ class Approving:
             await uow.commit()
 
     async def take_back(self, plan_id: str, why: str) -> None:
-        """Stores that the approval of a plan no longer holds, with the reason; a second time is no error."""
+        """Withdraws the approval of a plan, with the reason. Doing so twice is no error."""
         now = self._clock.now()
         async with self._uow_factory(EVERY_TEAM) as uow:
             record = await uow.plans.find(plan_id)

@@ -1,4 +1,4 @@
-"""Whether a plan would take its team past a budget: then it waits for finance, whatever it costs."""
+"""Checks whether a plan would exceed a budget of its team; such a plan needs approval at any cost."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ from broker.services.spend.summaries import Summaries
 async def find_budget_charges(
     units: FinanceUnits, summaries: Summaries, scope: TeamScope, now: datetime
 ) -> tuple[Charge, ...]:
-    """Charges of ``scope``, with leases without an end to the end of the last budget."""
+    """Charges of ``scope``. Leases without an end are projected to the end of the last budget period."""
     async with units(scope) as uow:
         budgets = await uow.budgets.find_all(None)
     return await summaries.find_charges(scope, furthest_end(budgets, now))
 
 
-async def find_standings_with(
+async def find_statuses_with(
     uow: FinanceUnitOfWork, record: PlanRecord, plan: Plan, charges: Iterable[Charge], now: datetime
 ) -> tuple[BudgetStatus, ...]:
-    """The budgets of a plan's team once it is spent instead of what it would replace; of a proposal's plan,
-    once the moves to it are made."""
+    """The team's budget statuses if the plan replaces the spend that it would replace.
+
+    For the plan of a proposal: after its moves.
+    """
     budgets = await uow.budgets.find_all(record.team)
     if not budgets:
         return ()
@@ -54,7 +56,7 @@ async def find_standings_with(
 
 
 async def _proposing(uow: FinanceUnitOfWork, record: PlanRecord) -> Reoptimization | None:
-    """The proposal that a plan belongs to, while it waits for a word."""
+    """The open proposal to which a plan belongs, if any."""
     if record.state is not PlanState.PROPOSED:
         return None
     found = await uow.reoptimizations.find_in({ProposalState.PROPOSED})
@@ -64,7 +66,7 @@ async def _proposing(uow: FinanceUnitOfWork, record: PlanRecord) -> Reoptimizati
 async def _charges_after(
     uow: FinanceUnitOfWork, look: Reoptimization, new: Plan, charges: Iterable[Charge], now: datetime
 ) -> tuple[Charge, ...]:
-    """The team's charges once the moves of a proposal are made."""
+    """The team's charges after the moves of a proposal."""
     keys = dict.fromkeys(key for move in look.moves for key in move.leaves)
     leaving = [held_of(await uow.reservations.find(key)) for key in keys]
     mine = (charge for charge in charges if charge.team == look.team)
@@ -72,7 +74,7 @@ async def _charges_after(
 
 
 class BudgetGate:
-    """Looks at budgets before money is bound."""
+    """Checks budgets before money is committed."""
 
     def __init__(self, units: FinanceUnits, clock: Clock, summaries: Summaries) -> None:
         self._units = units
@@ -80,23 +82,23 @@ class BudgetGate:
         self._summaries = summaries
 
     async def find_overruns(self, record: PlanRecord, plan: Plan) -> tuple[str, ...]:
-        """Each budget of the plan's team that the plan has a part in passing, in words."""
+        """A text for each budget that would be exceeded and to which the plan contributes."""
         now = self._clock.now()
         scope = EVERY_TEAM.narrowed_to(record.team)
         charges = await find_budget_charges(self._units, self._summaries, scope, now)
         async with self._units(scope) as uow:
-            standings = await find_standings_with(uow, record, plan, charges, now)
+            statuses = await find_statuses_with(uow, record, plan, charges, now)
         mine = plan_charges(plan, record.team, record.plan_id)
         return tuple(
-            _told(one)
-            for one in standings
+            _overrun_text(one)
+            for one in statuses
             if one.left_usd < 0 and any(one.window.contains(charge.window.start) for charge in mine)
         )
 
     async def find_overruns_of_moves(self, look: Reoptimization, new: Plan) -> tuple[str, ...]:
-        """Each budget of the team that would be passed, and by more than without the moves, in words.
+        """A text for each budget that would be exceeded, by more than without the moves.
 
-        ``new`` is the plan that they lead to. What it saves in a budget that is passed already needs no word.
+        ``new`` is the plan after the moves. Savings in an exceeded budget need no approval.
         """
         now = self._clock.now()
         scope = EVERY_TEAM.narrowed_to(look.team)
@@ -111,13 +113,15 @@ class BudgetGate:
             (budget_status(budget, charges, now), budget_status(budget, after, now)) for budget in budgets
         )
         return tuple(
-            _told(then) for first, then in both if then.left_usd < 0 and then.left_usd < first.left_usd
+            _overrun_text(then)
+            for first, then in both
+            if then.left_usd < 0 and then.left_usd < first.left_usd
         )
 
 
-def _told(one: BudgetStatus) -> str:
+def _overrun_text(one: BudgetStatus) -> str:
     budget, window = one.budget, one.window
     return (
-        f"team {budget.team} would pass its budget of {usd_words(budget.limit_usd)} a {budget.period} "
+        f"team {budget.team} would exceed its budget of {usd_words(budget.limit_usd)} per {budget.period} "
         f"by {usd_words(-one.left_usd)} ({window.start:%Y-%m-%d} to {window.end:%Y-%m-%d})"
     )

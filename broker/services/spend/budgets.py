@@ -1,4 +1,4 @@
-"""Budgets: set by finance, compared with what is owed and expected, and told when they run out."""
+"""Budgets: their limits, their status against actual and projected spend, and alerts at thresholds."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class BudgetsService:
         self._summaries = summaries or Summaries(units, clock)
 
     async def put(self, caller: Caller, budget: Budget) -> BudgetStatus:
-        """Sets a budget, over the one of the same team and period.
+        """Sets a budget; replaces that of the same team and period.
 
-        Thresholds that were told stay told, unless the new limit is above them again. InputError, and
-        NotFound for a team that the caller does not see.
+        Thresholds that were alerted are not alerted again, unless spend is below them under the new limit.
+        Raises InputError, and NotFound for a team that the caller does not see.
         """
         require_scope(caller, Scope.SPEND_APPROVE)
         now = self._clock.now()
         require_valid(budget)
-        found = (await self._standings(scope_of(caller), (budget,), now))[0]
+        found = (await self._statuses(scope_of(caller), (budget,), now))[0]
         async with self._units(scope_of(caller)) as uow:
             await uow.budgets.put(budget)
             past = {(one.percent, one.basis) for one in alerts(found)}
@@ -54,48 +54,48 @@ class BudgetsService:
                 if (alert.percent, alert.basis) not in past:
                     await uow.budgets.take_back(alert)
             detail = (
-                f"{usd_words(budget.limit_usd)} a {budget.period}, "
-                f"told at {', '.join(map(str, budget.thresholds))} %"
+                f"{usd_words(budget.limit_usd)} per {budget.period}, "
+                f"alerts at {', '.join(map(str, budget.thresholds))} %"
             )
             await uow.accounts.add_audit(_entry(budget, now, caller.key_id, "budget.set", detail))
             await uow.commit()
         return found
 
     async def remove(self, caller: Caller, team: str, period: BudgetPeriod) -> None:
-        """Ends a budget; NotFound."""
+        """Removes a budget. Raises NotFound."""
         require_scope(caller, Scope.SPEND_APPROVE)
         async with self._units(scope_of(caller)) as uow:
             budget = await uow.budgets.find(team, period)
             await uow.budgets.remove(team, period)
-            detail = f"was {usd_words(budget.limit_usd)} a {period}"
+            detail = f"was {usd_words(budget.limit_usd)} per {period}"
             entry = _entry(budget, self._clock.now(), caller.key_id, "budget.delete", detail)
             await uow.accounts.add_audit(entry)
             await uow.commit()
 
-    async def find_standings(self, caller: Caller, team: str | None = None) -> tuple[BudgetStatus, ...]:
-        """Every budget that the caller sees, against what is owed and expected now."""
+    async def find_statuses(self, caller: Caller, team: str | None = None) -> tuple[BudgetStatus, ...]:
+        """The status of every budget that the caller sees."""
         require_scope(caller, Scope.SPEND_READ)
         scope = scope_of(caller, team)
         async with self._units(scope) as uow:
             budgets = await uow.budgets.find_all(None)
-        return await self._standings(scope, budgets, self._clock.now())
+        return await self._statuses(scope, budgets, self._clock.now())
 
-    async def find_standing(self, caller: Caller, team: str, period: BudgetPeriod) -> BudgetStatus:
-        """One; NotFound."""
+    async def find_status(self, caller: Caller, team: str, period: BudgetPeriod) -> BudgetStatus:
+        """The status of one budget. Raises NotFound."""
         require_scope(caller, Scope.SPEND_READ)
         async with self._units(scope_of(caller)) as uow:
             budget = await uow.budgets.find(team, period)
-        return (await self._standings(scope_of(caller), (budget,), self._clock.now()))[0]
+        return (await self._statuses(scope_of(caller), (budget,), self._clock.now()))[0]
 
     async def watch(self) -> tuple[BudgetAlert, ...]:
-        """Tells every threshold that was passed, once in its period; what was told just now."""
+        """Sends an alert for each exceeded threshold, once per period, and returns the new alerts."""
         now = self._clock.now()
         told = []
         async with self._units(EVERY_TEAM) as uow:
             budgets = await uow.budgets.find_all(None)
-        standings = await self._standings(EVERY_TEAM, budgets, now)
+        statuses = await self._statuses(EVERY_TEAM, budgets, now)
         async with self._units(EVERY_TEAM) as uow:
-            for found in standings:
+            for found in statuses:
                 for alert in alerts(found):
                     if await uow.budgets.tell(alert):
                         entry = _entry(alert.budget, now, ACTOR, "budget.threshold", str(alert))
@@ -104,7 +104,7 @@ class BudgetsService:
             await uow.commit()
         return tuple(told)
 
-    async def _standings(
+    async def _statuses(
         self, scope: TeamScope, budgets: Sequence[Budget], now: datetime
     ) -> tuple[BudgetStatus, ...]:
         if not budgets:
@@ -124,7 +124,7 @@ class BudgetsService:
 
 
 def _every_alert(found: BudgetStatus) -> tuple[BudgetAlert, ...]:
-    """What could be told of a budget in this period."""
+    """All possible alerts of a budget in this period."""
     return tuple(
         BudgetAlert(found.budget, found.window, percent, basis, found.owed_usd)
         for percent in {one.percent for one in found.thresholds} | {WHOLE}

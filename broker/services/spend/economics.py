@@ -1,4 +1,4 @@
-"""Economics: what units of work cost, what the split saves, and the energy that it takes."""
+"""Unit economics: costs per unit of work, savings against baselines, and energy."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from broker.services.spend.ledger import Entries, Gathered, charges_of, find_pla
 from broker.services.spend.summaries import Summaries, part_settled
 
 MOST_CHARGES = 100_000
-"""Charges of plans that are kept in all."""
+"""Size of the cache, in charges."""
 MOST_SAVINGS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Economics:
-    """Figures of one span of time, owed and expected together."""
+    """Figures of one window, of actual and projected charges together."""
 
     units: UnitCosts
     energy: EnergyUse
@@ -39,8 +39,9 @@ class Economics:
 
 @dataclass(frozen=True, slots=True)
 class PlannedWork:
-    """What belongs to plans in ``window`` (None: all): steady charges, what the others are made of, and what
-    is done for them."""
+    """Plans with charges in ``window`` (None: all): their steady charges, inputs of their other charges, and
+    work.
+    """
 
     entries: Entries
     window: Window | None
@@ -55,7 +56,7 @@ class PlannedWork:
 
 
 class EconomicsService:
-    """Use cases of unit economics. ``read_request`` reads a plan's stored document: what is to be done."""
+    """Use cases of unit economics. ``read_request`` reads a plan's stored document, which states the work."""
 
     def __init__(
         self,
@@ -74,8 +75,7 @@ class EconomicsService:
         self._savings = LruCache[Savings](MOST_SAVINGS)
 
     async def find(self, caller: Caller, window: Window | None = None, team: str | None = None) -> Economics:
-        """Unit costs and energy of what counts in ``window``, which begins and ends at UTC midnights
-        (None: all)."""
+        """Unit costs and energy in ``window``, which begins and ends at UTC midnights (None: all)."""
         require_scope(caller, Scope.SPEND_READ)
         scope = scope_of(caller, team)
         charges = await self._summaries.find_charges_in(scope, window)
@@ -92,7 +92,7 @@ class EconomicsService:
         return Economics(unit_costs(charges, known.work, jobs), energy_of(charges, self._energy))
 
     async def find_savings(self, caller: Caller, team: str | None = None) -> Savings:
-        """What current plans save against each strategy that could have run instead."""
+        """Savings of the current plans against each baseline."""
         require_scope(caller, Scope.SPEND_READ)
         scope = scope_of(caller, team)
         token = (await self._summaries.find_live(scope)).token
@@ -109,7 +109,7 @@ class EconomicsService:
         return self._savings.keep(token, savings_of(pairs))
 
     def _planned_work(self, entries: Entries, window: Window | None, now: datetime) -> PlannedWork:
-        """Charges of plans, and the work of those whose document can still be read."""
+        """Charges of plans, and the work of plans whose document can still be read."""
         work: dict[Job, Work] = {}
         for record in entries.plan_records:
             request = self._request_of(record)
@@ -122,7 +122,7 @@ class EconomicsService:
         return replace(known, steady=(*known.in_window(over), *known.in_window(steady)))
 
     def _request_of(self, record: PlanRecord) -> PlanRequest | None:
-        """The request of a plan; None where an older version wrote a document that says no more."""
+        """The request of a plan; None if an older version wrote a document that cannot be read any more."""
         try:
             return self._read_request(record.document)
         except InputError:

@@ -1,4 +1,4 @@
-"""Intervals: how far a projection may be off, from what prices, runs and traffic did before."""
+"""Uncertainty of projected spend: quantiles from simulated prices, run times and traffic."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from broker.domain.basics.window import Window
 from broker.domain.spend.intervals import (
     CERTAIN,
     DAY,
+    AmountsByLine,
     Quantiles,
     RiskLine,
-    Strands,
+    amounts_by_line,
     day_number,
     lines_of,
     parted,
-    strands_of,
 )
 from broker.domain.spend.spend import Charge, ChargeBasis, Interval, next_period, period_of
 from broker.lru_cache import LruCache
@@ -33,12 +33,12 @@ from broker.services.spend.summaries import Summaries, is_whole_days
 from broker.services.spend.unsettled_spend import UnsettledSpend
 
 MOST_PERIODS = 3_660
-"""Ten years by day: each period is simulated as often as there are futures, so memory grows with them."""
+"""Ten years by day. Memory grows with the number of periods times the number of simulated futures."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeriodInterval:
-    """One period: what is expected (owed and projected), its quantiles, and those of the sum so far."""
+    """One period: its expected spend (actual and projected), and quantiles of it and of the running sum."""
 
     period: datetime
     expected_usd: Decimal
@@ -48,7 +48,7 @@ class PeriodInterval:
 
 @dataclass(frozen=True, slots=True)
 class SpendInterval:
-    """Quantiles by period, and of the whole span."""
+    """Quantiles by period, and of the total."""
 
     periods: tuple[PeriodInterval, ...]
     expected_usd: Decimal
@@ -56,7 +56,7 @@ class SpendInterval:
 
 
 class IntervalsService:
-    """Use cases of intervals."""
+    """Use cases of quantiles of spend."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class IntervalsService:
         self._units = units
         self._futures = futures
         self._summaries = summaries or Summaries(units, clock)
-        self._strands = LruCache[Strands](MOST_KEPT)
+        self._amounts = LruCache[AmountsByLine](MOST_KEPT)
         self._known = LruCache[tuple[RiskLine, ...]](MOST_KEPT)
 
     async def find(
@@ -79,9 +79,9 @@ class IntervalsService:
         team: str | None = None,
         seed: int = SEED,
     ) -> SpendInterval:
-        """P10, P50 and P90 of every period of ``window``; what is owed is certain.
+        """P10, P50 and P90 of spend in every period of ``window``. Actual charges are certain.
 
-        InputError for more than ``MOST_PERIODS``.
+        Raises InputError for more than ``MOST_PERIODS`` periods.
         """
         require_scope(caller, Scope.SPEND_READ)
         spans = _spans(window, interval)
@@ -109,9 +109,9 @@ class IntervalsService:
         return SpendInterval(tuple(periods), sum(expected, ZERO), simulated.total.plus(so_far))
 
     def _lines(self, live: UnsettledSpend) -> tuple[tuple[RiskLine, ...], tuple[RiskLine, ...]]:
-        """What may move: lines that stay the same until midnight, and the others."""
-        steady = self._strands.once(live.token, lambda: strands_of(live.steady.charges, live.at))
-        still, others = parted(steady, strands_of(live.moving.charges, live.at))
+        """Uncertain charges: those that are constant until midnight, and the others."""
+        steady = self._amounts.once(live.token, lambda: amounts_by_line(live.steady.charges, live.at))
+        still, others = parted(steady, amounts_by_line(live.moving.charges, live.at))
         key = (live.token, frozenset(others))
         known = self._known.once(key, lambda: lines_of(still, live.plans))
         return known, lines_of(others, live.plans)
@@ -124,7 +124,7 @@ def _spans(window: Window, interval: Interval) -> tuple[Window, ...]:
     while start < window.end:
         if len(found) == MOST_PERIODS:
             problem = FieldProblem(
-                "/to", window.end.isoformat(), f"at most {MOST_PERIODS} periods of a {interval}"
+                "/to", window.end.isoformat(), f"an end with at most {MOST_PERIODS} periods of one {interval}"
             )
             raise InputError("interval", (problem,))
         end = min(next_period(period_of(start, interval), interval), window.end)
@@ -134,7 +134,7 @@ def _spans(window: Window, interval: Interval) -> tuple[Window, ...]:
 
 
 def _periods(spans: Sequence[Window], now: datetime, days: int) -> tuple[int, ...]:
-    """For each of ``days`` days from today on the span that it begins in, -1 for none."""
+    """For each of ``days`` days from today the index of the span in which it begins; -1 for none."""
     today = period_of(now, Interval.DAY)
     starts, found = [span.start for span in spans], []
     for day in range(days):
@@ -145,7 +145,7 @@ def _periods(spans: Sequence[Window], now: datetime, days: int) -> tuple[int, ..
 
 
 def _sums(charges: Iterable[Charge], spans: Sequence[Window], now: datetime) -> list[Decimal]:
-    """Money by span; what is projected before today counts today, as in the simulation."""
+    """USD by span. Projected charges before today count today, as in the simulation."""
     today, sums = period_of(now, Interval.DAY), [ZERO] * len(spans)
     starts = [span.start for span in spans]
     known: dict[datetime, int] = {}
@@ -162,5 +162,5 @@ def _sums(charges: Iterable[Charge], spans: Sequence[Window], now: datetime) -> 
 
 
 def _at(quantiles: Sequence[Quantiles], index: int) -> Quantiles:
-    """Of a span; nothing is drawn for those after the last day that was simulated, or before today."""
+    """Quantiles of a span; zero for spans before today or after the last simulated day."""
     return quantiles[index] if index < len(quantiles) else CERTAIN

@@ -1,4 +1,4 @@
-"""The ledger: every charge, projected and actual, gathered from plans and reservations."""
+"""The ledger: all projected and actual charges of plans and reservations."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ ChargeBill = Callable[
     [Sequence[Reservation], Mapping[str, WorkloadKind], datetime, Movement, datetime | None],
     tuple[Charge, ...],
 ]
-"""``reservation_charges``, or what was made by it before."""
+"""Signature of ``reservation_charges``, which a cache may replace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Charges of what is held or was, by bill (a plan, or a reservation without one), and of plans that are
-    not bought yet."""
+    """Charges of reservations by bill, and charges of plans that are not bought yet.
+
+    A bill is a plan, or a reservation without a plan.
+    """
 
     by_bill: Mapping[str, tuple[Charge, ...]]
     planned: tuple[Charge, ...]
@@ -44,9 +46,9 @@ async def find_charges(
     """Every charge that counts in ``window`` (None: any time), oldest first.
 
     Leases without an end are projected to the end of ``window`` (None: of the current month). A draft counts
-    if somebody intends to buy it, until it is reserved; from then on its reservations do, and of the plan
-    only the data that is still to be copied: no seller tells what left it. A workload counts once: what is
-    held before drafts, and of these the newest.
+    if somebody intends to buy it. Once it is reserved, its reservations count instead, and of the plan only
+    the egress of data that is still to be copied, because providers do not report egress. Each workload
+    counts once: reservations come before drafts, and newer drafts before older ones.
     """
     records = await uow.plans.find_current()
     if window is None or view is CostView.CASH:
@@ -62,8 +64,10 @@ async def find_charges(
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """What charges are made of: current plans, reservations (all of a bill or none), the ``others`` of their
-    plans."""
+    """Inputs of charges: current plans, reservations, and the ``others``: their plans that are not current.
+
+    Reservations of a bill are complete or absent.
+    """
 
     records: tuple[PlanRecord, ...]
     rows: tuple[Reservation, ...]
@@ -71,7 +75,7 @@ class Entries:
 
     @property
     def plan_records(self) -> tuple[PlanRecord, ...]:
-        """Those of the current plans and of the others."""
+        """Current plans and others."""
         return (*self.records, *self.others)
 
     @property
@@ -83,8 +87,10 @@ class Entries:
 async def find_entries(
     uow: UnitOfWork, records: Iterable[PlanRecord], reservations: Iterable[Reservation]
 ) -> Entries:
-    """``reservations``, which hold all of a bill or none of it, and current plans ``records``, whose
-    reservations, if any, have to be among them; with plans that are no longer current, for their kinds."""
+    """The current plans ``records`` and ``reservations``, with all other plans of these reservations.
+
+    ``reservations`` must include all reservations of ``records``, and all or none of every other bill.
+    """
     current, rows = tuple(records), tuple(reservations)
     known = {record.plan_id for record in current}
     missing = {row.plan_id for row in rows if row.plan_id is not None} - known
@@ -93,7 +99,7 @@ async def find_entries(
 
 
 def planned_charges(record: PlanRecord) -> tuple[Charge, ...]:
-    """What the plan of a record is expected to cost."""
+    """Projected charges of a plan."""
     return () if record.plan is None else plan_charges(record.plan, record.team, record.plan_id)
 
 
@@ -105,12 +111,14 @@ def charges_of(
     charged: ChargeBill = reservation_charges,
     until: datetime | None = None,
 ) -> Gathered:
-    """Charges of reservations (as ``charged`` makes them), and of drafts that somebody intends to buy; see
-    ``reservation_charges`` for ``which`` and ``until``."""
+    """Charges of reservations, and of drafts that somebody intends to buy.
+
+    ``charged`` computes the charges of a bill. ``which`` and ``until``: see ``reservation_charges``.
+    """
     bills: defaultdict[str, list[Reservation]] = defaultdict(list)
     for row in entries.rows:
         bills[bill_of(row)].append(row)
-    # What a draft would have cost on days that are over is spent by nobody any more.
+    # A draft that is not bought yet costs nothing on past days.
     today = period_of(now.astimezone(UTC), Interval.DAY)
     counted = counted_drafts(entries.records, entries.rows)
     coming = (
@@ -143,15 +151,17 @@ def charges_of(
 
 
 def bill_of(reservation: Reservation) -> str:
-    """What is rounded together: its plan, or itself."""
+    """The id of its bill, which is rounded as a whole: of its plan, or its own."""
     return reservation.plan_id or reservation.reservation_id
 
 
 def counted_drafts(
     records: Iterable[PlanRecord], rows: Iterable[Reservation]
 ) -> Mapping[tuple[str, str | None], str]:
-    """The draft whose figures stand for a workload of a team: the first that somebody intends to buy; none
-    (empty) where something of it is held."""
+    """The plan id of the draft that counts, by team and workload: the first that somebody intends to buy.
+
+    It is empty if there are reservations for the workload.
+    """
     found: dict[tuple[str, str | None], str] = {(row.team, row.workload): "" for row in rows if _holds(row)}
     for record in records:
         if record.plan is not None and is_expected(record):
@@ -167,7 +177,7 @@ def is_expected(record: PlanRecord) -> bool:
 
 
 async def find_reservations(uow: UnitOfWork, plan_id: str | None = None) -> tuple[Reservation, ...]:
-    """Every reservation, failed ones too: they tell an attempt from a plan that is held."""
+    """All reservations, also failed ones, which show that a plan was tried and is not held."""
     found: list[Reservation] = []
     cursor: str | None = None
     while True:
@@ -179,7 +189,7 @@ async def find_reservations(uow: UnitOfWork, plan_id: str | None = None) -> tupl
 
 
 async def find_planned_entries(uow: UnitOfWork, window: Window | None) -> Entries:
-    """What charges in ``window`` (None: all) of what belongs to a plan are made of."""
+    """Inputs of the charges in ``window`` (None: all) that belong to a plan."""
     records = await uow.plans.find_current()
     names = {record.plan_id for record in records}
     bills = names | await uow.reservations.find_plans_held(window)
@@ -187,7 +197,7 @@ async def find_planned_entries(uow: UnitOfWork, window: Window | None) -> Entrie
 
 
 async def _find_touching(uow: UnitOfWork, window: Window, bills: set[str]) -> tuple[Reservation, ...]:
-    """Whole bills of which something is open or may be owed in ``window``, and those of ``bills``."""
+    """Complete bills that have an open reservation or may have charges in ``window``, and ``bills``."""
     for row in (*await uow.reservations.find_open(), *await uow.reservations.find_overlapping(window)):
         bills.add(bill_of(row))
     return await uow.reservations.find_of_bills(bills)

@@ -1,4 +1,4 @@
-"""Closing months: what was reported of them is kept, in sums and in FOCUS rows."""
+"""Closing of months: their reported sums and FOCUS rows are stored and do not change any more."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ ROWS_TOGETHER = 500
 
 
 class MonthClosing:
-    """Closes months, and gives FOCUS rows as they are reported."""
+    """Closes months, and reads FOCUS rows as they are reported."""
 
     def __init__(self, units: RollupUnits, clock: Clock) -> None:
         self._units = units
         self._clock = clock
 
     async def close(self, month: date, by: str, comment: str) -> ClosedMonth:
-        """Closes a month that is over, in one transaction: reports of it never change again.
+        """Closes a past month in one transaction; reports of it never change again.
 
-        InputError where it is not over, Conflict where it is closed or an earlier one has to be first.
+        Raises InputError if the month is not over, and Conflict if it is closed or an earlier month is open.
         """
         now, window = self._clock.now(), month_window(month)
         async with self._units(EVERY_TEAM) as uow:
@@ -74,7 +74,7 @@ class MonthClosing:
         closed: Sequence[ClosedMonth],
         now: datetime,
     ) -> int:
-        """Stores the FOCUS rows of a month, a few hundred at a time, and their sums by reservation."""
+        """Stores the FOCUS rows of a month and their sums by reservation. Returns the number of rows."""
         month, install_id = window.start.date(), await uow.accounts.install_id()
         waiting: defaultdict[str, list[FocusRow]] = defaultdict(list)
         costs: defaultdict[str, Costs] = defaultdict(lambda: NO_COSTS)
@@ -102,9 +102,10 @@ class MonthClosing:
     async def focus_rows(
         self, scope: TeamScope, as_of: datetime, asked: Window | None
     ) -> AsyncIterator[FocusRow]:
-        """FOCUS rows as they are reported: closed months as they were closed by ``as_of``, then what is open,
-        with no transaction open while a row is used. Of months that end before ``asked`` (None: all) or begin
-        after it, and of what is open where it ends before that, nothing is read."""
+        """FOCUS rows as they are reported: closed months as they were closed by ``as_of``, then open months.
+
+        No transaction is open while the caller uses a row. Months outside ``asked`` (None: all) are not read.
+        """
         async with self._units(scope) as uow:
             install_id = await uow.accounts.install_id()
             closed = [one for one in await uow.rollups.find_closed() if one.closed_at <= as_of]
@@ -128,7 +129,7 @@ class MonthClosing:
     async def _open_groups(
         self, scope: TeamScope, closed: Sequence[ClosedMonth]
     ) -> AsyncIterator[tuple[tuple[Reservation, ...], Mapping[str, FocusCosts]]]:
-        """Reservations of a plan together, each with what is booked of them."""
+        """Reservations grouped by plan, with the costs that closed months have for each."""
         seen: set[str] = set()
         cursor: str | None = None
         while True:
@@ -147,7 +148,7 @@ class MonthClosing:
 
 
 async def _placed_together(uow: RollupUnitOfWork) -> AsyncIterator[tuple[Reservation, ...]]:
-    """Every reservation, those of a plan together."""
+    """All reservations, grouped by plan."""
     seen: set[str] = set()
     cursor: str | None = None
     while True:
@@ -164,7 +165,7 @@ async def _placed_together(uow: RollupUnitOfWork) -> AsyncIterator[tuple[Reserva
 async def _whole_of(
     uow: RollupUnitOfWork, reservation: Reservation, seen: set[str]
 ) -> tuple[Reservation, ...]:
-    """The reservation with the others of its plan; nothing where the plan was ``seen``."""
+    """The reservation with the others of its plan; empty if the plan was ``seen`` before."""
     if reservation.plan_id is None:
         return (reservation,)
     if reservation.plan_id in seen:

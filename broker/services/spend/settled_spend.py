@@ -1,4 +1,4 @@
-"""Sums of settled spend, kept for as long as the roll-up is not written: then they are still exact."""
+"""Cached sums of settled spend, which are exact until the roll-up is written again."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from broker.lru_cache import LruCache
 from broker.ports.spend import RollupUnitOfWork
 
 MOST_SUMS = 200_000
-"""Sums that are kept in all: about 50 MB."""
+"""Size of the cache, in sums: about 50 MB."""
 
 Days = tuple[date, date]
 Words = tuple[tuple[str, str], ...]
-"""Names of NARROWED_BY with the word that each must have."""
+"""Filter: names of NARROWED_BY with their required values."""
 
 
 class SumKey(NamedTuple):
-    """What is told apart in a summary."""
+    """Key of a sum in a summary."""
 
     period: datetime
     group: str
@@ -34,7 +34,7 @@ class SumKey(NamedTuple):
 
 
 class SumQuestion(NamedTuple):
-    """Whose sums, of which days (None: all), by what, and of which part only."""
+    """A query for sums. ``days`` None: all. ``narrowed``: only charges with these values."""
 
     scope: TeamScope
     days: Days | None
@@ -48,8 +48,11 @@ Sums = Mapping[SumKey, Decimal]
 
 
 class SettledReader:
-    """Asks the roll-up, once a question and generation. Whoever asks looks afterwards whether the generation
-    is still that of the roll-up: only then what was found is of one moment."""
+    """Reads the roll-up, once per query and generation.
+
+    The result is consistent only if the roll-up still has the same generation afterwards; the caller checks
+    that.
+    """
 
     def __init__(self) -> None:
         self._generation = -1
@@ -58,7 +61,7 @@ class SettledReader:
         self._charges: dict[TeamScope, tuple[Charge, ...]] = {}
 
     async def find(self, uow: RollupUnitOfWork, asked: SumQuestion, generation: int) -> Sums:
-        """Settled money by period and group, in that order."""
+        """Sums of settled charges, ordered by period and group."""
         self._begin(generation)
         kept = self._sums.find(asked)
         if kept is not None:
@@ -69,7 +72,7 @@ class SettledReader:
     async def find_cells(
         self, uow: RollupUnitOfWork, days: Days | None, generation: int
     ) -> Mapping[CellKey, Amounts]:
-        """Settled money of all ``days`` together, by cell."""
+        """Amounts of settled charges of all ``days`` together, by cell."""
         self._begin(generation)
         kept = self._cells.find((uow.scope, days))
         if kept is not None:
@@ -78,7 +81,7 @@ class SettledReader:
         return self._cells.keep((uow.scope, days), found) if generation == self._generation else found
 
     async def find_charges(self, uow: RollupUnitOfWork, generation: int) -> tuple[Charge, ...]:
-        """All settled money as charges of a day and team."""
+        """All settled charges, summed by day and team."""
         self._begin(generation)
         kept = self._charges.get(uow.scope)
         if kept is not None:
@@ -107,7 +110,7 @@ def day_charge(
     *,
     is_open_ended: bool = False,
 ) -> Charge:
-    """Money of a day, of which only the team is told, and whether it is owed, reserved or open-ended."""
+    """A charge that sums charges of one day and team; all other fields have placeholders."""
     return Charge(
         window=Window(midnight, midnight + timedelta(days=1)),
         team=team,

@@ -1,4 +1,4 @@
-"""Spend: what plans are expected to cost and reservations do cost, never counted twice."""
+"""Spend: projected charges of plans and actual charges of reservations, each counted once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Window
-from broker.domain.focus.columns import FocusRow
+from broker.domain.focus.columns import FocusRow, row_filter
 from broker.domain.focus.corrections import start_of
 from broker.domain.focus.projection_rows import projection_rows
-from broker.domain.focus.row_filter import row_filter
 from broker.domain.reconciling.orphaned_leases import OrphanedLeases, orphaned_leases
 from broker.domain.spend.month_close import ClosedMonth
 from broker.domain.spend.spend import (
@@ -42,8 +41,10 @@ EVERYTHING: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """Sums by period, group, basis and commitment, as of ``as_of``. Days before ``closed_until`` are as they
-    were closed."""
+    """Sums by period, group, basis and commitment at ``as_of``.
+
+    Days before ``closed_until`` have the figures with which their month was closed.
+    """
 
     by_key: Mapping[SumKey, Decimal]
     closed_until: date | None
@@ -51,7 +52,7 @@ class Projection:
 
     @property
     def rows(self) -> tuple[SpendRow, ...]:
-        """By period and group, in that order."""
+        """Sums by period and group, in that order."""
         sums: defaultdict[tuple[datetime, str], Decimal] = defaultdict(Decimal)
         for key, usd in self.by_key.items():
             sums[key.period, key.group] += usd
@@ -59,7 +60,7 @@ class Projection:
 
     @property
     def by_basis(self) -> tuple[tuple[ChargeBasis, SpendRow], ...]:
-        """The same told apart by basis."""
+        """Sums by basis, period and group."""
         found: list[tuple[ChargeBasis, SpendRow]] = []
         last: tuple[datetime, str, ChargeBasis] | None = None
         for key, usd in sorted(self.by_key.items()):
@@ -76,37 +77,37 @@ class Projection:
 
     @property
     def total_usd(self) -> Decimal:
-        """All of it."""
+        """Total spend in USD."""
         return sum(self.by_key.values(), ZERO)
 
     @property
     def actual_usd(self) -> Decimal:
-        """What is owed already."""
+        """Actual charges in USD."""
         return sum((usd for key, usd in self.by_key.items() if key.basis is ChargeBasis.ACTUAL), ZERO)
 
     @property
     def projected_usd(self) -> Decimal:
-        """What is expected beyond that."""
+        """Projected charges in USD."""
         return self.total_usd - self.actual_usd
 
     @property
     def committed_usd(self) -> Decimal:
-        """What is bound."""
+        """Committed spend in USD."""
         return self._of(Commitment.COMMITTED)
 
     @property
     def flexible_usd(self) -> Decimal:
-        """What may still change."""
+        """Flexible spend in USD."""
         return self.total_usd - self.committed_usd
 
     @property
     def until_released_usd(self) -> Decimal:
-        """The part of it that leases without an end cost until the period is over."""
+        """The part in USD that leases without an end cost until the end of the period."""
         return self._of(Commitment.UNTIL_RELEASED)
 
     @property
     def intended_usd(self) -> Decimal:
-        """The part of it that drafts cost which somebody intends to buy."""
+        """The part in USD of drafts that somebody intends to buy."""
         return self._of(Commitment.INTENDED)
 
     def _of(self, commitment: Commitment) -> Decimal:
@@ -115,14 +116,14 @@ class Projection:
 
 @dataclass(frozen=True, slots=True)
 class RowExport:
-    """Rows as of a moment; actual ones are made while they are read, a page a time."""
+    """Rows as of a time. Rows of actual charges are read from the database page by page."""
 
     as_of: datetime
     rows: AsyncIterator[FocusRow]
 
 
 class SpendService:
-    """Use cases of finance."""
+    """Use cases of spend."""
 
     def __init__(self, units: RollupUnits, clock: Clock, summaries: Summaries | None = None) -> None:
         self._units = units
@@ -141,11 +142,11 @@ class SpendService:
         *,
         narrowed: Mapping[str, str] = EVERYTHING,
     ) -> Projection:
-        """Charges that count in ``window`` (None: all), by period and by one of GROUPS. Leases without an end
-        are projected to the end of ``window`` (None: of the month).
+        """Sums of the charges in ``window`` (None: all), by period and by one of GROUPS.
 
-        ``narrowed``: only what has these words, by names of NARROWED_BY. Of a day of a closed month a span
-        has all where it holds the day's midnight, and else nothing.
+        Leases without an end are projected to the end of ``window`` (None: of the month). ``narrowed``: only
+        charges with these values, by names of NARROWED_BY. A day of a closed month counts as a whole if
+        ``window`` contains its midnight, and else not at all.
         """
         _require_known(group_by, narrowed)
         require_scope(caller, Scope.SPEND_READ)
@@ -167,10 +168,10 @@ class SpendService:
         *,
         narrowed: Mapping[str, str] = EVERYTHING,
     ) -> RowExport:
-        """Actual charges as FOCUS rows whose period begins in ``window`` (None: all).
+        """Actual charges as FOCUS rows whose charge period begins in ``window`` (None: all).
 
-        ``as_of``: a moment that is past, from an earlier export (None: now); InputError for one that is not,
-        and for a word of ``narrowed`` that rows do not tell.
+        ``as_of`` repeats an earlier export (None: now). Raises InputError if it is in the future, and for a
+        filter in ``narrowed`` that FOCUS rows cannot answer.
         """
         has_words = row_filter(narrowed)
         require_scope(caller, Scope.SPEND_READ)
@@ -190,7 +191,7 @@ class SpendService:
         *,
         narrowed: Mapping[str, str] = EVERYTHING,
     ) -> RowExport:
-        """What is expected beyond the actual charges, as rows of a data set of its own, oldest first."""
+        """Projected charges as rows of a separate data set, oldest first."""
         require_scope(caller, Scope.SPEND_READ)
         found = await self._summaries.find_expected(scope_of(caller, team), window, narrowed)
         return RowExport(found.at, _each(projection_rows(found.charges, found.at)))
@@ -203,29 +204,29 @@ class SpendService:
                 yield row
 
     async def close(self, caller: Caller, month: date, comment: str = "") -> ClosedMonth:
-        """Closes a month that is over, for every team; what it comes to differ by later is a correction.
+        """Closes a past month for all teams; later changes of it are reported as corrections.
 
-        NotPermitted for who is no administrator of every team; InputError, Conflict.
+        Raises NotPermitted unless the caller is an administrator of all teams, InputError and Conflict.
         """
         require_scope(caller, Scope.SPEND_APPROVE)
         require_scope(caller, Scope.ADMIN)
         return await self._closing.close(month, caller.key_id, comment)
 
     async def find_closed(self, caller: Caller) -> tuple[ClosedMonth, ...]:
-        """Closed months, the first one first."""
+        """Closed months, oldest first."""
         require_scope(caller, Scope.SPEND_READ)
         async with self._units(scope_of(caller)) as uow:
             return await uow.rollups.find_closed()
 
     async def find_orphaned(self, caller: Caller) -> tuple[OrphanedLeases, ...]:
-        """What runs for no team, by seller; nothing for whoever does not see it."""
+        """Orphaned leases without a team, by provider; empty if the caller may not see them."""
         require_scope(caller, Scope.SPEND_READ)
         async with self._units(scope_of(caller)) as uow:
             rows = await uow.reservations.find_open()
         return orphaned_leases(rows, self._clock.now())
 
     async def roll_up(self) -> int:
-        """Rolls up what is settled, so that sums need not read it again; how many bills."""
+        """Rolls up settled bills, so that sums do not read them again. Returns the number of bills."""
         return await self._summaries.refresh()
 
     async def charges(
@@ -235,7 +236,7 @@ class SpendService:
         team: str | None = None,
         view: CostView = CostView.AMORTIZED,
     ) -> tuple[Charge, ...]:
-        """Every charge that counts in ``window``, oldest first; see ``broker.services.spend.ledger``."""
+        """Charges that count in ``window``, oldest first; see ``ledger.find_charges``."""
         require_scope(caller, Scope.SPEND_READ)
         async with self._units(scope_of(caller, team)) as uow:
             return await find_charges(uow, self._clock.now(), window, view)

@@ -1,7 +1,7 @@
-"""Futures of projected money: the store's past of prices, and a simulator.
+"""Simulated futures of projected spend, from the stored price history.
 
-What was drawn is kept for as long as the past that prices are drawn from, and the lines, are the same; both
-are told by the store. Days are drawn a few months at a time, so that views of several lengths share them.
+Draws are cached while the price history and the simulated charges are unchanged. Days are drawn a few months
+at a time, so that views of different lengths share them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ LONGEST_OVERRUN_DAYS = 60
 SEED = 1
 DAYS_TOGETHER = 100
 MOST_KEPT = 24
-"""Results of each kind that are kept: a few megabytes each."""
+"""Size of each cache, in results of a few megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Futures:
-    """Prices of offers as factors of today's after 0, 1, … ``days`` days, one row a future; ``key`` names
-    what they were drawn from."""
+    """Prices of offers after 0, 1, … ``days`` days as factors of today's price, one row per future.
+
+    ``key`` identifies the inputs of the draw.
+    """
 
     factors: Mapping[str, Sequence[Sequence[float]]]
     days: int
@@ -39,7 +41,7 @@ class Futures:
 
 
 class SpendFutures:
-    """Draws futures of projected money, the same for the same seed and past."""
+    """Draws futures of projected spend; equal seeds and histories give equal draws."""
 
     def __init__(
         self, simulator: SpendSimulator[Any], sources: ForecastSources, rules: IntervalRules | None = None
@@ -54,8 +56,7 @@ class SpendFutures:
     async def find(
         self, uow: PriceUnitOfWork, lines: Sequence[RiskLine], now: datetime, days: int, seed: int
     ) -> Futures:
-        """Prices over at least ``days`` of every offer on sale that may still move a line; none where no past
-        is known."""
+        """Futures over at least ``days`` for the offers on sale whose price affects ``lines``."""
         wanted = {line.offer_id for line in lines if line.price is not PriceRule.FIXED}
         offers = await uow.offers.find_many(wanted) if wanted else ()
         days = -(-days // DAYS_TOGETHER) * DAYS_TOGETHER
@@ -84,8 +85,10 @@ class SpendFutures:
         periods: Sequence[int],
         seed: int,
     ) -> Simulated:
-        """Quantiles by period and in all of all lines together, see ``SpendSimulator``; ``known``: lines that
-        come again."""
+        """Quantiles by period and of the total for all lines together, see ``SpendSimulator``.
+
+        Draws of the lines ``known`` are cached.
+        """
         what = (known, futures.key, seed)
         if not others:
             return self._simulated.once(
@@ -112,7 +115,7 @@ class SpendFutures:
     async def plan_p90_usd(
         self, uow: PriceUnitOfWork, plan: Plan, plan_id: str, now: datetime, seed: int = SEED
     ) -> Decimal:
-        """What ``plan``, bought as it stands, costs at most nine times in ten."""
+        """The 90th percentile of the cost of ``plan`` in USD."""
         lines = risk_lines(plan_charges(plan, plan.team, plan_id), {plan_id: plan}, now)
         days = min(LONGEST_DAYS, max((line.last_day for line in lines), default=0) + LONGEST_OVERRUN_DAYS)
         futures = await self.find(uow, lines, now, days, seed)

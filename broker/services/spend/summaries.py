@@ -1,8 +1,7 @@
 """Sums of spend without reading every reservation: settled bills are rolled up by day, the others are read.
 
-A bill is settled when nothing of it is open and its charges no longer depend on the time. What is rolled up
-is exact at every moment: a write to a reservation takes its bill out of what counts as rolled up, until the
-next pass has looked at it again.
+A bill is settled if nothing of it is open and its charges no longer depend on the time. The roll-up is always
+exact: a write to a reservation excludes its bill from it until the next pass.
 """
 
 from __future__ import annotations
@@ -64,13 +63,16 @@ TRIES = 5
 BATCH = 100
 DAY = timedelta(days=1)
 FAR = timedelta(days=4000)
-"""A charge that is the same this much later does not depend on the time."""
+"""A charge that is the same after this time does not depend on the time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Money by period, group, basis and commitment, as of ``at``. Days of closed months are as they were
-    closed; ``closed_until``: the first day that is open (None: no month is closed)."""
+    """Sums by period, group, basis and commitment at ``at``.
+
+    Days before ``closed_until`` have the figures with which their month was closed (None: no month is
+    closed).
+    """
 
     usd: Mapping[SumKey, Decimal]
     closed_until: date | None
@@ -79,7 +81,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Projected charges as of ``at``, oldest first."""
+    """Projected charges at ``at``, oldest first."""
 
     at: datetime
     charges: tuple[Charge, ...]
@@ -97,9 +99,9 @@ def sum_by_key(
 
 
 def settled_bills(entries: Entries, now: datetime) -> Mapping[str, tuple[Charge, ...]]:
-    """Charges of the bills that are over: nothing is open, all is owed, and time changes nothing.
+    """Charges of settled bills: nothing is open, all charges are actual, and time changes nothing.
 
-    Others are not charged: a lease without an end has a charge a day until then, which takes seconds.
+    Charges of other bills are not computed; a lease without an end has one per day, which takes seconds.
     """
     still_open = {bill_of(row) for row in entries.rows if row.is_open}
     ended = replace(entries, rows=tuple(row for row in entries.rows if bill_of(row) not in still_open))
@@ -112,7 +114,7 @@ def settled_bills(entries: Entries, now: datetime) -> Mapping[str, tuple[Charge,
 
 
 def part_settled(entries: Entries, now: datetime) -> tuple[Gathered, Entries]:
-    """Charges of settled bills that are not of a current plan; what the others are made of."""
+    """Charges of settled bills without a current plan, and the inputs of all other charges."""
     current = {record.plan_id for record in entries.records}
     over = {name: owed for name, owed in settled_bills(entries, now).items() if name not in current}
     running = tuple(row for row in entries.rows if bill_of(row) not in over)
@@ -120,7 +122,7 @@ def part_settled(entries: Entries, now: datetime) -> tuple[Gathered, Entries]:
 
 
 class Summaries:
-    """Reads and keeps the roll-up. One for all services of a process: what one has read, the others use."""
+    """Sums of spend. All services of a process share one instance, because it has the caches."""
 
     def __init__(self, units: RollupUnits, clock: Clock) -> None:
         self._units = units
@@ -133,7 +135,7 @@ class Summaries:
     async def find(self, asked: SumQuestion, window: Window | None) -> Summary:
         """Sums of ``window``, which begins and ends at UTC midnights (None: all).
 
-        Raises ConcurrentChange where the roll-up is written faster than it can be read.
+        Raises ConcurrentChange if the roll-up is written during every try to read it.
         """
         question = asked._replace(days=_days_of(window))
         live, settled = await self._look(
@@ -147,8 +149,11 @@ class Summaries:
         return Summary(_with(base, question, live.open_from, live.moving), live.open_from, live.at)
 
     async def find_cut(self, asked: SumQuestion, window: Window) -> Summary:
-        """Sums of a ``window`` that cuts days: those of the whole days whose midnights it holds, with the
-        cut edges added and taken off, charge by charge, where they are not of a closed month."""
+        """Sums of a ``window`` that need not begin or end at midnight.
+
+        They are the sums of the whole days whose midnights it contains, corrected charge by charge at both
+        edges. Days of closed months are not corrected.
+        """
         first, last = _next_midnight(window.start), _next_midnight(window.end)
         base = await self.find(asked, Window(first, max(last, first + DAY)))
         sums = _Sums(asked, base.closed_until)
@@ -161,32 +166,34 @@ class Summaries:
         return replace(base, usd=sums.over(base.usd if first < last else {}))
 
     async def find_charges(self, scope: TeamScope, until: datetime | None = None) -> tuple[Charge, ...]:
-        """Charges that sum to all spend of ``scope``: what is settled by day and team,
-        the rest in detail. Leases without an end are projected to ``until`` (None: the end of the month)."""
+        """Charges that sum to all spend of ``scope``: settled ones by day and team, all others in detail.
+
+        Leases without an end are projected to ``until`` (None: the end of the month).
+        """
         settled, live = await self.find_both(scope, until)
         return (*settled, *live.charges)
 
     async def find_live(self, scope: TeamScope, until: datetime | None = None) -> UnsettledSpend:
-        """What is not rolled up of ``scope``."""
+        """Spend of ``scope`` that is not rolled up."""
         now = self._clock.now()
         async with self._units(scope) as uow:
             return (await self._live.find(uow, now, until or projection_end(None, now)))[0]
 
     async def find_days(self, scope: TeamScope, until: datetime | None = None) -> tuple[Charge, ...]:
-        """The same summed by UTC day and by what ``sum_by_day`` tells apart: few of them."""
+        """The charges of ``find_charges``, summed with ``sum_by_day``."""
         return self.days_of(scope, *await self.find_both(scope, until))
 
     def days_of(
         self, scope: TeamScope, settled: tuple[Charge, ...], live: UnsettledSpend
     ) -> tuple[Charge, ...]:
-        """The same of what ``find_both`` found."""
+        """The charges of ``find_days``, from the results of ``find_both``."""
         steady = self._days.once((scope, live.token), lambda: (*settled, *sum_by_day(live.steady.charges)))
         return (*steady, *sum_by_day(live.moving.charges))
 
     async def find_both(
         self, scope: TeamScope, until: datetime | None
     ) -> tuple[tuple[Charge, ...], UnsettledSpend]:
-        """The same apart: what is settled, and the rest with its plans."""
+        """The charges of ``find_charges`` in two parts: settled ones, and the others with their plans."""
         live, settled = await self._look(
             scope, until, lambda uow, generation: self._settled.find_charges(uow, generation)
         )
@@ -195,11 +202,11 @@ class Summaries:
     async def find_charges_in(
         self, scope: TeamScope, window: Window | None, view: CostView = CostView.AMORTIZED
     ) -> tuple[Charge, ...]:
-        """What counts in ``window``, which begins and ends at UTC midnights (None: all), as reports have it.
+        """Charges in ``window``, which begins and ends at UTC midnights (None: all), as they are reported.
 
-        Amortized: what is owed as one charge of each cell, without its plan; what is expected one by one.
-        Cash: one by one (every reservation is read), and a charge without GPU-seconds for what a closed
-        month says otherwise.
+        Amortized: actual charges are summed by cell, without their plan; projected ones are single. Cash: all
+        charges are single, for which every reservation is read; a charge without GPU-seconds adds the
+        difference to the figures of closed months.
         """
         days = _days_of(window)
         live, settled = await self._look(
@@ -223,8 +230,7 @@ class Summaries:
     async def find_expected(
         self, scope: TeamScope, window: Window | None, narrowed: Mapping[str, str]
     ) -> Expected:
-        """What is expected in ``window`` (None: any time) of what has these words; a closed month expects
-        nothing."""
+        """Projected charges of open months in ``window`` (None: any time) with the values ``narrowed``."""
         _, live = await self.find_both(scope, _end_of(window))
         words, until = tuple(narrowed.items()), live.open_from
         chosen = (
@@ -243,8 +249,10 @@ class Summaries:
         until: datetime | None,
         settled: Callable[[RollupUnitOfWork, int], Awaitable[Found]],
     ) -> tuple[UnsettledSpend, Found]:
-        """What is not rolled up and what is asked of the roll-up, as of one moment; leases without an end are
-        projected to ``until`` (None: the end of the month)."""
+        """Spend that is not rolled up, and the result of ``settled`` from the roll-up, of the same moment.
+
+        Leases without an end are projected to ``until`` (None: the end of the month).
+        """
         for _ in range(TRIES):
             now = self._clock.now()
             async with self._units(scope) as uow:
@@ -253,10 +261,10 @@ class Summaries:
                 found = await settled(uow, mark.generation)
                 if mark.generation == await uow.rollups.find_generation():
                     return live, found
-        raise ConcurrentChange("the roll-up of spend is being written; ask again")
+        raise ConcurrentChange("the roll-up of spend is being written; try again")
 
     async def refresh(self) -> int:
-        """Rolls up the bills that are settled now; how many."""
+        """Rolls up the bills that are settled now. Returns their number."""
         async with self._units(EVERY_TEAM) as uow:
             bills = sorted(await uow.rollups.find_open_bills())
         done = 0
@@ -265,12 +273,12 @@ class Summaries:
         return done
 
     async def _roll_up(self, bills: Collection[str]) -> int:
-        """One batch in one transaction; nothing of it where a reservation was written meanwhile."""
+        """Rolls up one batch in one transaction, and nothing if a reservation was written meanwhile."""
         now = self._clock.now()
         async with self._units(EVERY_TEAM) as uow:
             rows = await uow.reservations.find_of_bills(bills)
             entries = await find_entries(uow, (), rows)
-            # In a thread: bills of many days take seconds of computing, and others want answers meanwhile.
+            # In a thread, because bills of many days take seconds, which would block the event loop.
             settled = await asyncio.to_thread(settled_bills, entries, now)
             stored = await uow.rollups.find_stored(bills)
             until = closed_until(await uow.rollups.find_closed())
@@ -309,7 +317,7 @@ def _has_words(one: Charge | CellKey, words: Words) -> bool:
 def _expected_in(
     charges: Iterable[Charge], days: Days | None, until: date | None, view: CostView
 ) -> Iterator[Charge]:
-    """What is expected on ``days``; a closed month expects nothing."""
+    """Projected charges of open months on ``days``."""
     for charge in charges:
         day = charge.at(view).date()
         if _is_in(days, day) and (until is None or day >= until):
@@ -319,7 +327,7 @@ def _expected_in(
 def _said_otherwise(
     cells: Mapping[CellKey, Amounts], owed: Iterable[Charge], span: Window
 ) -> Iterator[Charge]:
-    """What ``cells`` have been paid for beyond ``owed``."""
+    """Charges for the cash difference between ``cells`` and ``owed``."""
     cents = defaultdict[CellKey, int](int)
     for key, amounts in cells.items():
         cents[key._replace(correction=False)] += amounts.cash_cents
@@ -337,8 +345,7 @@ def _end_of(window: Window | None) -> datetime | None:
 
 
 def sum_by_day(charges: Iterable[Charge]) -> Iterator[Charge]:
-    """``charges`` summed by UTC day, team, basis, whether they are reserved, and whether until somebody
-    releases them; a sum tells no more."""
+    """``charges`` summed by UTC day, team, basis, and whether they are reserved and open-ended."""
     cents: defaultdict[tuple[date, str, ChargeBasis, bool, bool], int] = defaultdict(int)
     for charge in charges:
         is_reserved = charge.reservation_id is not None
@@ -350,7 +357,7 @@ def sum_by_day(charges: Iterable[Charge]) -> Iterator[Charge]:
 
 
 def _with(known: Sums, asked: SumQuestion, until: date | None, part: UnsettledPart) -> Sums:
-    """``known`` and what ``part`` comes to."""
+    """``known`` plus the sums of ``part``."""
     sums = _Sums(asked, until)
     sums.add_owed(part.owed)
     sums.add_expected(part.expected)
@@ -358,7 +365,7 @@ def _with(known: Sums, asked: SumQuestion, until: date | None, part: UnsettledPa
 
 
 class _Sums:
-    """Adds up what is not settled, in whole cents."""
+    """Adds unsettled spend in whole cents."""
 
     def __init__(self, asked: SumQuestion, until: date | None) -> None:
         self._asked = asked
@@ -367,7 +374,7 @@ class _Sums:
         self._periods: dict[date, datetime] = {}
 
     def add_owed(self, owed: Cells) -> None:
-        """What is owed beyond what is rolled up."""
+        """Adds actual amounts that are not rolled up."""
         asked = self._asked
         cash = asked.view is CostView.CASH
         for (day, key), amounts in owed.items():
@@ -381,11 +388,11 @@ class _Sums:
             self._cents[SumKey(period, group, ChargeBasis.ACTUAL, Commitment.COMMITTED)] += cents
 
     def add_expected(self, charges: Iterable[Charge]) -> None:
-        """What is not owed yet; a closed month expects nothing."""
+        """Adds projected charges of open months."""
         self._add(charges, 1, self._asked.days)
 
     def add_open(self, charges: Iterable[Charge], sign: int) -> None:
-        """Charges of open days, once or (``sign`` -1) taken off."""
+        """Adds charges of open days, or subtracts them (``sign`` -1)."""
         self._add(charges, sign, None)
 
     def _add(self, charges: Iterable[Charge], sign: int, days: Days | None) -> None:
@@ -401,7 +408,7 @@ class _Sums:
             self._cents[key] += sign * int(charge.usd.scaleb(2))
 
     def over(self, settled: Mapping[SumKey, Decimal]) -> dict[SumKey, Decimal]:
-        """``settled`` with what was added; sums that are zero are left out."""
+        """``settled`` plus the added amounts, without sums of zero."""
         found = dict(settled)
         for key, cents in self._cents.items():
             usd = found.get(key, ZERO) + cents * CENT

@@ -1,9 +1,9 @@
-"""Spend that is not rolled up: what still runs, what was written since, and plans. Read once, and shared.
+"""Spend that is not rolled up: open bills, bills written since the last roll-up, and plans.
 
-What was read is used for as long as nothing was written (``LedgerMark``). Of its charges most are the same
-until midnight, and are made once a UTC day; those that move with the time are made anew after ``SHARED``:
-every figure of one page is then of the same moment. Leases without an end are projected to the end of the
-period that is asked for, so where there are any, charges are made once for each such end.
+It is cached until something is written (``LedgerMark``). Most charges are steady: they are constant until
+midnight, and are computed once per UTC day. The others move with the time, and are computed again after
+``SHARED``, so that all figures of one page are of the same moment. Leases without an end are projected to the
+end of the requested period; if there are any, charges are computed for each such end.
 """
 
 from __future__ import annotations
@@ -36,20 +36,21 @@ from broker.services.spend.ledger import (
 from broker.services.spend.settled_spend import day_charge, midnight
 
 SHARED = timedelta(seconds=5)
-"""How old charges may be that are used again."""
+"""Maximum age of cached charges."""
 MOST_CHARGES = 100_000
-"""Charges of bills that are kept in all."""
+"""Size of the cache of bills, in charges."""
 MOST_KEPT = 32
-"""Readings that are kept, one a team."""
+"""Number of cached reads, one per team."""
 MOST_ENDS = 8
-"""Ends of periods that charges are kept for, of each reading."""
+"""Number of period ends per read for which charges are cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnsettledPart:
-    """Money owed beyond what is rolled up, by cell, and what is expected.
+    """Actual amounts that are not rolled up, by cell, and projected charges.
 
-    ``charges``: the same one by one; where a part of a bill is rolled up, its owed money by day and team.
+    ``charges`` are both as single charges. If a part of a bill is rolled up, its actual charges are by day
+    and team.
     """
 
     owed: Cells
@@ -59,11 +60,10 @@ class UnsettledPart:
 
 @dataclass(frozen=True, slots=True)
 class UnsettledSpend:
-    """As of ``at``: what is the same until midnight or the next write, and what moves with the time.
+    """Unsettled spend at ``at``: steady until midnight or the next write, or moving with the time.
 
-    ``token`` names the steady part: two of the same token have the same one. ``plans``: those that
-    projected charges are of. ``open_from``: the first day that is not of a closed month (None: no month is
-    closed).
+    Equal ``token``s mean equal steady parts. ``plans``: plans of the projected charges. ``open_from``: the
+    first day after the closed months (None: no month is closed).
     """
 
     at: datetime
@@ -75,24 +75,27 @@ class UnsettledSpend:
 
     @property
     def owed(self) -> Iterator[tuple[tuple[date, CellKey], Amounts]]:
-        """Cells of both parts; a key may come twice."""
+        """Actual amounts of both parts; a key may occur twice."""
         return chain(self.steady.owed.items(), self.moving.owed.items())
 
     @property
     def expected(self) -> tuple[Charge, ...]:
-        """What is expected, one by one."""
+        """Projected charges of both parts."""
         return (*self.steady.expected, *self.moving.expected)
 
     @property
     def charges(self) -> tuple[Charge, ...]:
-        """All of it, one by one."""
+        """All charges of both parts."""
         return (*self.steady.charges, *self.moving.charges)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenBills:
-    """What charges are made of that are not rolled up. ``bills``: those that are not rolled up as they stand;
-    ``stored``: what is rolled up of them nevertheless; ``planned``: charges by plan, whatever the time is."""
+    """Inputs of the charges that are not rolled up.
+
+    ``bills``: bills whose current state is not rolled up. ``stored``: what the roll-up has of their earlier
+    states. ``planned``: charges by plan, which do not depend on the time.
+    """
 
     bills: frozenset[str]
     entries: Entries
@@ -102,7 +105,7 @@ class OpenBills:
 
     @property
     def has_open_ended(self) -> bool:
-        """Whether something is held until somebody releases it."""
+        """Whether there is an open reservation without an end."""
         return any(row.end is None and row.is_open for row in self.entries.rows)
 
     def charges(
@@ -112,7 +115,7 @@ class OpenBills:
         charged: ChargeBill = reservation_charges,
         until: datetime | None = None,
     ) -> Gathered:
-        """Charges of the bills that are not rolled up, and of plans not bought yet."""
+        """Charges of the bills that are not rolled up, and of plans that are not bought yet."""
         found = charges_of(
             self.entries, now, lambda record: self.planned[record.plan_id], which, charged, until
         )
@@ -121,7 +124,7 @@ class OpenBills:
 
 
 async def find_open_books(uow: RollupUnitOfWork, before: OpenBills | None = None) -> OpenBills:
-    """What is not rolled up; what did not change since ``before`` is not read again."""
+    """Reads what is not rolled up; plans that did not change since ``before`` are not read again."""
     open_from = closed_until(await uow.rollups.find_closed())
     bills = await uow.rollups.find_open_bills()
     records = await uow.plans.find_current(None, () if before is None else before.entries.records)
@@ -140,7 +143,7 @@ async def find_open_books(uow: RollupUnitOfWork, before: OpenBills | None = None
 
 @dataclass(slots=True)
 class _Kept:
-    """What was read, and what was made of it for each end of a period, the last one used last."""
+    """A cached read, and its charges by period end in the order of their last use."""
 
     mark: LedgerMark
     books: OpenBills
@@ -149,7 +152,7 @@ class _Kept:
 
 
 class LiveReader:
-    """Reads what is not rolled up, or uses what was read before."""
+    """Reads what is not rolled up, with a cache."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[TeamScope, _Kept] = OrderedDict()
@@ -158,7 +161,7 @@ class LiveReader:
     async def find(
         self, uow: RollupUnitOfWork, now: datetime, until: datetime
     ) -> tuple[UnsettledSpend, LedgerMark]:
-        """What there is in ``uow``, as of at most ``SHARED`` before ``now``; what it is based on.
+        """Unsettled spend of the scope of ``uow``, at most ``SHARED`` old, and the mark of the ledger.
 
         Leases without an end are projected to ``until``.
         """
@@ -177,7 +180,7 @@ class LiveReader:
         return live, mark
 
     def _at(self, kept: _Kept, now: datetime, until: datetime) -> UnsettledSpend:
-        """What was read as of ``now``, or of a moment ago."""
+        """Unsettled spend from a cached read, at ``now`` or at most ``SHARED`` before."""
         if not now - SHARED <= kept.at <= now:
             kept.at = now
         books, at, end = kept.books, kept.at, until if kept.books.has_open_ended else None
@@ -202,7 +205,7 @@ class LiveReader:
         which: Movement,
         until: datetime | None,
     ) -> tuple[Charge, ...]:
-        """Those of a bill, made once a version of its reservations and day (and end, where it has none)."""
+        """Steady charges of a bill, cached by versions, day and, for a bill without an end, ``until``."""
         versions = tuple((row.reservation_id, row.version) for row in bill)
         end = until if any(row.end is None for row in bill) else None
         key = (versions, frozenset(kinds.items()), now.date(), end)
@@ -216,8 +219,10 @@ def live_part(
     charged: ChargeBill = reservation_charges,
     until: datetime | None = None,
 ) -> UnsettledPart:
-    """Charges of ``books`` as of ``now``, and their cells; what is rolled up of them is taken off once, from
-    those that are steady."""
+    """Charges of ``books`` at ``now``, and their cells.
+
+    What the roll-up has of their bills is subtracted once, from the steady charges.
+    """
     found, owed = (
         books.charges(now, which, charged, until),
         defaultdict[tuple[date, CellKey], Amounts](Amounts),
@@ -245,7 +250,7 @@ def live_part(
 
 
 def _beyond(charges: Iterable[Charge], stored: Cells, open_from: date | None) -> Cells:
-    """What a bill's ``charges`` owe beyond what is rolled up of it."""
+    """Actual amounts of a bill's ``charges`` that are not rolled up."""
     owed = cells_of(c for c in charges if c.basis is ChargeBasis.ACTUAL)
     whole = reported(owed, stored, open_from)
     return difference(whole, stored) if stored else whole

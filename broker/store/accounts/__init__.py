@@ -1,4 +1,4 @@
-"""Tables and repositories of keys, history and webhooks, and the encryption of secrets.
+"""Tables and repositories of keys, the audit trail and webhooks, and the encryption of secrets.
 
-It imports the ground of the store. Begin with ``accounts``, then ``sealing``.
+It imports the modules directly under ``store``. Begin with ``accounts``, then ``sealing``.
 """

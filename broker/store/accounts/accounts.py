@@ -1,9 +1,10 @@
-"""Remembered answers, the audit trail, and the installation's own id."""
+"""Idempotency keys with their answers, the audit trail, and the installation's id."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 from sqlalchemy import ColumnElement, and_, delete, or_, select, update
 
@@ -12,20 +13,21 @@ from broker.domain.basics.errors import ConcurrentChange, NotFound
 from broker.domain.basics.page import Page
 from broker.store.accounts.sealing import Seal
 from broker.store.accounts.webhook_tables import OutboxRow, outbox_values
+from broker.store.columns import row_as, values_of
 from broker.store.pages import fetch_page
 from broker.store.tables import AuditRow, MetaRow, RememberedAnswerRow
 from broker.store.team_session import TeamSession
 from broker.store.workers import is_alive
-from broker.store.writes import UNSYNCHRONIZED, Values, change, insert_many, insert_or_keep, update_one
+from broker.store.writes import UNSYNCHRONIZED, change, insert_many, insert_or_keep, update_one
 
 INSTALL_ID = "install_id"
-"""Name of the installation's id in ``meta``; the first migration draws it."""
+"""Name of the installation's id in ``meta``; the first migration creates it."""
 
 _NEWEST_FIRST = (AuditRow.at, AuditRow.audit_id)
 
 
 class SqlAccountRepository:
-    """What was answered and who acted; fulfils ``broker.ports.unit_of_work.AccountRepository``."""
+    """Answers and audit entries; fulfils ``broker.ports.unit_of_work.AccountRepository``."""
 
     def __init__(self, session: TeamSession, worker_id: str, seal: Seal) -> None:
         self._session = session
@@ -33,29 +35,32 @@ class SqlAccountRepository:
         self._seal = seal
 
     async def remember(self, answer: RememberedAnswer) -> RememberedAnswer | None:
-        """Claims (team, key, route): None when claimed now, else what stands there already.
+        """Claims (team, key, route). None if it is claimed now, else the answer that is already stored.
 
-        A claim that is given back between the two looks is tried for again.
+        If the other claim is released between the insert and the read, it tries again.
         """
         statement = (
             select(RememberedAnswerRow)
             .where(_claim(answer.team, answer.key, answer.route))
             .execution_options(populate_existing=True)
         )
-        claimed = {**_answer_values(answer), "claimed_by": self._worker_id, "effects": None}
+        claimed = {**values_of(answer), "claimed_by": self._worker_id, "effects": None}
         while not await insert_or_keep(self._session, RememberedAnswerRow, claimed):
             row = await self._session.scalar(statement)
             if row is not None:
-                return replace(_answer(row), body=None if row.body is None else self._seal.open(row.body))
+                return replace(
+                    row_as(RememberedAnswer, row),
+                    body=None if row.body is None else self._seal.open(row.body),
+                )
         return None
 
     async def complete(self, answer: RememberedAnswer) -> None:
-        """Fills in status and body of a claimed answer; NotFound when nobody claimed it.
+        """Stores status and body of a claimed answer. Raises NotFound if it was not claimed.
 
-        The answer of who has taken the claim over meanwhile counts, not this one.
+        If another process has taken the claim over, its answer counts instead.
         """
         claim = _claim(answer.team, answer.key, answer.route)
-        # Some answers show a secret once, so all are sealed.
+        # Some answers contain a secret, so all are encrypted.
         body = None if answer.body is None else self._seal.close(answer.body)
         values = {"status": answer.status, "body": body, "headers": answer.headers}
         if await update_one(self._session, RememberedAnswerRow, and_(claim, self._is_mine()), values):
@@ -64,20 +69,22 @@ class SqlAccountRepository:
             raise NotFound("idempotency key", answer.key)
 
     async def forget(self, team: str, key: str, route: str) -> None:
-        """Gives a claim back after a failure that had no effect."""
+        """Deletes a claim after a failure without effects."""
         given_back = delete(RememberedAnswerRow).where(_claim(team, key, route), self._is_mine())
         await change(self._session, given_back)
 
     async def let_go(self, claim: IdempotencyKey) -> None:
-        """Gives a claim back: forgotten when nothing was stored under it, else free to be taken over."""
+        """Releases a claim: deletes it if nothing was stored under it, else allows others to take it over."""
         row = RememberedAnswerRow
         mine = and_(_claim(claim.team, claim.key, claim.route), self._is_mine())
         await change(self._session, delete(row).where(mine, row.effects.is_(None)))
         await update_one(self._session, row, mine, {"claimed_by": None})
 
     async def take_over(self, claim: IdempotencyKey) -> tuple[str, ...] | None:
-        """Takes an unanswered claim that was let go or whose process died: the ids stored under it; None
-        while it is at work."""
+        """Takes over an unanswered claim that was released or whose process died.
+
+        Returns the ids that were stored under it; None while its request is in progress.
+        """
         row = RememberedAnswerRow
         holder = row.claimed_by
         left = or_(holder.is_(None), and_(holder != self._worker_id, ~is_alive(holder)))
@@ -91,7 +98,7 @@ class SqlAccountRepository:
         return None if taken is None else tuple(taken.effects or ())
 
     async def bind(self, claim: IdempotencyKey | None, effects: Iterable[str]) -> None:
-        """Notes ids stored under ``claim``, in the transaction that stores them; ConcurrentChange."""
+        """Adds ids to ``claim``, in the transaction that stores the objects. Raises ConcurrentChange."""
         if claim is None:
             return
         mine = and_(_claim(claim.team, claim.key, claim.route), self._is_mine())
@@ -107,8 +114,8 @@ class SqlAccountRepository:
         return and_(row.claimed_by == self._worker_id, row.status.is_(None))
 
     async def add_audit(self, entry: AuditEntry) -> None:
-        """Appends to the audit trail, and to what webhooks are told."""
-        await insert_many(self._session, AuditRow, [_audit_values(entry)])
+        """Appends to the audit trail and to the outbox."""
+        await insert_many(self._session, AuditRow, [values_of(entry)])
         await insert_many(self._session, OutboxRow, [outbox_values(entry)])
 
     async def find_audit(
@@ -118,10 +125,12 @@ class SqlAccountRepository:
         statement = select(AuditRow)
         if object_id is not None:
             statement = statement.where(AuditRow.object_id == object_id)
-        return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, _audit)
+        return await fetch_page(
+            self._session, statement, _NEWEST_FIRST, limit, cursor, partial(row_as, AuditEntry)
+        )
 
     async def install_id(self) -> str:
-        """A short id of this installation (8 hex digits), made once with the schema."""
+        """A short id of this installation (8 hex digits), created once with the schema."""
         value = await self._session.scalar(select(MetaRow.value).where(MetaRow.name == INSTALL_ID))
         if value is None:
             raise NotFound(
@@ -133,55 +142,3 @@ class SqlAccountRepository:
 def _claim(team: str, key: str, route: str) -> ColumnElement[bool]:
     row = RememberedAnswerRow
     return and_(row.team == team, row.key == key, row.route == route)
-
-
-def _answer_values(answer: RememberedAnswer) -> Values:
-    return {
-        "team": answer.team,
-        "key": answer.key,
-        "route": answer.route,
-        "body_sha256": answer.body_sha256,
-        "created_at": answer.created_at,
-        "status": answer.status,
-        "body": answer.body,
-        "headers": answer.headers,
-    }
-
-
-def _answer(row: RememberedAnswerRow) -> RememberedAnswer:
-    return RememberedAnswer(
-        team=row.team,
-        key=row.key,
-        route=row.route,
-        body_sha256=row.body_sha256,
-        created_at=row.created_at,
-        status=row.status,
-        body=row.body,
-        headers=row.headers,
-    )
-
-
-def _audit_values(entry: AuditEntry) -> Values:
-    return {
-        "at": entry.at,
-        "actor": entry.actor,
-        "action": entry.action,
-        "object_kind": entry.object_kind,
-        "object_id": entry.object_id,
-        "team": entry.team,
-        "detail": entry.detail,
-        "provider_request_id": entry.provider_request_id,
-    }
-
-
-def _audit(row: AuditRow) -> AuditEntry:
-    return AuditEntry(
-        at=row.at,
-        actor=row.actor,
-        action=row.action,
-        object_kind=row.object_kind,
-        object_id=row.object_id,
-        team=row.team,
-        detail=row.detail,
-        provider_request_id=row.provider_request_id,
-    )

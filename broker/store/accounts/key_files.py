@@ -1,4 +1,4 @@
-"""Files that hold a secret: made for their owner alone; what others could have read is told."""
+"""Files with a secret, which only their owner can read."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ LONGEST_SECRET_BYTES = 4096
 
 
 def local_key_file(database_url: str) -> Path:
-    """Where the local administrator's key of a database is kept.
+    """Path of the local administrator's key of a database.
 
-    Beside a SQLite file; for a server in the user's data folder, under a hash of where the database is.
+    It is beside a SQLite file. For a server it is in the user's data folder, with a hash of the database's
+    location.
     """
     url = make_url(database_url)
     if url.get_backend_name() == "sqlite":
@@ -34,24 +35,24 @@ def local_key_file(database_url: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class KeptSecret:
-    """What a file holds; ``is_private``: nobody but its owner can read it. ``secret`` None: there is none."""
+    """The secret of a file (None: there is no file), and whether only its owner can read it."""
 
     secret: str | None = field(default=None, repr=False)
     is_private: bool = True
 
 
 def read_secret(path: Path) -> KeptSecret:
-    """The secret in ``path``; InputError for what is no file of ours: a link, a folder, somebody else's."""
+    """The secret in ``path``. Raises InputError for a link, a folder, or a file of another user."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return KeptSecret()
     except OSError as error:
-        raise _not_ours(path, error.strerror or "no file") from error
+        raise _not_ours(path, error.strerror or "not a file") from error
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise _not_ours(path, "no regular file")
+            raise _not_ours(path, "not a regular file")
         if found.st_uid != os.geteuid():
             raise _not_ours(path, f"a file of user {found.st_uid}")
         text = os.read(descriptor, LONGEST_SECRET_BYTES).decode(errors="replace").strip()
@@ -61,7 +62,7 @@ def read_secret(path: Path) -> KeptSecret:
 
 
 def write_secret(path: Path, secret: str) -> None:
-    """Writes a file that only its owner can read, from its first instant; InputError where that cannot be."""
+    """Writes a file that only its owner can ever read. Raises InputError if it cannot be written."""
     made = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -78,5 +79,5 @@ def write_secret(path: Path, secret: str) -> None:
 
 
 def _not_ours(path: Path, found: str) -> InputError:
-    expected = "a file of the user who runs the broker, to keep a secret in; move it away"
+    expected = "a file of the user who runs the broker, or none; move this one away"
     return InputError(str(path), (FieldProblem("", found, expected),))

@@ -1,4 +1,4 @@
-"""The tables of keys and of the sessions that the pages make of them."""
+"""The tables of API keys and of sign-in sessions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from broker.store.tables import Row
 
 
 class ApiKeyRow(Row):
-    """A bearer key, by the hash of it."""
+    """An API key, identified by its hash."""
 
     __tablename__ = "api_keys"
     __table_args__ = (Index(None, "created_at", "key_id"),)
@@ -29,7 +29,7 @@ class ApiKeyRow(Row):
 
 
 class SessionRow(Row):
-    """A sign-in on the pages, by the hash of its token."""
+    """A sign-in session of the pages, identified by the hash of its token."""
 
     __tablename__ = "sessions"
     owner = ("key_id", ApiKeyRow)

@@ -1,4 +1,4 @@
-"""Keys and sessions: fulfils ``broker.ports.accounts.KeyRepository``."""
+"""Stored API keys and sign-in sessions."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _NEWEST_FIRST = (ApiKeyRow.created_at, ApiKeyRow.key_id)
 
 
 class SqlKeyRepository:
-    """Who may act, and who is signed in."""
+    """Keys and sessions; fulfils ``broker.ports.accounts.KeyRepository``."""
 
     def __init__(self, session: TeamSession) -> None:
         self._session = session
 
     async def add(self, key: ApiKey) -> None:
-        """Stores a key; Conflict when its id or hash is taken."""
+        """Stores a key. Raises Conflict if its id or hash is taken."""
         await insert_new(self._session, ApiKeyRow, _key_values(key), f"key {key.key_id}")
 
     async def find(self, key_id: str) -> ApiKey:
-        """One, revoked or not; NotFound."""
+        """One key, revoked or not. Raises NotFound."""
         row = await self._session.find_row(ApiKeyRow, key_id=key_id)
         if row is None:
             raise NotFound("key", key_id)
         return _key(row)
 
     async def find_by_hash(self, sha256: str) -> ApiKey | None:
-        """The key of that hash, revoked or not."""
+        """The key with this hash, revoked or not."""
         row = await self._session.scalar(select(ApiKeyRow).where(ApiKeyRow.sha256 == sha256))
         return None if row is None else _key(row)
 
@@ -44,28 +44,28 @@ class SqlKeyRepository:
         return await fetch_page(self._session, select(ApiKeyRow), _NEWEST_FIRST, limit, cursor, _key)
 
     async def take_turns(self) -> None:
-        """Waits for others that took turns, and lets them wait until this transaction ends.
+        """Takes a lock that serialises transactions which change keys; it is held until this one ends.
 
-        Readers wait for nobody. A SQLite file has one process, which does such things once, at its start.
+        Readers do not wait. SQLite needs no lock, because only one process changes keys, at its start.
         """
         if self._session.get_bind().dialect.name == "postgresql":
             name = table_of(ApiKeyRow).name
             await self._session.execute(text(f"LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE"))
 
-    async def find_standing(self, team: str) -> tuple[ApiKey, ...]:
-        """Keys of ``team`` that nobody has revoked, oldest first."""
+    async def find_unrevoked(self, team: str) -> tuple[ApiKey, ...]:
+        """Keys of ``team`` that are not revoked, oldest first."""
         standing = (ApiKeyRow.team == team, ApiKeyRow.revoked_at.is_(None))
         statement = select(ApiKeyRow).where(*standing).order_by(*_NEWEST_FIRST)
         return tuple(_key(row) for row in await self._session.scalars(statement))
 
     async def revoke(self, key_id: str, at: datetime) -> None:
-        """Ends a key and its sessions; one that has ended keeps its first instant."""
+        """Revokes a key and ends its sessions; a key that is already revoked keeps its first time."""
         standing = and_(ApiKeyRow.key_id == key_id, ApiKeyRow.revoked_at.is_(None))
         await update_one(self._session, ApiKeyRow, standing, {"revoked_at": at})
         await change(self._session, delete(SessionRow).where(SessionRow.key_id == key_id))
 
     async def add_session(self, session: Session) -> None:
-        """Stores a session, and forgets those that were over when it began."""
+        """Stores a session, and deletes expired ones."""
         await change(self._session, delete(SessionRow).where(SessionRow.expires_at <= session.created_at))
         values = {
             "sha256": session.sha256,
@@ -76,7 +76,7 @@ class SqlKeyRepository:
         await insert_many(self._session, SessionRow, [values])
 
     async def find_session(self, sha256: str) -> tuple[Session, ApiKey] | None:
-        """The session of that hash, with its key."""
+        """The session with this hash, and its key."""
         statement = (
             select(SessionRow, ApiKeyRow)
             .join(ApiKeyRow, ApiKeyRow.key_id == SessionRow.key_id)
@@ -89,7 +89,7 @@ class SqlKeyRepository:
         return Session(row.sha256, row.key_id, row.created_at, row.expires_at), _key(key)
 
     async def drop_session(self, sha256: str) -> None:
-        """Forgets a session, if there is one."""
+        """Deletes a session, if it exists."""
         await change(self._session, delete(SessionRow).where(SessionRow.sha256 == sha256))
 
 

@@ -1,4 +1,4 @@
-"""What is too old, removed a few rows at a time: SQLite has one writer, and others wait for it."""
+"""Deletion of old rows in small batches, because SQLite has one writer for which others wait."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ _OVER = tuple(state.value for state in DeliveryState if state is not DeliverySta
 
 
 class SqlRetentionRepository:
-    """Fulfils ``broker.ports.retention.RetentionRepository``."""
+    """Fulfils ``broker.ports.accounts.RetentionRepository``."""
 
     def __init__(self, session: TeamSession) -> None:
         self._session = session
 
     async def forget_answers(self, before: datetime, limit: int) -> int:
-        """Removes answers under idempotency keys."""
+        """Deletes idempotency keys with their answers."""
         return await self._forget(RememberedAnswerRow, RememberedAnswerRow.created_at < before, limit)
 
     async def forget_deliveries(self, before: datetime, limit: int) -> int:
-        """Removes deliveries that are over; ``next_at`` of those is when the last try ended."""
+        """Deletes finished deliveries, whose ``next_at`` is the end of the last try."""
         over = and_(DeliveryRow.state.in_(_OVER), DeliveryRow.next_at < before)
         return await self._forget(DeliveryRow, over, limit)
 
     async def forget_audit(self, before: datetime, limit: int) -> int:
-        """Removes entries of the audit trail."""
+        """Deletes audit entries."""
         return await self._forget(AuditRow, AuditRow.at < before, limit)
 
     async def forget_rounds(self, before: datetime, limit: int) -> int:
-        """Removes rounds and their changes."""
+        """Deletes poll rounds and their changes."""
         newest = select(func.max(RoundRow.round_id)).group_by(RoundRow.provider)
         named = select(OfferRow.round_id)
         old = and_(

@@ -1,7 +1,8 @@
-"""Secrets at rest: sealed with a key that is not in the database.
+"""Secrets at rest: encrypted with a key that is not in the database.
 
-Webhooks' secrets have to be read again to sign with, so they cannot be hashed as keys are. The first of the
-given keys seals, every one of them opens: a new key in front of the old one changes the key.
+The secrets of webhooks have to be read again for signatures, so they cannot be hashed like API keys. The
+first of the given keys encrypts, and all of them decrypt; to change the key, put the new one in front of the
+old one.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _PURPOSE = b"gpu-capacity-broker: secrets at rest"
 
 
 class Seal:
-    """Seals and opens texts; without keys it leaves them as they are. InputError for a key too short."""
+    """Encrypts and decrypts texts; without keys it leaves them as they are. InputError for a short key."""
 
     def __init__(self, keys: Sequence[str] = ()) -> None:
         for key in keys:
@@ -45,24 +46,24 @@ class Seal:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is no key, so that secrets are stored as they are."""
+        """Whether there is no key, so that secrets are stored in plain text."""
         return self._box is None
 
     @property
     def is_changing(self) -> bool:
-        """Whether former keys are given, which this start is to make unneeded."""
+        """Whether former keys are given, which are not needed any more after this start."""
         return self._changes
 
     def close(self, text: str) -> str:
-        """``text`` as it is stored."""
+        """``text`` encrypted."""
         return text if self._box is None else SEALED + self._box.encrypt(text.encode()).decode()
 
     def open(self, stored: str) -> str:
-        """What was sealed, or ``stored`` where it never was. InputError without the key that it needs."""
+        """``stored`` decrypted, if it is encrypted. Raises InputError without its key."""
         if not stored.startswith(SEALED):
             return stored
         found = "nothing" if self._box is None else "another key"
-        problem = FieldProblem(SETTING, found, "the key that the database's secrets were sealed with")
+        problem = FieldProblem(SETTING, found, "the key with which the database's secrets were encrypted")
         if self._box is None:
             raise InputError("settings", (problem,))
         try:
@@ -71,7 +72,7 @@ class Seal:
             raise InputError("settings", (problem,)) from error
 
     def renew(self, stored: str) -> str:
-        """``stored`` under the first key, whatever it was under; InputError as ``open``."""
+        """``stored`` encrypted with the first key instead of its own. Raises InputError as ``open`` does."""
         opened = self.open(stored)
         if self._box is None or not stored.startswith(SEALED):
             return self.close(opened)
@@ -84,9 +85,9 @@ def _fernet(key: str) -> Fernet:
 
 
 def seal_of(given: str | None, database: Path | None) -> Seal:
-    """The seal of the setting (keys with commas between), else of a file beside ``database``.
+    """The seal with the keys of the setting (separated by commas), or with a key file beside ``database``.
 
-    The file is made when there is none. No setting and no ``database``: secrets are stored as they are.
+    The file is created if necessary. Without setting and ``database``, secrets are stored in plain text.
     """
     if given is not None:
         return Seal([key.strip() for key in given.split(",")])
@@ -102,7 +103,7 @@ def seal_of(given: str | None, database: Path | None) -> Seal:
 
 
 async def seal_all(session: TeamSession, seal: Seal) -> None:
-    """Brings what is sealed under the first key; InputError where a webhook's secret cannot be opened."""
+    """Encrypts all secrets with the first key. InputError if a webhook's secret cannot be decrypted."""
     table = table_of(WebhookRow)
     for webhook_id, stored in (await session.execute(select(table.c.webhook_id, table.c.secret))).all():
         values = {"secret": seal.renew(stored)}
@@ -112,7 +113,7 @@ async def seal_all(session: TeamSession, seal: Seal) -> None:
 
 
 async def _seal_answers(session: TeamSession, seal: Seal) -> None:
-    """Brings remembered answers under the first key; one of a key that is lost stays, as it bars a repeat."""
+    """Encrypts stored answers with the first key. One whose key is lost stays, to prevent a repetition."""
     table = table_of(RememberedAnswerRow)
     key = (table.c.team, table.c.key, table.c.route)
     last: tuple[str, str, str] | None = None

@@ -1,4 +1,4 @@
-"""The tables of webhooks: addresses, the outbox of events, what is sent to whom, and what was told."""
+"""The tables of webhooks: addresses, the outbox of events, deliveries, and the last amounts sent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class WebhookRow(Row):
 
 
 class OutboxRow(Row):
-    """A change that nobody was told of yet; written with the change, gone once it is fanned out."""
+    """An event of the outbox: written with its change, and deleted when its deliveries are stored."""
 
     __tablename__ = "outbox"
     __table_args__ = {"sqlite_autoincrement": True}  # noqa: RUF012  read once by SQLAlchemy
@@ -77,7 +77,7 @@ class DeliveryRow(Row):
 
 
 class ToldMoneyRow(Row):
-    """What an object was last said to cost."""
+    """The cost of an object in the last event about it."""
 
     __tablename__ = "told_money"
     is_the_installations = True

@@ -1,4 +1,4 @@
-"""Webhooks, the outbox of events, and what is sent to whom."""
+"""Stored webhooks, the outbox of events, and deliveries."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from broker.store.accounts.webhook_tables import (
     WebhookRow,
     outbox_values,
 )
+from broker.store.columns import row_as
 from broker.store.pages import fetch_page
 from broker.store.team_session import TeamSession
 from broker.store.writes import (
@@ -50,7 +51,7 @@ class SqlWebhookRepository:
         self._seal = seal
 
     async def add(self, webhook: Webhook) -> None:
-        """Stores a new one; Conflict when its id is taken."""
+        """Stores a new webhook. Raises Conflict if its id is taken."""
         values = {
             "webhook_id": webhook.webhook_id,
             "team": webhook.team,
@@ -65,7 +66,7 @@ class SqlWebhookRepository:
         await insert_new(self._session, WebhookRow, values, f"webhook {webhook.webhook_id}")
 
     async def find(self, webhook_id: str) -> Webhook:
-        """One; NotFound."""
+        """One webhook. Raises NotFound."""
         row = await self._session.find_row(WebhookRow, webhook_id=webhook_id)
         if row is None:
             raise NotFound("webhook", webhook_id)
@@ -91,7 +92,7 @@ class SqlWebhookRepository:
         )
 
     async def remove(self, webhook_id: str) -> None:
-        """Forgets one, with what was to be sent to it."""
+        """Deletes a webhook and its deliveries."""
         await change(self._session, delete(DeliveryRow).where(DeliveryRow.webhook_id == webhook_id))
         await change(self._session, delete(WebhookRow).where(WebhookRow.webhook_id == webhook_id))
 
@@ -101,7 +102,7 @@ class SqlWebhookRepository:
         await update_one(self._session, WebhookRow, mine, {"disabled_at": webhook.disabled_at})
 
     async def find_of_team(self, team: str) -> tuple[Webhook, ...]:
-        """Those that are told of a team's events, an administrator's among them, oldest first."""
+        """Webhooks that get a team's events, including those of administrators, oldest first."""
         told = WebhookRow.team.in_((team, ALL_TEAMS))
         chosen = select(WebhookRow).where(told).order_by(WebhookRow.webhook_id)
         return tuple(self._webhook(row) for row in await self._session.scalars(chosen))
@@ -111,19 +112,19 @@ class SqlWebhookRepository:
         return await insert_numbered(self._session, OutboxRow, outbox_values(entry), "event_id")
 
     async def take_events(self, limit: int) -> tuple[OutboxEvent, ...]:
-        """The oldest events, which leave the outbox with this transaction.
+        """Removes the oldest events from the outbox and returns them.
 
-        They are locked: of two processes that empty the outbox at once the second waits, without a deadlock.
+        They are locked, so that a second process that does the same waits, without a deadlock.
         """
         oldest = select(OutboxRow).order_by(OutboxRow.event_id).limit(limit).with_for_update()
         rows = await self._session.scalars(oldest)
-        events = tuple(_event(row) for row in rows)
+        events = tuple(row_as(OutboxEvent, row) for row in rows)
         taken = [event.event_id for event in events]
         await change(self._session, delete(OutboxRow).where(OutboxRow.event_id.in_(taken)))
         return events
 
     async def last_expected(self, object_id: str) -> MoneyChange | None:
-        """The money that was last told of an object."""
+        """The amounts of an object in the last event about it."""
         row = await self._session.find_row(ToldMoneyRow, object_id=object_id)
         if row is None:
             return None
@@ -131,7 +132,7 @@ class SqlWebhookRepository:
         return MoneyChange(None, expected, owed)
 
     async def put_expected(self, object_id: str, money: MoneyChange) -> None:
-        """Remembers the money that is told of an object."""
+        """Stores the amounts of an object that an event states."""
         values = {
             "object_id": object_id,
             "expected_micro_usd": to_micro_usd(money.after_usd),
@@ -140,7 +141,7 @@ class SqlWebhookRepository:
         await upsert_many(self._session, ToldMoneyRow, [values])
 
     async def add_deliveries(self, deliveries: list[Delivery]) -> None:
-        """Stores what is to be sent; what another process stored already stays."""
+        """Stores deliveries; those that another process stored already do not change."""
         for one in deliveries:
             values = {
                 "event_id": one.event_id,
@@ -155,9 +156,9 @@ class SqlWebhookRepository:
             await insert_or_keep(self._session, DeliveryRow, values)
 
     async def claim_due(self, now: datetime, until: datetime, limit: int, each: int) -> tuple[Delivery, ...]:
-        """Pending deliveries that are due, put off to ``until``; of two claims at once one gets each.
+        """Claims due deliveries by postponing them to ``until``; concurrent claims get different ones.
 
-        Of every webhook at most ``each``, the oldest, so that none has all of ``limit``.
+        It takes at most ``each`` per webhook, oldest first, so that none uses all of ``limit``.
         """
         place = func.row_number().over(partition_by=DeliveryRow.webhook_id, order_by=DeliveryRow.event_id)
         waiting = (
@@ -184,7 +185,7 @@ class SqlWebhookRepository:
         return tuple(claimed)
 
     async def finish(self, delivery: Delivery) -> None:
-        """Stores what came of a try."""
+        """Stores the outcome of a try."""
         values: dict[str, Any] = {
             "state": delivery.state.value,
             "attempts": delivery.attempts,
@@ -194,7 +195,7 @@ class SqlWebhookRepository:
         await update_one(self._session, DeliveryRow, _key(delivery), values)
 
     async def put_off(self, webhook_id: str, until: datetime) -> None:
-        """Lets all that is still to be sent to a webhook wait until ``until`` at least."""
+        """Postpones all pending deliveries to a webhook to ``until`` at least."""
         waits = and_(
             DeliveryRow.webhook_id == webhook_id,
             DeliveryRow.state == DeliveryState.PENDING.value,
@@ -203,7 +204,7 @@ class SqlWebhookRepository:
         await update_one(self._session, DeliveryRow, waits, {"next_at": until})
 
     async def find_deliveries(self, webhook_id: str, limit: int) -> tuple[Delivery, ...]:
-        """The newest ones of a webhook."""
+        """The newest deliveries to a webhook."""
         newest = (
             select(DeliveryRow)
             .where(DeliveryRow.webhook_id == webhook_id)
@@ -216,19 +217,6 @@ class SqlWebhookRepository:
 def _key(delivery: Delivery) -> ColumnElement[bool]:
     row = DeliveryRow
     return and_(row.event_id == delivery.event_id, row.webhook_id == delivery.webhook_id)
-
-
-def _event(row: OutboxRow) -> OutboxEvent:
-    return OutboxEvent(
-        event_id=row.event_id,
-        at=row.at,
-        event=row.event,
-        team=row.team,
-        object_kind=row.object_kind,
-        object_id=row.object_id,
-        actor=row.actor,
-        detail=row.detail,
-    )
 
 
 def _delivery(row: DeliveryRow) -> Delivery:

@@ -1,4 +1,4 @@
 """Repositories of reservations and launches.
 
-It imports the ground of the store. Begin with ``reservations``.
+It imports the modules directly under ``store``. Begin with ``reservations``.
 """

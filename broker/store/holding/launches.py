@@ -1,4 +1,4 @@
-"""Our own launches: appended to, never written over."""
+"""Stored launch attempts. Append-only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SqlLaunchRepository:
         self._session = session
 
     async def add(self, attempts: Iterable[LaunchAttempt]) -> None:
-        """Appends; of one reservation the first attempt with each outcome stays."""
+        """Appends attempts; only the first attempt of a reservation with each outcome is kept."""
         for attempt in attempts:
             values = {name: getattr(attempt, name) for name in LaunchAttempt.__slots__}
             asks = values.pop("asks_usd_per_node_hour")
@@ -29,7 +29,7 @@ class SqlLaunchRepository:
             await insert_or_keep(self._session, LaunchRow, {**values, "outcome": attempt.outcome.value})
 
     async def find_since(self, since: datetime) -> tuple[LaunchAttempt, ...]:
-        """Attempts asked at ``since`` or later, oldest first."""
+        """Attempts that were ordered at ``since`` or later, oldest first."""
         statement = (
             select(LaunchRow)
             .where(LaunchRow.asked_at >= since)

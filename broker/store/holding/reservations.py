@@ -1,4 +1,4 @@
-"""Reservations, by team."""
+"""Stored reservations with their units."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from broker.store.writes import (
 
 _NEWEST_FIRST = (ReservationRow.created_at, ReservationRow.reservation_id)
 BUYING_LEASE = timedelta(minutes=2)
-"""How long after its last step a purchase is left to the process that makes it."""
+"""How long a purchase stays claimed by its process after its last step."""
 ACTING_LEASE = timedelta(seconds=30)
-"""How long a row is left to a reconciler that acts on it."""
+"""How long a row stays claimed by the reconciler that acts on it."""
 MOST_IN_ONE = 500
-"""Units in one statement."""
+"""Maximum number of units in one statement."""
 _OPEN_WORDS = sorted(state.value for state in OPEN_STATES)
 _HELD_STATES = frozenset({ReservationState.HELD, ReservationState.SCHEDULED, ReservationState.ACTIVE})
 
@@ -51,13 +51,13 @@ class SqlReservationRepository:
         self._worker_id = worker_id
 
     async def add(self, reservation: Reservation) -> None:
-        """Stores a new intent; Conflict when its id is taken."""
+        """Stores a new intent. Raises Conflict if its id is taken."""
         name = f"reservation {reservation.reservation_id}"
         await insert_new(self._session, ReservationRow, self._values(reservation), name)
         await insert_many(self._session, UnitRow, _unit_values(reservation))
 
     async def update(self, reservation: Reservation) -> Reservation:
-        """Writes guarded by ``version`` and returns the next version; ConcurrentChange."""
+        """Writes it, and returns it with the next version. Raises ConcurrentChange if ``version`` is old."""
         key = ReservationRow.reservation_id == reservation.reservation_id
         name = f"reservation {reservation.reservation_id}"
         await update_unchanged(self._session, ReservationRow, key, self._values(reservation), name)
@@ -68,14 +68,14 @@ class SqlReservationRepository:
         return replace(reservation, version=reservation.version + 1)
 
     async def find(self, reservation_id: str) -> Reservation:
-        """One reservation; NotFound."""
+        """One reservation. Raises NotFound."""
         found = await self._fetch(_whole().where(ReservationRow.reservation_id == reservation_id))
         if not found:
             raise NotFound("reservation", reservation_id)
         return found[0]
 
     async def find_of_tags(self, stem: str) -> tuple[Reservation, ...]:
-        """Those with a unit whose tag begins with ``stem``, oldest first."""
+        """Reservations with a unit whose tag begins with ``stem``, oldest first."""
         tagged = select(UnitRow.reservation_id).where(UnitRow.tag.startswith(stem, autoescape=True))
         return await self._fetch(_whole().where(ReservationRow.reservation_id.in_(tagged)))
 
@@ -89,11 +89,11 @@ class SqlReservationRepository:
         return await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, _reservation)
 
     async def find_open(self) -> tuple[Reservation, ...]:
-        """Everything that the broker still has to act on, oldest first."""
+        """Open reservations, oldest first."""
         return await self._fetch(_whole().where(ReservationRow.state.in_(_OPEN_WORDS)))
 
     async def find_lost(self, since: datetime) -> tuple[Reservation, ...]:
-        """Failed ones since then with an order whose answer never came, oldest first."""
+        """Reservations that failed since then with an order whose answer was lost, oldest first."""
         lost = select(UnitRow.reservation_id).where(
             UnitRow.state == UnitState.GONE.value, UnitRow.reference.is_(None), UnitRow.gone_at.is_not(None)
         )
@@ -102,7 +102,7 @@ class SqlReservationRepository:
         return await self._fetch(_whole().where(failed, recent, ReservationRow.reservation_id.in_(lost)))
 
     async def find_of_bills(self, bill_ids: Collection[str]) -> tuple[Reservation, ...]:
-        """Those of some plans, and those of some ids that have no plan, oldest first."""
+        """Reservations of the plans ``bill_ids``, and those without a plan with these ids, oldest first."""
         found: list[Reservation] = []
         alone = ReservationRow.plan_id.is_(None)
         for part in batches(sorted(bill_ids)):
@@ -113,12 +113,12 @@ class SqlReservationRepository:
     async def find_competing(
         self, offers: Iterable[Offer], providers: Collection[str] = ()
     ) -> tuple[Reservation, ...]:
-        """Open reservations of every team that take from the stock of ``offers``, from a pool of theirs, or
-        hold anything of ``providers``; oldest first.
+        """Open reservations of all teams that use the stock or pools of ``offers``, or are at ``providers``.
 
-        Counting a capacity up comes first, in the order of names: who takes from it next waits there until
-        this transaction ends, and reads what it stored. What is left over time cannot be kept as a number,
-        as it depends on the wished times and on what the seller's last count had seen.
+        They are ordered from oldest to newest. First it increments the capacity rows in the order of their
+        names, so that the next transaction that takes from them waits for this one, and reads what it stored.
+        The remaining stock is not stored as a number, because it depends on the requested times and on when
+        the provider last counted.
         """
         wanted = list(offers)
         taken = {f"provider/{provider}" for provider in providers}
@@ -131,7 +131,7 @@ class SqlReservationRepository:
         return await self._fetch(competing.execution_options(**of_every_team("stock is taken by all")))
 
     async def claim(self, reservation_id: str) -> bool:
-        """Claims a row to act on it for ``ACTING_LEASE``; False while another living process does."""
+        """Claims a row for ``ACTING_LEASE``; False while another live process has claimed it."""
         key = ReservationRow.reservation_id
         claimed = await claim_rows(
             self._session, ReservationRow, key, key == reservation_id, self._worker_id, ACTING_LEASE
@@ -139,9 +139,9 @@ class SqlReservationRepository:
         return bool(claimed)
 
     async def note_seen(self, units: Sequence[tuple[str, int]], at: datetime) -> None:
-        """Stores when providers showed these running; no step of theirs, so that no version changes.
+        """Stores when these units were last seen running, without a new version of their reservations.
 
-        What somebody else is just writing is left out: it is in the next pass, and nobody waits in a circle.
+        Units that another transaction is writing are skipped until the next pass, which avoids deadlocks.
         """
         names = UnitRow.reservation_id, UnitRow.ordinal
         for first in range(0, len(units), MOST_IN_ONE):
@@ -150,14 +150,14 @@ class SqlReservationRepository:
             await change(self._session, update(UnitRow).where(tuple_(*names).in_(free)).values(seen_at=at))
 
     def _values(self, reservation: Reservation) -> Values:
-        """The row; while it is being bought it stays claimed by the process that stores its steps."""
+        """The values of the row. During a purchase it stays claimed by the process that stores its steps."""
         claim: dict[str, object] = {"claimed_by": None, "claimed_until": None}
         if reservation.state is ReservationState.PENDING:
             claim = {"claimed_by": self._worker_id, "claimed_until": from_now(self._session, BUYING_LEASE)}
         return {**_values(reservation), **claim, "rolled_up": False}
 
     async def find_plans_held(self, window: Window | None) -> frozenset[str]:
-        """Plans of whose reservations one touches ``window`` (None: any time)."""
+        """Plans with a reservation that overlaps ``window`` (None: any time)."""
         statement = select(ReservationRow.plan_id).where(
             ReservationRow.plan_id.is_not(None), *_touching(window)
         )
@@ -165,9 +165,9 @@ class SqlReservationRepository:
         return frozenset(name for name in found if name is not None)
 
     async def find_overlapping(self, window: Window | None) -> tuple[Reservation, ...]:
-        """Every reservation that was ever held and touches ``window`` (None: all), oldest first.
+        """Reservations that were ever held and may be charged in ``window`` (None: all), oldest first.
 
-        It touches for as long as money may be owed for it: see ``owed_span``.
+        When a reservation may be charged, ``owed_span`` says.
         """
         return await self._fetch(_whole().where(ReservationRow.ever_held, *_touching(window)))
 
@@ -178,7 +178,7 @@ class SqlReservationRepository:
 
 
 def _whole() -> Select[ReservationRow]:
-    """Reservations with their units in one statement, so that both are of one version."""
+    """Reservations with their units in one statement, so that both are of the same version."""
     return select(ReservationRow).options(joinedload(ReservationRow.units))
 
 
@@ -190,7 +190,7 @@ def _touching(window: Window | None) -> tuple[ColumnElement[bool], ...]:
 
 
 def capacities_of(offer: Offer) -> frozenset[str]:
-    """Names of what is taken from when ``offer`` is: its own stock, and the pool that it is cut from."""
+    """Names of the capacities of ``offer``: its own stock, and its pool."""
     names = {f"offer/{offer.offer_id}"}
     if (pool_id := _pool_of(offer)) is not None:
         names.add(f"pool/{pool_id}")
@@ -202,7 +202,7 @@ def _pool_of(offer: Offer) -> str | None:
 
 
 def was_ever_held(reservation: Reservation) -> bool:
-    """Whether a provider ever gave something for it."""
+    """Whether any of its units was ever held."""
     return (
         reservation.state in _HELD_STATES
         or reservation.active_at is not None
@@ -211,11 +211,11 @@ def was_ever_held(reservation: Reservation) -> bool:
 
 
 def owed_span(reservation: Reservation) -> tuple[datetime, datetime | None]:
-    """From when until when money may be owed; until None: no end in sight.
+    """The time in which a reservation may be charged; end None: unknown.
 
-    From the first of wanted and real start, to the last of wanted end, release, and the end of the
-    minimum term and billing increment. While the broker still has to act on it there is no end
-    before it is released.
+    It begins at the earlier of the requested and the actual start, and ends at the latest of the requested
+    end, the release, and the end of the minimum term and billing increment. An open reservation has no end
+    until it is released.
     """
     begun = reservation.active_at or reservation.start
     given = reservation.granted.start if reservation.granted is not None else begun

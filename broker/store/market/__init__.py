@@ -1,4 +1,4 @@
 """Tables and repositories of offers and prices.
 
-It imports the ground of the store. Begin with ``offers``, then ``prices``.
+It imports the modules directly under ``store``. Begin with ``offers``, then ``prices``.
 """

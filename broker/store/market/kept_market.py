@@ -1,7 +1,7 @@
-"""The market as this process read it last, so that only what changed since is read again.
+"""A cache of the market in this process, so that only changed feeds are read again.
 
-A feed's offers are named by their digest: the exclusive or of their fingerprints, which names them whoever
-wrote them and whether or not it was committed. What is kept under it was read with those fingerprints.
+The cache key of a feed's offers is their digest: the exclusive or of their fingerprints, which identifies
+them independently of who wrote them and of commits. Cached offers were read together with these fingerprints.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DIGEST_BITS = 128
 
 
 def digest_of(fingerprints: Iterable[str], before: str = "") -> str:
-    """The digest of a feed whose offers had ``before``, after ``fingerprints`` came or went."""
+    """The digest of a feed that was ``before``, after offers with ``fingerprints`` were added or removed."""
     digest = int(before or "0", 16)
     for fingerprint in fingerprints:
         digest ^= int(fingerprint or "0", 16)
@@ -33,7 +33,7 @@ def digest_of(fingerprints: Iterable[str], before: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """An offer with its price rank, and whether its seller says when it was seen."""
+    """An offer, its price rank, and whether its provider states when it was observed."""
 
     rank: tuple[str, str]
     fingerprint: str
@@ -43,7 +43,7 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True)
 class _Shelf:
-    """One feed's offers, by price rank, those without a time of their own as seen at ``seen_at``."""
+    """One feed's offers by price rank. Offers without a time of observation have ``seen_at``."""
 
     digest: str
     seen_at: datetime | None
@@ -51,11 +51,11 @@ class _Shelf:
 
 
 Feeds = tuple[tuple[str, str, datetime | None], ...]
-"""Provider, digest and last success of every feed, by provider."""
+"""Provider, digest and last success of all feeds, by provider."""
 
 
 class KeptMarket:
-    """Offers and their counts by feed, each as of the digest that it was read at."""
+    """Offers and their counts by feed, each with the digest with which it was read."""
 
     def __init__(self) -> None:
         self._shelves: dict[str, _Shelf] = {}
@@ -64,9 +64,9 @@ class KeptMarket:
         self._counts: dict[str, tuple[str, tuple[OfferCount, ...]]] = {}
 
     async def offers(self, session: TeamSession, without: Collection[str] = ()) -> tuple[Offer, ...]:
-        """Every current offer but those of the providers ``without``, cheapest per GPU-hour first.
+        """All current offers except of the providers ``without``, cheapest per GPU-hour first.
 
-        The same tuple as before while nothing was polled.
+        The result is the same object until the next poll.
         """
         left_out = tuple(sorted(without))
         feeds = await _feeds(session)
@@ -80,7 +80,7 @@ class KeptMarket:
         return found
 
     def _order_of(self, wanted: Feeds, shelves: Sequence[_Shelf], flat: Sequence[_Kept]) -> list[int]:
-        """The places in ``flat`` by price; they stay while no feed says something new."""
+        """Indices of ``flat`` in the order of price; they are cached while no feed changes."""
         key = tuple((feed[0], shelf.digest) for feed, shelf in zip(wanted, shelves, strict=True))
         if self._order[0] != key or len(self._order[1]) != len(flat):
             self._order = (key, sorted(range(len(flat)), key=lambda at: flat[at].rank))
@@ -98,7 +98,7 @@ class KeptMarket:
         return shelf
 
     async def counts(self, session: TeamSession) -> tuple[OfferCount, ...]:
-        """How many offers are on sale, by provider, GPU, region and tier."""
+        """Number of current offers by provider, GPU, region and tier."""
         feeds = await _feeds(session)
         for provider, digest, _ in feeds:
             kept = self._counts.get(provider)
@@ -120,10 +120,10 @@ def _seen(kept: _Kept, at: datetime | None) -> _Kept:
 
 
 async def _read_shelf(session: TeamSession, provider: str, before: _Shelf | None) -> _Shelf:
-    """What a provider sells; documents are read of what ``before`` does not know.
+    """A provider's offers; only documents that ``before`` does not have are read.
 
-    A round may be committed between two statements. The digest is of what was read, so that such a mixture
-    has the name of no market and is read again.
+    A round may be committed between two statements. The digest is computed from what was read, so that such a
+    mixture matches no feed and is read again.
     """
     known = {kept.rank[1]: kept for kept in before.offers} if before is not None else {}
     marks = select(OfferRow.offer_id, OfferRow.fingerprint).where(OfferRow.provider == provider)
@@ -165,7 +165,7 @@ async def _read_offers(session: TeamSession, offer_ids: Sequence[str], reader: R
 
 
 def offer_from(document: dict[str, object], seen_at: datetime) -> Offer:
-    """The offer of a stored document, as it was seen at ``seen_at``."""
+    """The offer of a stored document, observed at ``seen_at``."""
     return from_document(Offer, _dated(document, seen_at))
 
 
@@ -174,7 +174,7 @@ def _dated(document: dict[str, object], seen_at: datetime) -> dict[str, object]:
 
 
 async def _read_counts(session: TeamSession, provider: str) -> tuple[str, tuple[OfferCount, ...]]:
-    """The counts of one feed with the digest that they are of, in one statement."""
+    """The digest of one feed and its counts, in one statement."""
     kind = (OfferRow.gpu, OfferRow.region, OfferRow.tier)
     statement = (
         select(FeedRow.offers_digest, *kind, func.count(OfferRow.offer_id))

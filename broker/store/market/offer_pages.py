@@ -1,4 +1,4 @@
-"""Pages of the current offers, each found by an index: the work does not grow with the market."""
+"""Pages of current offers, read by index, so that the work does not grow with the market."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COLUMNS: Mapping[OfferOrder, InstrumentedAttribute[Any]] = {
 
 
 def narrowed(statement: Select[*Columns], wanted: OfferFilter) -> Select[*Columns]:
-    """``statement`` over offers, narrowed to those that are ``wanted``."""
+    """``statement`` over offers with the filter ``wanted``."""
     filters: tuple[tuple[InstrumentedAttribute[str], str | None], ...] = (
         (OfferRow.provider, wanted.provider),
         (OfferRow.gpu, wanted.gpu),
@@ -51,7 +51,7 @@ def narrowed(statement: Select[*Columns], wanted: OfferFilter) -> Select[*Column
 async def find_after(
     session: TeamSession, wanted: OfferFilter, after: OfferPlace | None, limit: int
 ) -> tuple[Offer, ...]:
-    """At most ``limit`` of the offers ``wanted`` that come after a place, cheapest per GPU-hour first."""
+    """At most ``limit`` of the offers ``wanted`` after a place, cheapest per GPU-hour first."""
     statement = narrowed(select(OfferRow.provider, OfferRow.document, OfferRow.observed_at), wanted)
     if after is not None:
         place = (price_rank(after.usd_per_gpu_hour), storable(after.offer_id))
@@ -65,7 +65,7 @@ async def find_after(
 async def find_pool_gpus(
     session: TeamSession, pool_ids: Collection[str], gpu: str | None
 ) -> Mapping[str, tuple[int | None, ...]]:
-    """What each current offer (of ``gpu``, where it is told) in the named pools says of the pool's GPUs."""
+    """GPU counts of pools as each of their current offers (of ``gpu``, if given) states them."""
     statement = narrowed(select(OfferRow.pool_id, OfferRow.pool_gpus), OfferFilter(gpu=gpu))
     said: defaultdict[str, list[int | None]] = defaultdict(list)
     for part in batches(sorted(pool_ids)):
@@ -77,7 +77,7 @@ async def find_pool_gpus(
 async def find_slice(
     session: TeamSession, part: OfferSlice, order: OfferOrder, *, descending: bool
 ) -> tuple[str, ...]:
-    """Ids of the offers of a slice; what is not counted comes before the counted."""
+    """Ids of the offers of a slice; offers without a count come first."""
     column, last = COLUMNS[order], OfferRow.offer_id
     keys = (column.desc(), last.desc()) if descending else (column.asc(), last.asc())
     if order is OfferOrder.NODES:
@@ -87,7 +87,7 @@ async def find_slice(
 
 
 async def find_price_range(session: TeamSession, wanted: OfferFilter, count: int) -> OfferPrices | None:
-    """Least, median and greatest price of the ``count`` offers ``wanted``; None where there are none."""
+    """Minimum, median and maximum price of the ``count`` offers ``wanted``; None if there are none."""
     if count < 1:
         return None
     up, down = CHEAPEST_FIRST, tuple(column.desc() for column in CHEAPEST_FIRST)
@@ -99,14 +99,13 @@ async def find_price_range(session: TeamSession, wanted: OfferFilter, count: int
 
 
 async def _prices_of(session: TeamSession, ids: Select[str]) -> tuple[Decimal, ...]:
-    """USD per GPU-hour of the offers ``ids``. These are found first, by an index alone, however many go
-    before them."""
+    """USD per GPU-hour of the offers ``ids``, which are found first and by an index only."""
     prices = select(OfferRow.price_per_gpu_hour_micro_usd).where(OfferRow.offer_id.in_(ids))
     return tuple(from_micro_usd(micro_usd) for micro_usd in await session.scalars(prices))
 
 
 async def find_cheapest_of_sellers(session: TeamSession, wanted: OfferFilter) -> tuple[SellersCheapest, ...]:
-    """The cheapest offer of every seller among those ``wanted``, the cheapest of all first."""
+    """The cheapest offer of each provider among ``wanted``, cheapest first."""
     number = func.row_number().over(partition_by=OfferRow.provider, order_by=CHEAPEST_FIRST)
     shown = (OfferRow.provider, OfferRow.offer_id, OfferRow.price_per_gpu_hour_micro_usd)
     ranked = narrowed(select(*shown, OfferRow.price_rank, number.label("number")), wanted).subquery()

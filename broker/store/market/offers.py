@@ -1,4 +1,4 @@
-"""Offers now, their history, and the health of feeds."""
+"""Stored offers, their changes, and the health of feeds."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ class SqlOfferRepository:
         self._kept = kept
 
     async def open_round(self, provider: str) -> Mapping[str, OfferMark]:
-        """Marks of everything that ``provider`` sells now.
+        """Marks of all current offers of ``provider``.
 
-        The feed's row comes first: on both databases a second round of the same provider waits
-        there until this one is committed.
+        It writes the feed's row first, so that a second round of the same provider waits until this one is
+        committed.
         """
         await self._open_feed(provider)
         await self._session.execute(select(FeedRow.provider).filter_by(provider=provider).with_for_update())
@@ -75,7 +75,7 @@ class SqlOfferRepository:
         }
 
     async def record_round(self, round_: PollRound, news: RoundNews | None) -> None:
-        """Stores a poll: only ``news`` is written; None (a failed poll) leaves the offers as they are."""
+        """Stores a poll. Only ``news`` are written; None (a failed poll) does not change offers."""
         await self._record_health(round_, failed=news is None)
         round_id = await self._record_poll(round_)
         if news is not None:
@@ -90,8 +90,10 @@ class SqlOfferRepository:
         tier: str | None = None,
         without: Collection[str] = (),
     ) -> tuple[Offer, ...]:
-        """Current offers but for those of the providers ``without``, cheapest per GPU-hour first; each filter
-        is an exact word."""
+        """Current offers that equal the filters, except of the providers ``without``.
+
+        They are ordered by price per GPU-hour, cheapest first.
+        """
         wanted = OfferFilter(provider, gpu, region, tier)
         if wanted == OfferFilter():
             return await self._kept.offers(self._session, without)
@@ -108,27 +110,27 @@ class SqlOfferRepository:
     async def find_pool_gpus(
         self, pool_ids: Collection[str], gpu: str | None
     ) -> Mapping[str, tuple[int | None, ...]]:
-        """What each current offer (of ``gpu``, where it is told) in the named pools says of their GPUs."""
+        """GPU counts of pools as each of their current offers (of ``gpu``, if given) states them."""
         return await find_pool_gpus(self._session, pool_ids, gpu)
 
     async def find_slice(self, part: OfferSlice, order: OfferOrder, *, descending: bool) -> tuple[str, ...]:
-        """Ids of the offers of a slice; what is not counted comes before the counted."""
+        """Ids of the offers of a slice; offers without a count come first."""
         return await find_slice(self._session, part, order, descending=descending)
 
     async def find_counts(self) -> tuple[OfferCount, ...]:
-        """How many offers are on sale, by provider, GPU, region and tier."""
+        """Number of current offers by provider, GPU, region and tier."""
         return await self._kept.counts(self._session)
 
     async def find_price_range(self, wanted: OfferFilter, count: int) -> OfferPrices | None:
-        """Least, median and greatest price of the ``count`` offers ``wanted``; None where there are none."""
+        """Minimum, median and maximum price of the ``count`` offers ``wanted``; None if there are none."""
         return await find_price_range(self._session, wanted, count)
 
     async def find_cheapest_of_sellers(self, wanted: OfferFilter) -> tuple[SellersCheapest, ...]:
-        """The cheapest offer of every seller among those ``wanted``, the cheapest of all first."""
+        """The cheapest offer of each provider among ``wanted``, cheapest first."""
         return await find_cheapest_of_sellers(self._session, wanted)
 
     async def find_many(self, offer_ids: Collection[str]) -> tuple[Offer, ...]:
-        """Those of the named offers that are on sale."""
+        """The current offers among ``offer_ids``."""
         found: list[Offer] = []
         for part in batches(offer_ids):
             rows = await self._session.execute(_OFFERS.where(OfferRow.offer_id.in_(part)))
@@ -136,14 +138,14 @@ class SqlOfferRepository:
         return tuple(found)
 
     async def find_offer(self, offer_id: str) -> Offer:
-        """One current offer; NotFound."""
+        """One current offer. Raises NotFound."""
         row = (await self._session.execute(_OFFERS.where(OfferRow.offer_id == offer_id))).first()
         if row is None:
             raise NotFound("offer", offer_id, "it may have been sold or withdrawn since")
         return offer_from(*row)
 
     async def find_peer_prices(self) -> tuple[PeerPrice, ...]:
-        """What every seller asks now."""
+        """Current prices of all providers."""
         statement = select(
             OfferRow.provider, OfferRow.gpu, OfferRow.tier, OfferRow.price_per_gpu_hour_micro_usd
         )
@@ -153,11 +155,11 @@ class SqlOfferRepository:
         )
 
     async def find_prices(self, offer_id: str, window: Window) -> tuple[PricePoint, ...]:
-        """Points of change in ``window``, led by the one in force at its start."""
+        """Price points in ``window``, after the one in force at its start."""
         return await find_points(self._session, offer_id, window)
 
     async def find_prices_of(self, offer_ids: Collection[str], window: Window) -> tuple[PricePoint, ...]:
-        """The same of several offers, by offer and time."""
+        """Price points of several offers, by offer and time."""
         return await find_points_of(self._session, offer_ids, window)
 
     async def find_changes(self, since: datetime, limit: int) -> tuple[OfferChange, ...]:
@@ -176,12 +178,12 @@ class SqlOfferRepository:
         return tuple(_feed_health(row) for row in await self._session.scalars(statement))
 
     async def hold_back(self, provider: str, until: datetime) -> None:
-        """Notes before when a feed is not asked again; its next round takes that back."""
+        """Stores until when a feed must not be polled; its next round deletes that."""
         feed = table_of(FeedRow)
         await self._session.execute(update(feed).where(feed.c.provider == provider).values(not_before=until))
 
     async def record_probe(self, report: ProbeReport) -> None:
-        """Stores what a probe of a provider found, over the one before."""
+        """Stores the report of a probe; replaces the provider's previous one."""
         await self._open_feed(report.provider)
         feed = table_of(FeedRow)
         values = {"probe": to_document(report)}
@@ -200,7 +202,7 @@ class SqlOfferRepository:
         return None if row is None else _poll_round(row)
 
     async def find_as_of(self) -> datetime | None:
-        """When the newest current offer was seen."""
+        """When the newest current offer was observed."""
         mine = OfferRow.provider == FeedRow.provider
         dated = select(func.max(OfferRow.observed_at)).where(mine).scalar_subquery()
         undated = select(OfferRow.offer_id).where(mine, OfferRow.observed_at.is_(None)).exists()
@@ -229,7 +231,7 @@ class SqlOfferRepository:
         )
 
     async def _record_poll(self, round_: PollRound) -> int:
-        """Stores the round; rejected rows of older rounds keep their count and lose their text."""
+        """Stores the round, and deletes the text of rejected rows of older rounds."""
         older = update(RoundRow).where(RoundRow.provider == round_.provider)
         await self._session.execute(
             older.where(RoundRow.rejected_rows.is_not(None)).values(rejected_rows=None),
@@ -254,7 +256,7 @@ class SqlOfferRepository:
         await self._record_digest(round_.provider, (*gone, *news.fingerprints.values()))
 
     async def _record_digest(self, provider: str, changed: Collection[str]) -> None:
-        """Notes that offers with the fingerprints ``changed`` came or went."""
+        """Updates the digest for offers with the fingerprints ``changed``, which were added or removed."""
         if changed:
             feed = table_of(FeedRow)
             before = await self._session.scalar(select(feed.c.offers_digest).filter_by(provider=provider))
@@ -262,7 +264,7 @@ class SqlOfferRepository:
             await self._session.execute(update(feed).where(feed.c.provider == provider).values(values))
 
     async def _price_states(self, offer_ids: Iterable[str]) -> tuple[dict[str, PriceState], list[str]]:
-        """What is known of the prices of offers before they are written, and their fingerprints."""
+        """Stored price states of offers before they are overwritten, and their fingerprints."""
         statement = select(
             OfferRow.offer_id,
             OfferRow.price_per_node_hour_micro_usd,

@@ -1,4 +1,4 @@
-"""Which points a round adds to the price history; pure."""
+"""The points that a round adds to the price history. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from broker.domain.market.offer import Offer, StockLevel
 
 @dataclass(frozen=True, slots=True)
 class PriceState:
-    """What of an offer makes a point when it changes. Price in micro-USD per node-hour."""
+    """The part of an offer whose change is a point. Price in micro-USD per node-hour."""
 
     price_micro_usd: int
     stock_nodes: int | None
@@ -21,12 +21,12 @@ class PriceState:
 
 
 def offer_is_available(offer: Offer) -> bool:
-    """Whether any node can be had: neither "none" nor a count of zero."""
+    """Whether any node is available: the level is not "none" and the count is not zero."""
     return offer.stock.level is not StockLevel.NONE and offer.stock.nodes != 0
 
 
 def price_state(offer: Offer) -> PriceState:
-    """The state that ``offer`` shows."""
+    """The price state of ``offer``."""
     price = to_micro_usd(offer.price_usd_per_node_hour)
     return PriceState(price, offer.stock.nodes, offer_is_available(offer))
 
@@ -34,7 +34,7 @@ def price_state(offer: Offer) -> PriceState:
 def points_of_change(
     before: Mapping[str, PriceState], after: Mapping[str, Offer], round_at: datetime
 ) -> list[PricePoint]:
-    """A point at ``round_at`` for each offer that is new, changed, or (at its last price) gone."""
+    """A point at ``round_at`` for each offer that is new, changed, or gone (with its last price)."""
     points = []
     for offer_id, offer in after.items():
         state = price_state(offer)

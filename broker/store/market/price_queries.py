@@ -1,4 +1,4 @@
-"""Pieces of queries over price history that its readers and its upkeep share."""
+"""Parts of queries of the price history that reads and maintenance share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker.store.market.price_tables import PriceDayRow, PriceRow, SeriesRow
 
 
 def in_force_at(at: datetime, *, inclusive: bool) -> ScalarSelect[datetime]:
-    """When each series' last point before ``at`` (``inclusive``: or at it) was: one step down its key."""
+    """Time of the last point of each series before ``at`` (``inclusive``: or at it), with one index seek."""
     point = PriceRow.__table__.alias()
     before = point.c.at <= at if inclusive else point.c.at < at
     return (

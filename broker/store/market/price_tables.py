@@ -1,4 +1,4 @@
-"""The tables of price history, kept narrow: a year of a large market has millions of rows."""
+"""The tables of the price history. They are narrow, because a year of a large market has millions of rows."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 class EpochMicros(TypeDecorator[datetime]):
-    """An instant as microseconds since 1970: 8 bytes, where SQLite's text of an instant has 26."""
+    """A time as microseconds since 1970: 8 bytes instead of the 26 of SQLite's text format."""
 
     impl = BigInteger
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
-        """Refuses naive times."""
+        """Raises for naive times."""
         return None if value is None else micros_of(value)
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
-        """The instant, aware, in UTC."""
+        """The aware time in UTC."""
         return None if value is None else EPOCH + value * MICROSECOND
 
 
@@ -38,7 +38,7 @@ class EpochDay(TypeDecorator[date]):
     cache_ok = True
 
     def process_bind_param(self, value: date | None, dialect: Dialect) -> int | None:
-        """The number of the day."""
+        """Days since 1970."""
         return None if value is None else (value - EPOCH.date()).days
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> date | None:
@@ -52,7 +52,7 @@ def micros_of(instant: datetime) -> int:
 
 
 class SeriesRow(Row):
-    """What prices are of. ``document``: of an offer that is gone, as it was last."""
+    """An offer of the price history. ``document``: its last state, if it is no longer on sale."""
 
     __tablename__ = "price_series"
     __table_args__ = (Index(None, "gpu", "tier"),)
@@ -67,7 +67,7 @@ class SeriesRow(Row):
 
 
 class PriceRow(Row):
-    """The price of an offer from ``at`` on, when the broker saw it; appended to, not written over later."""
+    """The price of an offer from ``at`` on, when the broker observed it. Append-only."""
 
     __tablename__ = "prices"
     __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012  read once by SQLAlchemy
@@ -80,7 +80,7 @@ class PriceRow(Row):
 
 
 class PriceDayRow(Row):
-    """An offer's prices on a UTC day on which they changed; on the days between they stayed at ``last``."""
+    """An offer's prices on a UTC day on which they changed; until the next row they stayed at ``last``."""
 
     __tablename__ = "price_days"
     __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012  read once by SQLAlchemy
@@ -97,7 +97,7 @@ class PriceDayRow(Row):
 
 
 class SkuDayRow(Row):
-    """A GPU in one tier on a UTC day, per GPU-hour. ``provider`` empty: of all sellers together."""
+    """Prices of a GPU in one tier on a UTC day, per GPU-hour. ``provider`` empty: of all providers."""
 
     __tablename__ = "sku_days"
     __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012  read once by SQLAlchemy

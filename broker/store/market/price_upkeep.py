@@ -1,7 +1,7 @@
-"""The upkeep of price history: days summarised, points thinned, what is too old forgotten.
+"""Maintenance of the price history: daily summaries, thinning of points, and deletion of old ones.
 
-A day is summarised once, when it is over. What changed in it is read with one step down the key of each
-series, a few thousand series a statement.
+A day is summarised once, when it is over. Its changes are read with one index seek per series, a few thousand
+series per statement.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from broker.store.writes import insert_many, row_count, table_of, upsert_many
 SUMMARISED_UNTIL = "prices_summarised_until"
 """Name in ``meta`` of the first UTC day that is not summarised."""
 THINNED_UNTIL = "prices_thinned_until"
-"""Name in ``meta`` of the first UTC day of which every point is there."""
+"""Name in ``meta`` of the first UTC day whose points are complete."""
 SERIES_AT_ONCE = 5000
 DAY = timedelta(days=1)
 
@@ -51,7 +51,7 @@ async def _put_day(session: TeamSession, name: str, day: date) -> None:
 
 
 async def find_first_day(session: TeamSession) -> date | None:
-    """The UTC day of the first point; None without any."""
+    """The UTC day of the first point; None if there is none."""
     first: datetime | None = await session.scalar(select(func.min(PriceRow.at)))
     return None if first is None else first.date()
 
@@ -59,13 +59,13 @@ async def find_first_day(session: TeamSession) -> date | None:
 async def sku_days_of(
     session: TeamSession, day: date, now: datetime, of: Sequence[Any]
 ) -> tuple[SkuDay, ...]:
-    """Figures of a day up to ``now``, of the series that fit ``of``."""
+    """Statistics of a day up to ``now`` for the series that match ``of``."""
     sold = [one async for many in _sold(session, day, now, of) for _, one in many]
     return sku_days(sold)
 
 
 async def summarise(session: TeamSession, day: date) -> int:
-    """Stores figures of a day that is over; how many. ``day`` is the first that was not."""
+    """Stores the statistics of ``day``, the first past day without them, and returns their number."""
     stored, all_sold = 0, list[SoldDay]()
     async for many in _sold(session, day, start_of(day) + DAY, ()):
         changed = [_day_values(series_id, one.day) for series_id, one in many if one.day.changes]
@@ -81,7 +81,7 @@ async def summarise(session: TeamSession, day: date) -> int:
 async def _sold(
     session: TeamSession, day: date, until: datetime, of: Sequence[Any]
 ) -> AsyncIterator[list[tuple[int, SoldDay]]]:
-    """What was on sale or changed on a day, a few thousand series at a time, by series id."""
+    """Offers that were on sale or changed on a day, a few thousand series at a time, by series id."""
     last: int = await session.scalar(select(func.max(SeriesRow.series_id))) or 0
     for first in range(0, last + 1, SERIES_AT_ONCE):
         some = (SeriesRow.series_id >= first, SeriesRow.series_id < first + SERIES_AT_ONCE, *of)
@@ -102,7 +102,7 @@ _Marks = dict[int, tuple[PriceMark | None, list[PriceMark]]]
 
 
 async def _marks(session: TeamSession, day: date, some: Sequence[Any]) -> _Marks:
-    """Of each series the mark in force at a day's start, and those within it."""
+    """For each series the mark in force at the start of a day, and those within it."""
     start = start_of(day)
     columns = (SeriesRow.series_id, PriceRow.at, PriceRow.micro_usd, PriceRow.available)
     before = select(*columns).join(
@@ -122,7 +122,7 @@ async def _marks(session: TeamSession, day: date, some: Sequence[Any]) -> _Marks
 
 
 async def thin(session: TeamSession, before: date) -> int:
-    """Leaves of each offer and summarised day before ``before`` the last point; how many went."""
+    """Deletes all but the last point per offer and summarised day before ``before``; returns the number."""
     until = await find_summarised_until(session)
     since = await _find_day(session, THINNED_UNTIL) or await find_first_day(session)
     if until is None or since is None or min(before, until) <= since:
@@ -154,8 +154,10 @@ _ONE_POINT = delete(table_of(PriceRow)).where(
 
 
 async def forget(session: TeamSession, before: date) -> int:
-    """Removes points, days and SKU days before ``before``, but for what is still in force; how many points
-    went. Series that are gone and have nothing left go too."""
+    """Deletes points and daily statistics before ``before``, except prices that are still in force.
+
+    Series of withdrawn offers without any points left are deleted too. Returns the number of deleted points.
+    """
     start = start_of(before)
     points, days, series = table_of(PriceRow), table_of(PriceDayRow), table_of(SeriesRow)
     later = points.alias()

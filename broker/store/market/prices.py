@@ -1,4 +1,4 @@
-"""The history of prices: points as rounds append them, and what is read of them."""
+"""The stored price history: appending points, and queries."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ DAY = timedelta(days=1)
 async def append_points(
     session: TeamSession, points: Sequence[PricePoint], offers: Mapping[str, Offer]
 ) -> None:
-    """Appends a round's points; ``offers`` by id are those on sale, among them every new one.
+    """Appends a round's points. ``offers`` are current offers by id, including all new ones.
 
-    Of two points of an offer at one instant the later counts.
+    A point replaces an earlier one of the same offer and time.
     """
     ids = await _series_ids(session, [point.offer_id for point in points])
     fresh = [_series_values(offers[p.offer_id]) for p in points if p.offer_id not in ids]
@@ -54,7 +54,7 @@ async def append_points(
 
 
 async def keep_documents(session: TeamSession, offer_ids: Iterable[str]) -> None:
-    """Keeps what offers said last, before they leave the market."""
+    """Stores the documents of offers that are about to be removed."""
     said = select(OfferRow.document).where(OfferRow.offer_id == SeriesRow.offer_id).scalar_subquery()
     for part in batches(offer_ids):
         statement = update(table_of(SeriesRow)).where(SeriesRow.offer_id.in_(part)).values(document=said)
@@ -62,7 +62,7 @@ async def keep_documents(session: TeamSession, offer_ids: Iterable[str]) -> None
 
 
 async def find_points(session: TeamSession, offer_id: str, window: Window) -> tuple[PricePoint, ...]:
-    """Points of one offer in ``window``, led by the one in force at its start."""
+    """Points of one offer in ``window``, after the one in force at its start."""
     points = (
         select(SeriesRow.offer_id, *_POINT)
         .join(SeriesRow, SeriesRow.series_id == PriceRow.series_id)
@@ -77,7 +77,7 @@ async def find_points(session: TeamSession, offer_id: str, window: Window) -> tu
 async def find_points_of(
     session: TeamSession, offer_ids: Collection[str], window: Window
 ) -> tuple[PricePoint, ...]:
-    """Points of several offers in ``window``, by offer and time, led by those in force at its start."""
+    """Points of several offers in ``window``, by offer and time, after those in force at its start."""
     in_force = in_force_at(window.start, inclusive=True)
     statement = (
         select(SeriesRow.offer_id, *_POINT)
@@ -122,13 +122,13 @@ class SqlPriceRepository:
         return tuple(sorted(found, key=_by_price))
 
     async def find_points(self, offer_ids: Collection[str], window: Window) -> tuple[PricePoint, ...]:
-        """Points of several offers in ``window``, led by those in force at its start."""
+        """Points of several offers in ``window``, after those in force at its start."""
         return await find_points_of(self._session, offer_ids, window)
 
     async def find_offers_known_in(
         self, window: Window, *, gpu: str | None = None, provider: str | None = None
     ) -> tuple[Offer, ...]:
-        """Every offer of which a price is known in ``window``, as it was last."""
+        """The last state of every offer with a known price in ``window``."""
         known = (
             select(PriceRow.series_id)
             .where(PriceRow.series_id == SeriesRow.series_id, PriceRow.at < window.end)
@@ -140,7 +140,7 @@ class SqlPriceRepository:
         return tuple(_offer(now or then, window.end) for now, then in rows if now or then)
 
     async def find_days(self, offer_id: str, days: Sequence[date], now: datetime) -> tuple[PriceDay, ...]:
-        """Figures of each of ``days`` on which the offer was on sale; today up to ``now``."""
+        """Statistics of those of ``days`` on which the offer was on sale; of today up to ``now``."""
         if not days:
             return ()
         until = await self.find_summarised_until()
@@ -157,7 +157,7 @@ class SqlPriceRepository:
     async def find_sku_days(
         self, gpu: str, tier: str, days: Sequence[date], now: datetime, *, by_provider: bool
     ) -> tuple[SkuDay, ...]:
-        """Figures of a GPU in one tier by day; today up to ``now``."""
+        """Daily statistics of a GPU in one tier; of today up to ``now``."""
         if not days:
             return ()
         until = await self.find_summarised_until()
@@ -185,8 +185,7 @@ class SqlPriceRepository:
         tier: str | None = None,
         limit: int = 200,
     ) -> tuple[Closes, ...]:
-        """Prices at the ends of ``days`` of the named offers, or of some that fit and have a past, evenly
-        drawn."""
+        """Prices at the ends of ``days``, of the named offers or of an even sample of matching ones."""
         wanted = select(
             SeriesRow.series_id, SeriesRow.offer_id, SeriesRow.provider, SeriesRow.gpu, SeriesRow.tier
         )
@@ -217,24 +216,24 @@ class SqlPriceRepository:
         return await price_upkeep.find_summarised_until(self._session)
 
     async def find_next_day(self) -> date | None:
-        """The day to summarise next; None without any point."""
+        """The next day to summarise; None without any points."""
         until = await price_upkeep.find_summarised_until(self._session)
         return until or await price_upkeep.find_first_day(self._session)
 
     async def summarise(self, day: date) -> int:
-        """Stores figures of a day that is over; how many."""
+        """Stores the statistics of a past day, and returns their number."""
         return await price_upkeep.summarise(self._session, day)
 
     async def thin(self, before: date) -> int:
-        """Leaves of each offer and summarised day before ``before`` the last point; how many went."""
+        """Deletes all but the last point per offer and summarised day before ``before``; the number."""
         return await price_upkeep.thin(self._session, before)
 
     async def forget(self, before: date) -> int:
-        """Removes what is older, but for what is still in force; how many points went."""
+        """Deletes older history except prices still in force, and returns the number of deleted points."""
         return await price_upkeep.forget(self._session, before)
 
     async def _find_changed_days(self, days: Sequence[date], of: Any) -> list[tuple[int, PriceDay]]:
-        """Stored days of some series, by series and day, led by the last one before ``days``."""
+        """Stored days of matching series, by series and day, after the last one before ``days``."""
         if not days:
             return []
         before = (
@@ -259,7 +258,7 @@ _POINT = (PriceRow.at, PriceRow.micro_usd, PriceRow.stock_nodes, PriceRow.availa
 
 
 def known_then(point: PricePoint, document: Mapping[str, Any]) -> Offer:
-    """The offer of a document at the price and stock of a point."""
+    """The offer of a document, with the price and stock of a point."""
     return as_of_point(_offer(document, point.at), point)
 
 
@@ -272,7 +271,7 @@ def _by_price(offer: Offer) -> tuple[Decimal, str]:
 
 
 def _said(*columns: Any) -> Select[Any]:
-    """Series with the documents of what is still on sale beside them."""
+    """Series, with the documents of offers that are still on sale."""
     return (
         select(*columns).select_from(SeriesRow).outerjoin(OfferRow, OfferRow.offer_id == SeriesRow.offer_id)
     )

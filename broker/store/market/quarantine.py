@@ -1,4 +1,4 @@
-"""Offers whose price is not believed."""
+"""Stored offers in quarantine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SqlQuarantineRepository:
         return tuple(from_document(Quarantined, document) for document in documents)
 
     async def find_one(self, offer_id: str) -> Quarantined:
-        """One entry; NotFound."""
+        """One entry. Raises NotFound."""
         statement = select(QuarantineRow.document).where(QuarantineRow.offer_id == offer_id)
         document = await self._session.scalar(statement)
         if document is None:
@@ -37,11 +37,11 @@ class SqlQuarantineRepository:
         return from_document(Quarantined, document)
 
     async def put(self, entry: Quarantined) -> None:
-        """Stores an entry, over an earlier one of the same offer."""
+        """Stores an entry; replaces an earlier one of the same offer."""
         await upsert_many(self._session, QuarantineRow, [_values(entry)])
 
     async def change(self, entries: Sequence[Quarantined], gone: Collection[str]) -> None:
-        """Stores ``entries``, and forgets those of the offers ``gone``."""
+        """Stores ``entries``, and deletes those of the offers ``gone``."""
         await delete_many(self._session, QuarantineRow, QuarantineRow.offer_id, gone)
         await upsert_many(self._session, QuarantineRow, [_values(entry) for entry in entries])
 

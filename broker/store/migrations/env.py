@@ -1,4 +1,4 @@
-"""Alembic's entry: runs revisions on the connection that ``broker.store.schema`` hands over."""
+"""Alembic's entry point: runs revisions on the connection of ``broker.store.schema``."""
 
 from __future__ import annotations
 

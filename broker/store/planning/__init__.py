@@ -1,4 +1,4 @@
-"""Repositories of plans and of re-optimization runs.
+"""Repositories of plans and re-optimizations.
 
-It imports the ground of the store. Begin with ``plans``.
+It imports the modules directly under ``store``. Begin with ``plans``.
 """

@@ -1,4 +1,4 @@
-"""Plans, by team."""
+"""Stored plans."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from broker.domain.basics.money import to_micro_usd
 from broker.domain.basics.page import Page
 from broker.domain.holding.reservation import OPEN_STATES, ReservationState
 from broker.domain.planning.plan import Plan
+from broker.domain.planning.variant import Variant
 from broker.domain.spend.approvals import ApprovalState, Decision
-from broker.ports.planning import PlanOptions, PlanRecord, PlanState, Standing, standing_of
+from broker.ports.planning import BusinessStatus, PlanOptions, PlanRecord, PlanState, business_status_of
 from broker.store.documents import from_document, to_document
 from broker.store.pages import fetch_page
 from broker.store.tables import PlanRow, ReservationRow
@@ -26,10 +27,10 @@ from broker.store.workers import claim_rows, from_now, take_turn
 from broker.store.writes import Values, batches, insert_new, update_one, update_unchanged
 
 PLANNING_LEASE = timedelta(hours=2)
-"""Longer than the longest time that a plan may be given; a process that dies frees it sooner."""
+"""Longer than the longest planning time. If the process dies, the claim ends sooner."""
 _HOLDING = sorted(state.value for state in OPEN_STATES - {ReservationState.RELEASING})
 PLANS_TURN = 0x706C616E
-"""Key of the advisory lock under which a team's plans are counted ("plan" in ASCII)."""
+"""Key of the advisory lock for counting a team's plans ("plan" in ASCII)."""
 _ON_THEIR_WAY = [state.value for state in PlanState if state.is_on_its_way]
 _BY_AGE = (PlanRow.created_at, PlanRow.plan_id)
 
@@ -42,17 +43,17 @@ class SqlPlanRepository:
         self._worker_id = worker_id
 
     async def add(self, record: PlanRecord) -> None:
-        """Stores a new record; Conflict when its id is taken."""
+        """Stores a new record. Raises Conflict if its id is taken."""
         await insert_new(self._session, PlanRow, self._values(record), f"plan {record.plan_id}")
 
     async def update(self, record: PlanRecord) -> PlanRecord:
-        """Writes guarded by ``version`` and returns the next version; ConcurrentChange."""
+        """Writes it, and returns it with the next version. Raises ConcurrentChange if ``version`` is old."""
         key = PlanRow.plan_id == record.plan_id
         await update_unchanged(self._session, PlanRow, key, self._values(record), f"plan {record.plan_id}")
         return replace(record, version=record.version + 1)
 
     async def find(self, plan_id: str) -> PlanRecord:
-        """One record; NotFound."""
+        """One record. Raises NotFound."""
         row = await self._session.find_row(PlanRow, plan_id=plan_id)
         if row is None:
             raise NotFound("plan", plan_id)
@@ -65,7 +66,7 @@ class SqlPlanRepository:
     async def find_current(
         self, team: str | None = None, known: Collection[PlanRecord] = ()
     ) -> tuple[PlanRecord, ...]:
-        """The plans that are in force; see ``broker.ports.planning.PlanRepository``."""
+        """The plans in force; see ``broker.ports.planning.PlanRepository``."""
         rows = (await self._session.execute(_current(team))).all()
         by_key = {(record.plan_id, record.version): record for record in known}
         missing = [row.plan_id for row in rows if (row.plan_id, row.version) not in by_key]
@@ -76,8 +77,8 @@ class SqlPlanRepository:
         keys = ((row.plan_id, row.version) for row in rows)
         return tuple(by_key[key] for key in keys if key in by_key)
 
-    async def find_standings(self, records: Collection[PlanRecord]) -> Mapping[str, Standing]:
-        """Where each of ``records`` stands, by its id; nothing of those that are not made."""
+    async def find_business_statuses(self, records: Collection[PlanRecord]) -> Mapping[str, BusinessStatus]:
+        """The business status of each finished plan in ``records``, by id."""
         ids = [record.plan_id for record in records]
         successor = PlanRow.supersedes.in_(ids), PlanRow.state == PlanState.DONE.value
         superseded = set(await self._session.scalars(select(PlanRow.supersedes).where(*successor)))
@@ -88,7 +89,7 @@ class SqlPlanRepository:
             row.plan_id for team in teams for row in (await self._session.execute(_current(team))).all()
         }
         found = {
-            record.plan_id: standing_of(
+            record.plan_id: business_status_of(
                 record,
                 is_held=record.plan_id in held,
                 is_superseded=record.plan_id in superseded,
@@ -98,8 +99,16 @@ class SqlPlanRepository:
         }
         return {plan_id: standing for plan_id, standing in found.items() if standing is not None}
 
+    async def find_comparison(self, comparison_id: str) -> tuple[PlanRecord, ...]:
+        """The plans of a comparison in the order of their changes. Raises NotFound."""
+        rows = await self._session.scalars(select(PlanRow).where(PlanRow.comparison_id == comparison_id))
+        found = {record.variant.position: record for record in map(_record, rows) if record.variant}
+        if not found:
+            raise NotFound("comparison", comparison_id)
+        return tuple(found[position] for position in sorted(found))
+
     async def withdraw_intentions(self, record: PlanRecord) -> None:
-        """No other draft of the same team and workload names is intended any more."""
+        """Ends the intention to buy all other drafts of the same team and workload names."""
         plan = PlanRow
         drafts = and_(
             plan.state == PlanState.DONE.value,
@@ -115,12 +124,12 @@ class SqlPlanRepository:
     async def find_by_approval(
         self, states: Collection[ApprovalState], limit: int, cursor: str | None
     ) -> Page[PlanRecord]:
-        """Plans that stand in one of ``states`` with finance, newest first."""
+        """Plans whose approval is in one of ``states``, newest first."""
         statement = select(PlanRow).where(PlanRow.approval.in_([state.value for state in states]))
         return await fetch_page(self._session, statement, _BY_AGE, limit, cursor, _record)
 
     async def find_lineage(self, plan_id: str) -> tuple[str, ...]:
-        """The plan and those whose place it took, one after the other; NotFound."""
+        """The plan and the plans that it replaced, newest first. Raises NotFound."""
         found: list[str] = []
         wanted: str | None = plan_id
         while wanted is not None and wanted not in found:
@@ -133,7 +142,7 @@ class SqlPlanRepository:
         return tuple(found)
 
     async def count_on_their_way(self, team: str) -> tuple[int, int]:
-        """How many plans of ``team`` are queued or running, and how many workloads they ask for."""
+        """Number of plans of ``team`` that are queued or running, and of workloads in them."""
         await take_turn(self._session, PLANS_TURN, team)
         counts = func.count(), func.coalesce(func.sum(PlanRow.workload_count), 0)
         mine = PlanRow.state.in_(_ON_THEIR_WAY), PlanRow.team == team
@@ -141,7 +150,7 @@ class SqlPlanRepository:
         return int(plans), int(workloads)
 
     async def count_older_queued(self, record: PlanRecord) -> int:
-        """How many plans wait that were asked for before ``record``."""
+        """Number of queued plans that were requested before ``record``."""
         place = tuple_(PlanRow.created_at, PlanRow.plan_id)
         is_older = place < tuple_(
             literal(record.created_at, PlanRow.created_at.type), literal(record.plan_id)
@@ -161,7 +170,7 @@ class SqlPlanRepository:
         return tuple(found)
 
     async def claim_unfinished(self) -> tuple[PlanRecord, ...]:
-        """Claims and gives what is queued or running and no other living process makes, oldest first."""
+        """Claims and returns queued or running plans that no other live process makes, oldest first."""
         unfinished = PlanRow.state.in_(_ON_THEIR_WAY)
         keys = await claim_rows(
             self._session, PlanRow, PlanRow.plan_id, unfinished, self._worker_id, PLANNING_LEASE
@@ -171,7 +180,7 @@ class SqlPlanRepository:
         return tuple(_record(row) for row in rows)
 
     def _values(self, record: PlanRecord) -> Values:
-        """The row; until there is an answer it stays claimed by the process that works on it."""
+        """The values of the row. An unfinished plan stays claimed by the process that makes it."""
         claim: dict[str, object] = {"claimed_by": None, "claimed_until": None}
         if record.state.is_on_its_way:
             claim = {"claimed_by": self._worker_id, "claimed_until": from_now(self._session, PLANNING_LEASE)}
@@ -179,7 +188,7 @@ class SqlPlanRepository:
 
 
 def _holding() -> CTE:
-    """Plans that hold something or will buy it, and those that took the place of one that does."""
+    """Plans that hold capacity or will buy it, and plans that replaced one of these."""
     row = ReservationRow
     first = select(row.plan_id.label("plan_id")).where(row.state.in_(_HOLDING), row.plan_id.is_not(None))
     holding = first.distinct().cte("holding", recursive=True)
@@ -189,7 +198,7 @@ def _holding() -> CTE:
 
 
 def _current(team: str | None) -> Select[tuple[str, int]]:
-    """Id and version of the plans that are in force; see ``find_current``."""
+    """Id and version of the plans in force; see ``find_current``."""
     successor = aliased(PlanRow)
     superseded = (
         select(successor.plan_id)
@@ -219,6 +228,7 @@ def _current(team: str | None) -> Select[tuple[str, int]]:
     ).where(
         PlanRow.state == PlanState.DONE.value,
         func.coalesce(PlanRow.approval, "") != ApprovalState.REJECTED.value,
+        or_(PlanRow.comparison_id.is_(None), is_intended, PlanRow.reserved_at.is_not(None)),
     )
     if team is not None:
         standing = standing.where(PlanRow.team == team)
@@ -232,7 +242,7 @@ def _current(team: str | None) -> Select[tuple[str, int]]:
 
 
 def workloads_key(record: PlanRecord) -> str:
-    """A hash of the set of workload names: of the document, or of the plan where it names none."""
+    """A hash of the set of workload names in the document, or in the plan if the document has none."""
     names = _document_names(record.document) or _plan_names(record.plan)
     return hashlib.sha256(json.dumps(sorted(names)).encode()).hexdigest()
 
@@ -276,6 +286,8 @@ def _values(record: PlanRecord) -> Values:
         "decisions": to_document(record.decisions) if record.decisions else None,
         "intended_by": record.intended_by,
         "reserved_at": record.reserved_at,
+        "comparison_id": None if record.variant is None else record.variant.comparison_id,
+        "variant": None if record.variant is None else to_document(record.variant),
         "version": record.version,
     }
 
@@ -300,4 +312,5 @@ def _record(row: PlanRow) -> PlanRecord:
         decisions=tuple(from_document(Decision, one) for one in row.decisions or ()),
         intended_by=row.intended_by,
         reserved_at=row.reserved_at,
+        variant=None if row.variant is None else from_document(Variant, row.variant),
     )

@@ -1,4 +1,4 @@
-"""Re-optimizations: what was proposed, applied or rejected."""
+"""Stored re-optimizations."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class SqlReoptimizationRepository:
         self._session = session
 
     async def add(self, reoptimization: Reoptimization) -> None:
-        """Stores one; Conflict when its id is taken."""
+        """Stores one. Raises Conflict if its id is taken."""
         name = f"re-optimization {reoptimization.reoptimization_id}"
         await insert_new(self._session, ReoptimizationRow, _values(reoptimization), name)
 
     async def update(self, reoptimization: Reoptimization) -> Reoptimization:
-        """Writes guarded by ``version`` and returns the next version; ConcurrentChange."""
+        """Writes it, and returns it with the next version. Raises ConcurrentChange if ``version`` is old."""
         key = ReoptimizationRow.reoptimization_id == reoptimization.reoptimization_id
         name = f"re-optimization {reoptimization.reoptimization_id}"
         await update_unchanged(self._session, ReoptimizationRow, key, _values(reoptimization), name)
         return replace(reoptimization, version=reoptimization.version + 1)
 
     async def find(self, reoptimization_id: str) -> Reoptimization:
-        """One; NotFound."""
+        """One re-optimization. Raises NotFound."""
         row = await self._session.find_row(ReoptimizationRow, reoptimization_id=reoptimization_id)
         if row is None:
             raise NotFound("re-optimization", reoptimization_id)
@@ -61,7 +61,7 @@ class SqlReoptimizationRepository:
         return tuple(_reoptimization(row) for row in rows)
 
     async def find_page(self, team: str | None, limit: int, cursor: str | None) -> Page[Reoptimization]:
-        """Newest first; ``team`` None: all that there are."""
+        """Newest first. ``team`` None: of all teams in scope."""
         statement = select(ReoptimizationRow)
         if team is not None:
             statement = statement.where(ReoptimizationRow.team == team)

@@ -1,4 +1,4 @@
 """Tables and repositories of budgets, rolled-up spend and exports.
 
-It imports the ground of the store. Begin with ``rollups``.
+It imports the modules directly under ``store``. Begin with ``rollups``.
 """

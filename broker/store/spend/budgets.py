@@ -1,4 +1,4 @@
-"""Budgets, and which of their thresholds were told."""
+"""Stored budgets, and the alerts that were sent for them."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class SqlBudgetRepository:
         self._session = session
 
     async def put(self, budget: Budget) -> None:
-        """Stores one, over the one of the same team and period."""
+        """Stores a budget; replaces that of the same team and period."""
         await upsert_one(self._session, BudgetRow, _values(budget))
 
     async def find(self, team: str, period: BudgetPeriod) -> Budget:
-        """One; NotFound."""
+        """One budget. Raises NotFound."""
         row = await self._session.find_row(BudgetRow, team=team, period=period.value)
         if row is None:
             raise NotFound("budget", f"{team}/{period}")
         return _budget(row)
 
     async def find_all(self, team: str | None) -> tuple[Budget, ...]:
-        """Those of ``team`` (None: all that there are), by team and period."""
+        """Budgets of ``team`` (None: of all teams in scope), by team and period."""
         statement = select(BudgetRow).order_by(BudgetRow.team, BudgetRow.period)
         if team is not None:
             statement = statement.where(BudgetRow.team == team)
@@ -40,17 +40,19 @@ class SqlBudgetRepository:
         return tuple(_budget(row) for row in rows)
 
     async def remove(self, team: str, period: BudgetPeriod) -> None:
-        """Forgets one, with what was told of it."""
+        """Deletes a budget and its alerts."""
         for row in (BudgetAlertRow, BudgetRow):
             await change(self._session, delete(row).where(_of(row, team, period)))
 
     async def tell(self, alert: BudgetAlert) -> bool:
-        """Notes that an alert is told, in this transaction; False where it was told before in its period."""
-        return await insert_or_keep(self._session, BudgetAlertRow, _told(alert))
+        """Stores an alert that is sent with this transaction; False if it was sent before in its period."""
+        return await insert_or_keep(self._session, BudgetAlertRow, _alert_values(alert))
 
     async def take_back(self, alert: BudgetAlert) -> None:
-        """Forgets that an alert was told, so that it may be once more."""
-        key = and_(*(column_of(BudgetAlertRow, name) == value for name, value in _told(alert).items()))
+        """Deletes an alert, so that it can be sent again."""
+        key = and_(
+            *(column_of(BudgetAlertRow, name) == value for name, value in _alert_values(alert).items())
+        )
         await change(self._session, delete(BudgetAlertRow).where(key))
 
 
@@ -58,7 +60,7 @@ def _of(row: type[Row], team: str, period: BudgetPeriod) -> ColumnElement[bool]:
     return and_(column_of(row, "team") == team, column_of(row, "period") == period.value)
 
 
-def _told(alert: BudgetAlert) -> Values:
+def _alert_values(alert: BudgetAlert) -> Values:
     return {
         "team": alert.budget.team,
         "period": alert.budget.period.value,

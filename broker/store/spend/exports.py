@@ -1,4 +1,4 @@
-"""Files of spend that were asked for, until they are a day old."""
+"""Stored spend exports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SqlExportRepository:
         self._session = session
 
     async def add(self, job: ExportJob) -> bool:
-        """Stores a job that begins; False where one of its id is there."""
+        """Stores a new job; False if there is one with its id."""
         values = {
             "export_id": job.export_id,
             "team": job.team,
@@ -36,13 +36,13 @@ class SqlExportRepository:
         return await insert_or_keep(self._session, ExportRow, values)
 
     async def finish(self, job: ExportJob, content: bytes | None) -> None:
-        """Stores how a job ended, with its file."""
+        """Stores the end of a job, and its file."""
         ended = {"state": job.state.value, "manifest": job.manifest, "problem": job.problem}
         statement = update(ExportRow).where(ExportRow.export_id == job.export_id)
         await change(self._session, statement.values(**ended, content=content))
 
     async def find(self, export_id: str) -> ExportJob:
-        """One; NotFound."""
+        """One job. Raises NotFound."""
         statement = select(*_ALL_BUT_CONTENT).where(ExportRow.export_id == export_id)
         found = await self._session.execute(statement)
         row = found.one_or_none()
@@ -52,12 +52,12 @@ class SqlExportRepository:
         return ExportJob(**{**values, "state": ExportState(values["state"])})
 
     async def find_content(self, export_id: str) -> bytes:
-        """The file of a job that is done; NotFound."""
+        """The file of a finished job. Raises NotFound."""
         found = await self._session.scalar(select(ExportRow.content).where(ExportRow.export_id == export_id))
         if found is None:
             raise NotFound("export", export_id)
         return bytes(found)
 
     async def forget(self, before: datetime) -> None:
-        """Deletes what began before."""
+        """Deletes jobs that began before ``before``."""
         await change(self._session, delete(ExportRow).where(ExportRow.started_at < before))

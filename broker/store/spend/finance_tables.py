@@ -1,4 +1,4 @@
-"""The tables of finance: budgets, spend by day, and months that are closed."""
+"""The tables of finance: budgets, spend by day, closed months and exports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from broker.store.tables import ReservationRow, Row
 
 
 class BudgetRow(Row):
-    """What a team may spend in each period; ``starts_at`` and ``ends_at`` of a horizon budget."""
+    """A team's budget per period. Only a horizon budget has ``starts_at`` and ``ends_at``."""
 
     __tablename__ = "budgets"
 
@@ -28,7 +28,7 @@ class BudgetRow(Row):
 
 
 class BudgetAlertRow(Row):
-    """A threshold that was told in one period of a budget; the primary key is the claim to tell it."""
+    """An alert that was sent in one period of a budget. The primary key prevents sending it twice."""
 
     __tablename__ = "budget_alerts"
 
@@ -40,7 +40,7 @@ class BudgetAlertRow(Row):
 
 
 class SpendDayRow(Row):
-    """Settled bills summed by day and words; ``cell`` is a hash of the words."""
+    """Settled bills summed by day and cell key; ``cell`` is a hash of the key."""
 
     __tablename__ = "spend_days"
     __table_args__ = (Index(None, "team", "day"),)
@@ -65,7 +65,7 @@ class SpendDayRow(Row):
 
 
 class SpendBillRow(Row):
-    """What of a bill (a plan, or a reservation without one) is in ``spend_days``."""
+    """The part of ``spend_days`` that comes from one bill (a plan, or a reservation without one)."""
 
     __tablename__ = "spend_bills"
 
@@ -75,7 +75,7 @@ class SpendBillRow(Row):
 
 
 class ClosedMonthRow(Row):
-    """A month that reports no longer change for (its first day), and its money when it was closed."""
+    """A closed month (its first day), and its amounts when it was closed."""
 
     __tablename__ = "closed_months"
 
@@ -99,7 +99,7 @@ class ClosedRowsRow(Row):
 
 
 class ClosedCostRow(Row):
-    """What a reservation's FOCUS rows of a closed month sum to."""
+    """Sums of a reservation's FOCUS rows of a closed month."""
 
     __tablename__ = "closed_costs"
     owner = ("reservation_id", ReservationRow)
@@ -111,7 +111,7 @@ class ClosedCostRow(Row):
 
 
 class ExportRow(Row):
-    """A file of spend that somebody asked for; ``content`` once it is written."""
+    """A spend export; ``content`` is its file once it is written."""
 
     __tablename__ = "exports"
 

@@ -1,4 +1,4 @@
-"""Spend by day: settled bills rolled up, and the months that are closed."""
+"""The roll-up of settled bills by day, and closed months."""
 
 from __future__ import annotations
 
@@ -53,13 +53,15 @@ class SqlRollupRepository:
         self._session = session
 
     async def find_generation(self) -> int:
-        """How often the roll-up was written."""
+        """Number of writes of the roll-up."""
         value = await self._session.scalar(select(MetaRow.value).where(MetaRow.name == GENERATION))
         return int(value or 0)
 
     async def find_mark(self) -> LedgerMark:
-        """What is the same for as long as nothing is written: versions only grow, and rows that are rolled
-        up leave the count with a new generation."""
+        """A value that changes with every write on which spend depends.
+
+        Versions only grow, and rolling up rows, which removes them from the count, begins a new generation.
+        """
         versions = func.count(), func.sum(ReservationRow.version)
         unsettled = select(*versions).where(ReservationRow.rolled_up.is_(False))
         plans = select(func.count(), func.sum(PlanRow.version)).select_from(PlanRow)
@@ -69,7 +71,7 @@ class SqlRollupRepository:
         return LedgerMark(generation, of_rows, of_plans)
 
     async def find_open_bills(self) -> frozenset[str]:
-        """Bills with a reservation that is not rolled up as it stands."""
+        """Bills with a reservation whose current version is not rolled up."""
         bill = func.coalesce(ReservationRow.plan_id, ReservationRow.reservation_id)
         statement = select(bill).where(ReservationRow.rolled_up.is_(False)).distinct()
         return frozenset((await self._session.scalars(statement)).all())
@@ -80,7 +82,7 @@ class SqlRollupRepository:
         return first
 
     async def find_stored(self, bill_ids: Collection[str]) -> Mapping[str, Cells]:
-        """What is rolled up of some bills."""
+        """The rolled-up amounts of bills."""
         found: dict[str, Cells] = {}
         for part in batches(sorted(bill_ids)):
             statement = select(SpendBillRow).where(SpendBillRow.bill_id.in_(part))
@@ -91,7 +93,7 @@ class SqlRollupRepository:
     async def find_sums(
         self, days: tuple[date, date] | None, group_by: str, narrowed: Mapping[str, str] = NO_WORDS
     ) -> tuple[DaySum, ...]:
-        """Rolled-up spend by day and one of its words, from the first of ``days`` to before the last."""
+        """Rolled-up spend by day and group, from the first of ``days`` to before the last."""
         day = SpendDayRow
         group = column_of(day, group_by) if group_by in _WORDS else func.max("committed")
         statement = select(day.day, group, func.sum(day.cents), func.sum(day.cash_cents)).where(
@@ -116,14 +118,14 @@ class SqlRollupRepository:
         return {CellKey(*row[:width]): Amounts(*map(int, row[width:])) for row in rows}
 
     async def put(self, bill_id: str, team: str, old: Cells, new: Cells) -> None:
-        """Stores ``new`` as what is rolled up of a bill, of which ``old`` was; sums follow."""
+        """Replaces the rolled-up amounts ``old`` of a bill by ``new``, and updates the sums."""
         added = [_values(day, key, amounts) for (day, key), amounts in difference(new, old).items()]
         await add_up_many(self._session, SpendDayRow, added, _SUMS)
         bill = {"bill_id": bill_id, "team": team, "cells": _document(new)}
         await upsert_many(self._session, SpendBillRow, [bill])
 
     async def settle(self, reservations: Iterable[Reservation]) -> bool:
-        """Notes that a bill is rolled up whole; False when one of its reservations was written since."""
+        """Marks a bill as rolled up; False if one of its reservations was written meanwhile."""
         of = ReservationRow
         for row in reservations:
             same = and_(of.reservation_id == row.reservation_id, of.version == row.version)
@@ -132,12 +134,12 @@ class SqlRollupRepository:
         return True
 
     async def next_generation(self) -> None:
-        """Counts up what readers compare; whoever writes next waits for this transaction."""
+        """Increments the generation; the next writer waits for this transaction."""
         value = str(await self.find_generation() + 1)
         await upsert_many(self._session, MetaRow, [{"name": GENERATION, "value": value}])
 
     async def find_closed(self) -> tuple[ClosedMonth, ...]:
-        """Closed months, the first one first."""
+        """Closed months, oldest first."""
         rows = await self._session.scalars(select(ClosedMonthRow).order_by(ClosedMonthRow.month))
         return tuple(
             ClosedMonth(row.month, row.closed_at, row.closed_by, row.comment, row.cents * CENT, row.rows)
@@ -145,7 +147,7 @@ class SqlRollupRepository:
         )
 
     async def add_closed(self, month: ClosedMonth) -> None:
-        """Stores a closed month; Conflict when it is closed already."""
+        """Stores a closed month. Raises Conflict if it is already closed."""
         values = {
             "month": month.month,
             "closed_at": month.closed_at,
@@ -157,18 +159,18 @@ class SqlRollupRepository:
         await insert_new(self._session, ClosedMonthRow, values, f"closed month {month.month:%Y-%m}")
 
     async def add_closed_rows(self, month: date, ordinal: int, team: str, rows: Sequence[FocusRow]) -> None:
-        """Stores FOCUS rows of a closed month, all of one team."""
+        """Stores FOCUS rows of a closed month, which are all of one team."""
         packed = zlib.compress(json.dumps([_packed(row) for row in rows]).encode())
         values = {"month": month, "ordinal": ordinal, "team": team, "content": packed}
         await insert_many(self._session, ClosedRowsRow, [values])
 
     async def find_closed_parts(self, month: date) -> tuple[int, ...]:
-        """Numbers of the parts that the rows of a closed month are stored in, in order."""
+        """Numbers of the parts in which the rows of a closed month are stored, in order."""
         chosen = select(ClosedRowsRow.ordinal).where(ClosedRowsRow.month == month)
         return tuple((await self._session.scalars(chosen.order_by(ClosedRowsRow.ordinal))).all())
 
     async def find_closed_rows(self, month: date, ordinal: int) -> tuple[FocusRow, ...]:
-        """FOCUS rows of one part of a closed month, as they were; NotFound."""
+        """FOCUS rows of one part of a closed month. Raises NotFound."""
         of_part = (ClosedRowsRow.month == month, ClosedRowsRow.ordinal == ordinal)
         content = await self._session.scalar(select(ClosedRowsRow.content).where(*of_part))
         if content is None:
@@ -177,14 +179,14 @@ class SqlRollupRepository:
         return tuple({name: _cell(name, text) for name, text in row.items()} for row in rows)
 
     async def add_closed_costs(self, month: date, costs: Mapping[str, FocusCosts]) -> None:
-        """Stores what the FOCUS rows of a month sum to, by reservation."""
+        """Stores the sums of a month's FOCUS rows by reservation."""
         many = [{"month": month, "reservation_id": name, **one._asdict()} for name, one in costs.items()]
         await insert_many(self._session, ClosedCostRow, many)
 
     async def find_closed_costs(
         self, months: Sequence[date], reservation_ids: Collection[str]
     ) -> Mapping[str, FocusCosts]:
-        """What FOCUS rows of closed months sum to, by reservation."""
+        """Sums of FOCUS rows of closed months by reservation."""
         cost = ClosedCostRow
         found: dict[str, FocusCosts] = {}
         for part in batches(sorted(reservation_ids)):

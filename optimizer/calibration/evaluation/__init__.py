@@ -1,4 +1,4 @@
-"""Reports of how far predictions are from measurements, and the files that a fit writes.
+"""Reports of prediction errors, and the files that a fit writes.
 
 It imports every other room of ``calibration``. Begin with ``evaluate``.
 """

@@ -1,4 +1,4 @@
-"""Errors of measured numbers by what was held out, and the statistics that reports make of them.
+"""Errors of predictions by what was held out, and the statistics of reports.
 
 O observations. Errors are log(predicted / measured).
 """
@@ -21,8 +21,9 @@ COLUMNS = {FITTED: FITTED, "by_source": SOURCE, "by_model": MODEL, "by_gpu": GPU
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One measured number: where it is shown (``section``, ``group``), and what it is. ``beside``: of a table
-    that no constant was fitted to."""
+    """One measured number, and its place in the report (``section``, ``group``). ``beside``: it comes from a
+    table that no constant was fitted to.
+    """
 
     section: str
     source: str
@@ -34,8 +35,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Entries, their errors [O] by what was held out (nan: not predicted), and the half-widths [O] in log of
-    the 80 % interval."""
+    """Entries, their errors [O] by what was held out (nan: no prediction), and the half-widths [O] of the 80
+    % interval in log.
+    """
 
     entries: tuple[Entry, ...]
     errors: Mapping[str, Array]
@@ -47,12 +49,12 @@ class Evidence:
         return np.asarray([not entry.beside for entry in self.entries], dtype=np.bool_)
 
     def of(self, kind: str, members: Sequence[int] | NDArray[np.intp]) -> Array:
-        """The errors of some entries; nan where that was not held out."""
+        """The errors of some entries; nan if that was not held out."""
         found = self.errors.get(kind)
         return found[members] if found is not None else np.full(len(members), np.nan)
 
-    def and_also(self, other: Evidence) -> Evidence:
-        """Both, one after the other."""
+    def joined_with(self, other: Evidence) -> Evidence:
+        """Both, concatenated."""
         here, there = np.arange(len(self.entries)), np.arange(len(other.entries))
         kinds = {**self.errors, **other.errors}
         return Evidence(
@@ -63,14 +65,19 @@ class Evidence:
 
 
 def percent(errors: Array) -> Array:
-    """Absolute errors in percent of the measured value, unpredicted ones left out; [nan] without any."""
+    """Absolute errors in percent of the measured value, without entries that have no prediction; [nan] if
+    none is left.
+    """
     known = errors[np.isfinite(errors)]
     return 100.0 * np.abs(np.expm1(known)) if known.size else as_array([np.nan])
 
 
 def coverage(errors: Array, spread: Array, sources: Sequence[str]) -> float:
-    """Share of predicted entries whose error is within the interval, a source weighing the root of its rows:
-    how probable that is for the next row, which comes from a source that is not here."""
+    """Share of predicted entries whose error is within the interval; a source weighs the square root of its
+    number of rows.
+
+    It estimates the coverage of the next row, which comes from a new source.
+    """
     known = np.isfinite(errors) & np.isfinite(spread)
     if not known.any():
         return float("nan")
@@ -79,7 +86,7 @@ def coverage(errors: Array, spread: Array, sources: Sequence[str]) -> float:
 
 
 def noise_floor_percent(metric: str, group: str) -> float:
-    """What two measurements of the same configuration differ by, in percent; 0 where nobody knows."""
+    """The difference of two measurements of the same configuration, in percent; 0 if it is unknown."""
     table = fit_settings()["noise_floor"]
     kind = "moe" if group.endswith("moe") else "dense"
     plain = metric.split(" p9")[0].split(" p5")[0]

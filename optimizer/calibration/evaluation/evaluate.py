@@ -1,4 +1,4 @@
-"""How far predictions are from measured rows: by source and regime, by what was held out, over the grid."""
+"""Prediction errors over measured rows: by source and regime, by what was held out, and over the grid."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def evaluate_rows(
     gpus: Mapping[str, GpuSpec],
     models: Mapping[str, ModelShape],
 ) -> Report:
-    """Errors of ``rows``; a row whose source was fitted is predicted without it."""
+    """Errors of ``rows``. A row whose source was fitted is predicted by constants
+    fitted without that source.
+    """
     read = read_rows(rows, calibration, gpus, models)
     return _report(_evidence(rows, len(rows), read, calibration, gpus), _grid(rows, read, calibration, gpus))
 
@@ -71,13 +73,13 @@ def evaluate_bundled(
     gpus: Mapping[str, GpuSpec],
     models: Mapping[str, ModelShape],
 ) -> Report:
-    """Errors of every bundled table. ``priors``: the constants before any fit."""
+    """Errors of all bundled tables. ``priors``: the constants before any fit."""
     fitted = bundled_rows()
     rows = fitted + beside_rows()
     read = read_rows(rows, calibration, gpus, models)
     evidence = _evidence(rows, len(fitted), read, calibration, gpus)
     beside = side_evidence(calibration, priors, gpus, models)
-    return _report(evidence.and_also(beside), _grid(rows, read, calibration, gpus))
+    return _report(evidence.joined_with(beside), _grid(rows, read, calibration, gpus))
 
 
 def _report(evidence: Evidence, grid: GridReport | None) -> Report:
@@ -97,7 +99,7 @@ def _report(evidence: Evidence, grid: GridReport | None) -> Report:
 
 
 def _ordered(found: Mapping[tuple[str, ...], list[int]], evidence: Evidence) -> Iterable[list[int]]:
-    """Groups of entries by section, as sections first appear, then by name."""
+    """Groups of entries by section, in the order in which sections first appear, then by name."""
     sections = list(dict.fromkeys(entry.section for entry in evidence.entries))
 
     def place(key: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
@@ -113,7 +115,7 @@ def _evidence(
     calibration: Calibration,
     gpus: Mapping[str, GpuSpec],
 ) -> Evidence:
-    """``fitted``: so many of the rows, the first, are of tables that constants were fitted to."""
+    """The evidence of ``rows``, of which the first ``fitted`` are of tables that constants were fitted to."""
     found = predictions(read, calibration, gpus)
     fair = [o for o in observations(rows) if o.fair]
     observed = with_overload(fair, read, found) + loop_rates(rows)
@@ -130,7 +132,7 @@ def _evidence(
 
 
 def regime_group(observation: Observation) -> str:
-    """Regimes that are judged together: training by kind of model, serving by kind of load."""
+    """The group of regimes with a common target: training by kind of model, serving by kind of load."""
     if observation.metric in TRAINING_METRICS:
         word = observation.regime.split(" ")[0]
         return f"training {'moe' if 'moe' in word else 'grid' if word == 'grid' else 'dense'}"
@@ -138,8 +140,9 @@ def regime_group(observation: Observation) -> str:
 
 
 def _shown(observation: Observation) -> str:
-    """The regime, set apart where the source measured something else (``[not_in_intervals]``): such rows are
-    shown, and no target or interval is held to them."""
+    """The regime. It is marked ``APART`` if the source measured something else (``[not_in_intervals]``): such
+    rows are reported, but count for no target and no interval.
+    """
     return f"{APART} {observation.regime}" if observation.source in other_sources() else observation.regime
 
 
@@ -196,7 +199,7 @@ def _held_out_line(members: Sequence[int], evidence: Evidence, targets: Targets)
 
 
 def _beside(members: Sequence[int], evidence: Evidence) -> BesideErrors | None:
-    """Errors of entries that no constant was fitted to; None where none of them is predicted."""
+    """Errors of entries that no constant was fitted to; None if none of them has a prediction."""
     errors = evidence.of(SOURCE, members)
     known = np.isfinite(errors)
     if not known.any():

@@ -1,4 +1,6 @@
-"""Writes what a fit found: constants, intervals from held-out residuals, folds, and what they came from."""
+"""Writes the result of a fit: constants, intervals from held-out residuals, the constants of each fold, and
+their origin.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ import numpy as np
 from broker.domain.planning.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.evaluation.evaluate import regime_group
 from optimizer.calibration.fitting.folds import FOLDS, SOURCE, Fitted, held_out_errors, load_folds
-from optimizer.calibration.fitting.gauss_newton import held_by_sources, other_sources
+from optimizer.calibration.fitting.gauss_newton import other_sources, weighted_quantile
 from optimizer.calibration.table_constants import load_table_constants
 from optimizer.calibration.tables.bundled import data_sha256
 from optimizer.calibration.tables.observations import (
@@ -77,7 +79,7 @@ Value = float | str | Mapping[str, float]
 
 
 def save_folds(fitted: Fitted) -> None:
-    """The folds' constants, as ``load_folds`` reads them."""
+    """Writes the constants of each fold in the form that ``load_folds`` reads."""
     folds = {
         kind: {name: _rounded(values) for name, values in by_name.items()}
         for kind, by_name in fitted.folds.items()
@@ -92,7 +94,9 @@ def interval_half_widths(
     gpus: Mapping[str, GpuSpec],
     models: Mapping[str, ModelShape],
 ) -> dict[str, float]:
-    """Relative half-widths that hold 80 % of rows held out by the stored folds, by path of the constant."""
+    """Relative half-widths that contain 80 % of the rows held out by the stored folds, by path of the
+    constant.
+    """
     samples = interval_samples(rows, calibration, gpus, models)
     return {
         path: half_width(sizes, samples.get(regime_path(path)))
@@ -107,9 +111,9 @@ def interval_samples(
     gpus: Mapping[str, GpuSpec],
     models: Mapping[str, ModelShape],
 ) -> dict[str, list[tuple[str, float]]]:
-    """Sizes of held-out log errors with their sources, by path of the half-width that they belong to.
+    """Absolute held-out log errors with their sources, by path of the half-width.
 
-    Rows of sources that no fold knows were never fitted, and are held out as they stand.
+    Rows of sources without a fold were never fitted, so the constants themselves are used for them.
     """
     read = read_rows(rows, calibration, gpus, models)
     fair = [o for o in observations(rows) if o.fair]
@@ -130,7 +134,8 @@ def interval_samples(
 
 
 def _less_unseen(path: str, size: float, gpu: str, calibration: Calibration) -> float:
-    """The size of a log error without what GPUs without rows of their own add to the width."""
+    """The absolute log error, less the amount by which intervals are widened for GPUs
+    without measured rows."""
     intervals = calibration.intervals
     group = path.split(".")[1]
     more = intervals.serving_unseen_gpu if group in METRIC_TABLES.values() else 0.0
@@ -140,7 +145,7 @@ def _less_unseen(path: str, size: float, gpu: str, calibration: Calibration) -> 
 
 
 def _apart(row: ServingRow) -> str:
-    """The kind of a serving row that may have a half-width of its own."""
+    """The kind of a serving row, which may have a half-width of its own."""
     if load_table_constants().is_old(row.engine) or row.early is not None:
         return OLD
     return MOE if row.model.is_moe else OTHERS
@@ -155,15 +160,15 @@ def _has(calibration: Calibration, path: str) -> bool:
 
 
 def _of_stack(path: str | None, row: TrainingRow) -> str | None:
-    """Adapters are known less well."""
+    """The path; steps of adapters have a half-width of their own, because they are less well known."""
     return ADAPTER_STEPS if path == DENSE_STEPS and row.recipe.adapters else path
 
 
 def pooled(
     samples: Mapping[str, Sequence[tuple[str, float]]],
 ) -> dict[str, Sequence[tuple[str, float]]]:
-    """The samples that each half-width is made of, where there are enough. Kinds of rows that are many have
-    their own half-width, and the rest's is made without them."""
+    """The samples of each half-width, if there are enough. A kind with many rows has its own half-width, and
+    the regime's is made of the remaining rows."""
     found = {}
     for path, sizes in sorted(samples.items()):
         kind = _kind(path)
@@ -175,33 +180,34 @@ def pooled(
 
 
 def _rest(path: str, samples: Mapping[str, Sequence[tuple[str, float]]]) -> list[tuple[str, float]]:
-    """The samples of a path that no kind with a half-width of its own holds."""
+    """The samples of a path that belong to no kind with a half-width of its own."""
     few = [kind for kind, least in APART.items() if len(samples.get(f"{path}{kind}", ())) < least]
     return [sample for kind in (OTHERS, *few) for sample in samples.get(f"{path}{kind}", ())]
 
 
 def _kind(path: str) -> str:
-    """The end of a path that names a kind with a half-width of its own; blank where it is a regime's."""
+    """The last part of a path if it names a kind with a half-width of its own; empty for a regime's path."""
     return next((kind for kind in APART if path.endswith(kind)), "")
 
 
 def regime_path(path: str) -> str:
-    """The path of the regime that a half-width is of, or that its kind of rows is a part of."""
+    """The path of the regime to which the half-width of ``path`` belongs."""
     return path.removesuffix(_kind(path))
 
 
 def half_width(
     sizes: Sequence[tuple[str, float]], regime: Sequence[tuple[str, float]] | None = None
 ) -> float:
-    """80th percentile of the sizes of log errors, given with their sources, as a relative half-width.
+    """80th percentile of the absolute log errors, given with their sources, as a relative half-width.
 
-    Sources that measured something else (``[not_in_intervals]``) count where there is no other. ``regime``:
-    all sizes of the regime that these are part of, among which a source counts as the root of its rows.
+    Sources that measured something else (``[not_in_intervals]``) count only if there is no other. ``regime``:
+    all log errors of the regime that these are part of; a source weighs the square root of its number of rows
+    there.
     """
     used = [sample for sample in sizes if sample[0] not in other_sources()] or list(sizes)
     among = [source for source, _ in (used if regime is None else regime)]
     errors = as_array([error for _, error in used])
-    held = held_by_sources(errors, [source for source, _ in used], SHARE, among)
+    held = weighted_quantile(errors, [source for source, _ in used], SHARE, among)
     return max(float(np.expm1(held)), LEAST)
 
 
@@ -254,7 +260,9 @@ def save_fitted(values: Mapping[str, float], intervals: Mapping[str, float], on:
 
 
 def _rounded(values: Mapping[str, float], up: bool = False) -> dict[str, float]:
-    """Five digits; ``up`` for half-widths, which end at an error that they hold."""
+    """Five significant digits; ``up`` rounds up, for half-widths that must contain an error exactly at their
+    end.
+    """
     least = 0.5 * 10.0 ** (1 - DIGITS) if up else 0.0
     return {path: float(f"{number * (1.0 + least):.{DIGITS - 1}e}") for path, number in values.items()}
 
@@ -263,8 +271,7 @@ def _rounded(values: Mapping[str, float], up: bool = False) -> dict[str, float]:
 class SourcedConstant:
     """One constant of ``group``: a number, a word, or a table of numbers by architecture, format or kind.
 
-    ``fitted``: what the fit moved, a number for a number and the entries that moved for a table; None where
-    it moved nothing.
+    ``fitted``: the fitted value of a number, or the fitted entries of a table; None if nothing was fitted.
     """
 
     group: str
@@ -275,7 +282,9 @@ class SourcedConstant:
 
 
 def sourced_constants() -> tuple[SourcedConstant, ...]:
-    """Every constant, in the order of the file; half-widths of intervals are measured and not among them."""
+    """All constants, in the order of the file. Half-widths of intervals are not among them, because they are
+    measured.
+    """
     fitted = tomllib.loads(FITTED.read_text())["values"]
     groups = tomllib.loads(CONFIG.read_text())
     return tuple(found for group, table in groups.items() for found in _of_group(group, table, fitted))

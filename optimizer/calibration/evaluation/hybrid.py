@@ -1,10 +1,11 @@
-"""How right predictions become with measured rows nearby: the Gaussian process, cross-validated.
+"""Cross-validation of the Gaussian process: prediction errors when similar rows were measured.
 
 Protocol. The model's constants are those of the fold without the row's source. The correction is trained on
-the other rows' residuals, five folds, whole *configuration groups* held out: rows of one source, model, GPU,
-engine class, GPU count, tensor and pipeline degree are one group, which differ in load, lengths, precision
-and release; they are never on both sides. Two harder protocols beside it: every (model, GPU) pair held out as
-a whole, and a correction that sees rows of the row's own source only (a user with one benchmark).
+the residuals of the other rows, in five folds, with whole *configuration groups* held out: a group has the
+rows of one source, model, GPU, engine class, GPU count, tensor and pipeline degree, which differ in load,
+lengths, precision and release. A group is never on both sides. There are two harder protocols: every (model,
+GPU) pair is held out as a whole; or the correction only sees rows of the row's own source (a user with one
+benchmark).
 """
 
 from __future__ import annotations
@@ -41,9 +42,11 @@ SPLITS = ("group", "pair", "own")
 
 @dataclass(frozen=True, slots=True)
 class HybridLine:
-    """Median errors of a regime in percent: of the model (held out by source), then with rows of other
-    configuration groups nearby, of other (model, GPU) pairs, of the row's own source alone.
-    ``coverage``: share of measured values inside the shrunk 80 % interval (first protocol)."""
+    """Median errors of a regime in percent: of the model (held out by source), and with rows of other
+    configuration groups, of other (model, GPU) pairs, or of the row's own source only.
+
+    ``coverage``: share of measured values within the narrowed 80 % interval (first protocol).
+    """
 
     regime: str
     metric: str
@@ -58,8 +61,8 @@ class HybridLine:
 
 
 @dataclass(frozen=True, slots=True)
-class _Left:
-    """Errors left in logs [O] by protocol, half-widths in logs [O] before and after the correction."""
+class _Remaining:
+    """Remaining errors in log [O] by protocol, and half-widths in log [O] before and after the correction."""
 
     errors: Mapping[str, Array]
     before: Array
@@ -73,7 +76,7 @@ def evaluate_hybrid(
     gpus: Mapping[str, GpuSpec],
     models: Mapping[str, ModelShape],
 ) -> tuple[HybridLine, ...]:
-    """One line a regime and metric, as ``HeldOutLine`` has them."""
+    """One line per regime and metric, in the order of ``HeldOutLine``."""
     read = read_rows(rows, calibration, gpus, models)
     observed = [o for o in observations(rows) if is_evidence(o)]
     errors = held_out_errors(SOURCE, read, observed, calibration, gpus)
@@ -86,13 +89,13 @@ def evaluate_hybrid(
         features = features_of(mine, rows, read, gpus)
         kernel = kernels[MEASURES[metric].block]
         residuals = residuals_of(mine, errors[places])
-        left = _left(metric, kernel, features, residuals, np.log1p(spread))
+        left = _remaining(metric, kernel, features, residuals, np.log1p(spread))
         lines += _lines(metric, mine, residuals, left)
     return tuple(sorted(lines, key=lambda line: (line.regime, line.metric)))
 
 
-def _left(metric: str, kernel: Kernel, features: Features, residuals: Array, half: Array) -> _Left:
-    """What is left of ``residuals`` under each protocol."""
+def _remaining(metric: str, kernel: Kernel, features: Features, residuals: Array, half: Array) -> _Remaining:
+    """The remaining ``residuals`` under each protocol."""
     known = np.clip(residuals, -OUTLIER, OUTLIER)
     covariance = kernel.variance * correlation(features, features, kernel.lengths)
     groups, inverse = configuration_groups(features) % FOLDS, inverse_of(covariance, kernel.noise)
@@ -103,7 +106,7 @@ def _left(metric: str, kernel: Kernel, features: Features, residuals: Array, hal
         block = inverse_of(covariance[np.ix_(members, members)], kernel.noise)
         own[members] = leave_out(block, known[members], groups[members])[0]
     errors = {"group": residuals - mean, "pair": residuals - pairs, "own": residuals - own}
-    return _Left(errors, half, shrunk(half, narrowed(variance, kernel), metric))
+    return _Remaining(errors, half, shrunk(half, narrowed(variance, kernel), metric))
 
 
 def _sources(features: Features) -> list[NDArray[np.intp]]:
@@ -111,14 +114,14 @@ def _sources(features: Features) -> list[NDArray[np.intp]]:
     return [np.flatnonzero(numbers == number) for number in np.unique(numbers)]
 
 
-def _lines(metric: str, mine: Sequence[Observation], residuals: Array, left: _Left) -> list[HybridLine]:
+def _lines(metric: str, mine: Sequence[Observation], residuals: Array, left: _Remaining) -> list[HybridLine]:
     regimes: dict[str, list[int]] = defaultdict(list)
     for index, o in enumerate(mine):
         regimes[regime_group(o)].append(index)
     return [_line(regime, metric, members, residuals, left) for regime, members in regimes.items()]
 
 
-def _line(regime: str, metric: str, members: Sequence[int], residuals: Array, left: _Left) -> HybridLine:
+def _line(regime: str, metric: str, members: Sequence[int], residuals: Array, left: _Remaining) -> HybridLine:
     after = left.after[members]
     sign = MEASURES[metric].sign
     group, pair, own = (_median(sign * left.errors[name][members]) for name in SPLITS)

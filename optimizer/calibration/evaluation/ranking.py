@@ -1,4 +1,4 @@
-"""Whether predictions put layouts in the right order: rank correlation within cells of the grid."""
+"""Ranking of layouts: rank correlation of predicted and measured rates within cells of the grid."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RATE = "pred_tokens_per_s_per_gpu"
 
 
 def spearman(a: Array, b: Array) -> float:
-    """Rank correlation of two samples of equal size, ties at their mean rank."""
+    """Spearman's rank correlation of two samples of equal size; ties have their mean rank."""
     return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
 
 
@@ -32,8 +32,9 @@ def _ranks(values: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Runs [R] of one model on one GPU count: measured and predicted tokens/s a GPU; ``apart``: pipelines
-    over several nodes."""
+    """Runs [R] of one model on one GPU count: measured and predicted tokens/s per GPU. ``apart``: pipelines
+    over several nodes.
+    """
 
     measured: Array
     predicted: Array
@@ -41,12 +42,12 @@ class Cell:
 
     @property
     def stalled(self) -> Mask:
-        """Pipelines over several nodes that took twice the predicted time or more."""
+        """Pipelines over several nodes that took at least twice the predicted time."""
         return self.apart & (self.predicted >= STALLED * self.measured)
 
 
 def cells_of(rows: Sequence[Mapping[str, str]], found: Sequence[Prediction]) -> list[Cell]:
-    """The cells of model and GPU count that have ``CELL_LEAST`` runs or more."""
+    """The cells of a model and GPU count that have at least ``CELL_LEAST`` runs."""
     cells: dict[tuple[str, str], list[tuple[float, float, bool]]] = defaultdict(list)
     for row, prediction in zip(rows, found, strict=True):
         predicted = prediction.values.get(RATE)
@@ -59,12 +60,12 @@ def cells_of(rows: Sequence[Mapping[str, str]], found: Sequence[Prediction]) -> 
 
 
 def cell_correlations(cells: Sequence[Cell]) -> list[float]:
-    """Spearman of measured and predicted tokens/s in each cell."""
+    """Spearman's correlation of measured and predicted tokens/s in each cell."""
     return [spearman(cell.measured, cell.predicted) for cell in cells]
 
 
 def steady_correlations(cells: Sequence[Cell]) -> list[float]:
-    """Spearman of the runs that did not stall, in each cell that has ``CELL_LEAST`` of them or more."""
+    """The same over runs that did not stall, in each cell with at least ``CELL_LEAST`` of them."""
     steady = [~cell.stalled for cell in cells]
     return [
         spearman(cell.measured[kept], cell.predicted[kept])
@@ -74,5 +75,7 @@ def steady_correlations(cells: Sequence[Cell]) -> list[float]:
 
 
 def reachable_correlations(cells: Sequence[Cell]) -> list[float]:
-    """Spearman in each cell of a model that was exact on every run but those that stalled."""
+    """The correlation in each cell of a model that is exact except for stalled runs: the best that a model
+    without stalls can reach.
+    """
     return [spearman(cell.measured, np.where(cell.stalled, cell.predicted, cell.measured)) for cell in cells]

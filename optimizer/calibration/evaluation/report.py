@@ -1,7 +1,7 @@
-"""What ``broker perf evaluate`` has to say: lines of errors, the grid, and figures beside their targets.
+"""The report of ``broker perf evaluate``: lines of errors, the grid, and figures with their targets.
 
-Errors are absolute, in percent of the measured value. A line belongs to a section; sections appear in the
-order in which their first line does, so that a new regime or metric shows without further ado.
+Errors are absolute, in percent of the measured value. A line belongs to a section. Sections appear in the
+order of their first line, so that a new regime or metric needs no entry here.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ APART = "apart"
 class ErrorLine:
     """Errors of one metric over the rows of one source and regime, held out by source.
 
-    ``bias``: median of predicted over measured. ``coverage``: share of measured values inside the 80 %
-    interval. ``unpredicted``: rows with a measured value and no prediction, or over capacity.
-    ``fitted_*``: the same with the source's own rows in the fit. ``beside``: in no fit.
+    ``bias``: median of predicted over measured. ``coverage``: share of measured values within the 80 %
+    interval. ``unpredicted``: rows with a measured value and no prediction, or over capacity. ``fitted_*``:
+    the same with the source's own rows in the fit. ``beside``: the source is in no fit.
     """
 
     section: str
@@ -54,10 +54,13 @@ class BesideErrors:
 
 @dataclass(frozen=True, slots=True)
 class HeldOutLine:
-    """Median errors of a regime: with all rows fitted, and without the source, the model's family, the GPU of
-    each row; nan where nobody held that out. ``beside``: the regime's rows that no constant was fitted to.
-    ``coverage`` as in ``ErrorLine``, held out by source, over both kinds of rows, a source weighing the root
-    of its rows. ``targets``: limits of the columns by name, ``by_source`` for one."""
+    """Median errors of a regime: with all rows fitted, and with each row's source, model family or GPU held
+    out; nan if that was not held out.
+
+    ``beside``: the regime's rows that no constant was fitted to. ``coverage`` as in ``ErrorLine``, held out
+    by source, over both kinds of rows; a source weighs the square root of its number of rows. ``targets``:
+    limits of the columns by name, such as ``by_source``.
+    """
 
     section: str
     regime: str
@@ -75,10 +78,14 @@ class HeldOutLine:
 
 @dataclass(frozen=True, slots=True)
 class GridReport:
-    """Runs of one model over layouts: right decisions "it fits" of all, and rank correlation of predicted
-    and measured rates within each cell of model and GPU count (``CELL_LEAST`` runs or more).
-    Cells that rank at 0.9: ``spearman_above_09`` of all their runs, ``steady_above_09`` of those that did not
-    stall, ``reachable_above_09`` by a model that was exact on every run but those that stalled."""
+    """Runs of one model over many layouts: the share of correct decisions whether a layout fits, and the rank
+    correlation of predicted and measured rates within each cell of model and GPU count (at least
+    ``CELL_LEAST`` runs).
+
+    Shares of cells with a correlation of at least 0.9: ``spearman_above_09`` over all runs,
+    ``steady_above_09`` over runs that did not stall, ``reachable_above_09`` for a model that is exact except
+    for stalled runs.
+    """
 
     fit_right: int
     fit_told: int
@@ -92,8 +99,9 @@ class GridReport:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure beside its target. ``held_out``: what the prediction had not seen. ``value`` and ``limit``
-    in ``unit``; ``met`` None where nothing was measured."""
+    """One figure and its target. ``held_out``: what was held out of the fit. ``value`` and ``limit`` are in
+    ``unit``; ``met`` is None if nothing was measured.
+    """
 
     section: str
     name: str
@@ -109,7 +117,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything ``broker perf evaluate`` prints."""
+    """All output of ``broker perf evaluate``."""
 
     lines: tuple[ErrorLine, ...]
     held_out: tuple[HeldOutLine, ...]

@@ -1,4 +1,4 @@
-"""Evidence from the small tables beside training and serving: collectives, cold starts, cache capacities."""
+"""Evidence from the small tables: collectives, cold starts, cache capacities."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def side_evidence(
     gpus: Mapping[str, GpuSpec],
     models: Mapping[str, ModelShape],
 ) -> Evidence:
-    """All three tables. ``priors``: the constants before any fit, from which the folds start."""
+    """The evidence of all three tables. ``priors``: the constants before any fit, from
+    which the folds start.
+    """
     collectives = collectives_table(read_collectives(sweep_rows(), gpus, priors), gpus)
     starts = cold_starts_table(read_cold_starts(cold_start_rows()))
     started = [Entry(COLD_START, row.source, "cold start", "cold start", row.phase) for row in starts.rows]
@@ -46,8 +48,8 @@ def side_evidence(
         _of_table(
             collectives, [_collective(row) for row in collectives.rows], _alike(collectives.rows), priors
         )
-        .and_also(_of_table(starts, started, [entry.group for entry in started], priors))
-        .and_also(_caches(calibration, gpus, models))
+        .joined_with(_of_table(starts, started, [entry.group for entry in started], priors))
+        .joined_with(_caches(calibration, gpus, models))
     )
 
 
@@ -58,8 +60,9 @@ def _collective(row: CollectiveRow) -> Entry:
 
 
 def _alike(rows: Sequence[CollectiveRow]) -> list[str]:
-    """Rows whose errors are alike: all-reduces or their halves, inside a node by size, and between nodes,
-    where clusters differ more than sizes do."""
+    """Groups of rows with similar errors: all-reduces and their halves, within a node by size, and between
+    nodes together, because clusters differ more than sizes do.
+    """
     sizes = ["large" if row.large else "small" for row in rows]
     reach = ["between" if row.sku.fabric is not None else size for row, size in zip(rows, sizes, strict=True)]
     return [f"{row.operation == ALL_REDUCE} {where}" for row, where in zip(rows, reach, strict=True)]
@@ -68,7 +71,7 @@ def _alike(rows: Sequence[CollectiveRow]) -> list[str]:
 def _of_table(
     table: Table[Row], entries: Sequence[Entry], alike: Sequence[str], priors: Calibration
 ) -> Evidence:
-    """``alike``: of each row, the group whose other sources its interval comes from."""
+    """``alike`` has each row's group; the row's interval comes from the other sources of that group."""
     held_out = held_out_by_source(table, priors)
     return Evidence(
         tuple(entries),
@@ -80,7 +83,7 @@ def _of_table(
 def _caches(
     calibration: Calibration, gpus: Mapping[str, GpuSpec], models: Mapping[str, ModelShape]
 ) -> Evidence:
-    """Nothing is fitted to cache capacities, so each is held out as it stands."""
+    """No constant is fitted to cache capacities, so all of them are held out."""
     errors = np.log(as_array(cache_ratios(cache_rows(), calibration, gpus, models)))
     entries = tuple(Entry(CACHE, "vLLM 0.15.1 logs", CACHE, CACHE, "tokens") for _ in errors)
     spread = np.full(errors.size, np.log1p(calibration.intervals.kv))

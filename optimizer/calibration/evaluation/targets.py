@@ -1,4 +1,4 @@
-"""Targets of ``config/performance_targets.toml``, and every figure of the evidence beside its target."""
+"""Targets of ``config/performance_targets.toml``, and the figures that are compared with them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STATISTICS: Mapping[str, Callable[[Array], float]] = {MEDIAN: np.median, "mean":
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Limits in percent, by column, of one statistic over the entries that the patterns name."""
+    """Limits in percent, by column, of one statistic over the entries that match the patterns."""
 
     name: str
     regimes: tuple[str, ...]
@@ -36,7 +36,7 @@ class Target:
     limits: Mapping[str, float]
 
     def names(self, entry: Entry) -> bool:
-        """Whether the entry counts towards the target."""
+        """Whether the entry counts for the target."""
         regime = any(fnmatchcase(text, p) for p in self.regimes for text in (entry.group, entry.regime))
         source = not self.sources or entry.source in self.sources
         return regime and source and fnmatchcase(entry.metric, self.metric)
@@ -44,7 +44,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """All targets: of errors, of the interval's coverage (percent, from a count of rows on), of the grid."""
+    """All targets: of errors, of interval coverage (percent, for a minimum number of
+    rows) and of the grid.
+    """
 
     errors: tuple[Target, ...]
     coverage: tuple[float, float]
@@ -65,7 +67,9 @@ def load_targets() -> Targets:
 
 
 def parse_targets(data: Mapping[str, Any]) -> Targets:
-    """Targets of a parsed document. Raises ValueError for one without a limit or with an odd statistic."""
+    """Targets of a parsed document. Raises ValueError for a target without a limit or with an unknown
+    statistic.
+    """
     errors = tuple(_target(entry) for entry in data["target"])
     low, high = data["coverage"]
     return Targets(errors, (low, high), data["coverage_rows"], data["spearman"], data["fit_decisions"])
@@ -83,7 +87,7 @@ def _target(entry: Mapping[str, Any]) -> Target:
 def figures(
     evidence: Evidence, held_out: tuple[HeldOutLine, ...], grid: GridReport | None, targets: Targets
 ) -> tuple[Figure, ...]:
-    """Every target that rows were measured for, in the order of the sections' first entries."""
+    """Every target with measured rows, in the order of the sections' first entries."""
     found = [*_errors(evidence, targets), *_grid(grid, targets), *_coverage(held_out, targets)]
     order = list(dict.fromkeys(figure.section for figure in found))
     return tuple(sorted(found, key=lambda figure: order.index(figure.section)))

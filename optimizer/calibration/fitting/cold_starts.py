@@ -1,7 +1,7 @@
-"""Rows of start-up reports, a phase each, against the phases of ``coldstart``.
+"""Rows of start-up reports, one phase each, compared with the phases of ``coldstart``.
 
-Reports name phases in their own words; ``PHASES`` maps them. Waking a sleeping engine is not a cold start,
-and a compiler that searched for half an hour is not one that anybody waits for: both are left out.
+``PHASES`` maps the reports' names of phases. Two kinds of rows are left out: waking a sleeping engine, which
+is not a cold start, and half an hour of compiler search, which nobody waits for.
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ STORAGE_CLASS = re.compile(r"(\d+(?:\.\d+)?) GB/s class")
 
 @dataclass(frozen=True, slots=True)
 class ColdStartRow:
-    """One timed phase. ``layers`` None where no size is told; ``compiled``, ``captured``: whether graphs are;
-    ``separate``: tracing timed on its own."""
+    """One timed phase. ``layers`` is None if the size of the model is unknown; ``compiled``, ``captured``:
+    whether graphs are compiled and captured; ``separate``: tracing was timed separately.
+    """
 
     source: str
     phase: str
@@ -77,12 +78,12 @@ class ColdStartRow:
 
     @property
     def weight(self) -> float:
-        """Every row counts alike."""
+        """1: all rows have the same weight."""
         return 1.0
 
 
 def read_cold_starts(rows: Sequence[Mapping[str, str]]) -> list[ColdStartRow]:
-    """The rows that time a phase of a cold start and say how much was loaded where that matters."""
+    """The rows that time a phase of a cold start and, if it matters, give the loaded size."""
     separate = {row.get("source", "") for row in rows if "dynamo" in row.get("phase", "").lower()}
     found = []
     for row in rows:
@@ -146,12 +147,14 @@ def _weight_bytes(row: Mapping[str, str], model: str) -> float | None:
 
 
 def _layers(billions: float) -> float:
-    """Depth of a dense model of that size: 28 at least, 32 at 8B, 80 at 70B. Experts make models wide."""
+    """The number of layers of a dense model of that size: at least 28, 32 at 8B, 80 at 70B. Experts make
+    models wider, not deeper.
+    """
     return float(max(28.0, np.round(12.3 * billions**0.44)))
 
 
 def predict_cold_starts(rows: Sequence[ColdStartRow], calibration: Calibration) -> Array:
-    """Seconds [R] of each row's phase."""
+    """The duration of each row's phase in seconds [R]."""
     return as_array([_predict(row, calibration.coldstart) for row in rows])
 
 
@@ -177,5 +180,5 @@ def _predict(row: ColdStartRow, constants: ColdStart) -> float:
 
 
 def cold_starts_table(rows: Sequence[ColdStartRow]) -> Table[ColdStartRow]:
-    """The rows with what predicts and fits them."""
+    """The rows with their prediction function and their constants."""
     return Table(rows, predict_cold_starts, "coldstart")

@@ -1,7 +1,8 @@
-"""Rows of collective sweeps (nccl-tests and the like) against the functions that training uses.
+"""Rows of collective benchmarks (such as nccl-tests) compared with the functions that training uses.
 
-C rows. A row says where (GPU, ranks, nodes, link and fabric), what (operation, bytes of the whole buffer) and
-either the time or the bus bandwidth: bytes × 2(n−1)/n over the time for an all-reduce, × (n−1)/n otherwise.
+C rows. A row gives the place (GPU, ranks, nodes, link and fabric), the operation, the bytes of the whole
+buffer, and either the time or the bus bandwidth: bytes × 2(n−1)/n over the time for an all-reduce, bytes ×
+(n−1)/n over the time otherwise.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ RINGS = ("ring", "tree")
 
 @dataclass(frozen=True, slots=True)
 class CollectiveRow:
-    """One measured collective: ``size`` bytes over ``ranks``, ``seconds`` as measured, of which ``call_s``
-    is the benchmark's own call."""
+    """One measured collective: ``size`` bytes over ``ranks`` in ``seconds`` as measured, of which ``call_s``
+    is the overhead of the benchmark's own call.
+    """
 
     source: str
     system: str
@@ -51,19 +53,19 @@ class CollectiveRow:
 
     @property
     def large(self) -> bool:
-        """Whether bandwidth and not latency decides."""
+        """Whether the bandwidth, not the latency, determines the time."""
         return self.size >= LARGE_BYTES
 
     @property
     def weight(self) -> float:
-        """Latency differs between generations more than one constant can follow: small messages pull less."""
+        """Less for small messages, because one constant cannot follow the latencies of all generations."""
         return 1.0 if self.large else SMALL_WEIGHT
 
 
 def read_collectives(
     rows: Sequence[Mapping[str, str]], gpus: Mapping[str, GpuSpec], calibration: Calibration
 ) -> list[CollectiveRow]:
-    """The rows that say enough; a baseline without a count of nodes does not."""
+    """The rows that are complete; for example, a baseline without a number of nodes is left out."""
     found = []
     for row in rows:
         try:
@@ -74,7 +76,8 @@ def read_collectives(
 
 
 def _first_calls(row: CollectiveRow, others: Sequence[CollectiveRow]) -> bool:
-    """Whether a larger message of the same sweep took less than half as long: connections were still made."""
+    """Whether a larger message of the same sweep took less than half as long, as connections were still being
+    set up."""
 
     def sweep(one: CollectiveRow) -> tuple[object, ...]:
         return one.source, one.system, one.operation, one.sku, one.ranks, one.in_switch
@@ -106,13 +109,13 @@ def _read(row: Mapping[str, str], gpus: Mapping[str, GpuSpec], calibration: Cali
 
 
 def _call_s(source: str, calibration: Calibration) -> float:
-    """Host time that a table's benchmark charges to every call; none for nccl-tests."""
+    """Host time that a table's benchmark adds to every call; 0 for nccl-tests."""
     table = calibration.network.benchmark_call_s
     return next((seconds for name, seconds in table.items() if source.startswith(name)), 0.0)
 
 
 def _sku(row: Mapping[str, str], spec: GpuSpec, per_node: int, nodes: int, calibration: Calibration) -> Sku:
-    """A node as the row describes it. A part of a node's GPUs still has the whole node's links."""
+    """The node that a row describes. A part of a node's GPUs still has all of the node's links."""
     kind = implied_link(spec, calibration.network.unknown_pcie_bytes_per_s).kind
     link = number(row, "intra_gbytes_s_per_gpu")
     whole = max(per_node, 8) if nodes == 1 else per_node
@@ -140,7 +143,7 @@ def _sku(row: Mapping[str, str], spec: GpuSpec, per_node: int, nodes: int, calib
 def predict_collectives(
     rows: Sequence[CollectiveRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]
 ) -> Array:
-    """Seconds [C] of each row, by the functions of ``network``."""
+    """Predicted seconds [C] of each row, by the functions of ``network``."""
     kinds = list(dict.fromkeys(row.sku for row in rows))
     place = {kind: index for index, kind in enumerate(kinds)}
     hw = build_hardware(kinds, gpus, calibration)
@@ -162,5 +165,5 @@ def predict_collectives(
 
 
 def collectives_table(rows: Sequence[CollectiveRow], gpus: Mapping[str, GpuSpec]) -> Table[CollectiveRow]:
-    """The rows with what predicts and fits them."""
+    """The rows with their prediction function and their constants."""
     return Table(rows, lambda some, calibration: predict_collectives(some, calibration, gpus), "collectives")

@@ -1,7 +1,8 @@
-"""Held-out predictions: every row by constants that were fitted without its source, model or GPU.
+"""Held-out predictions: every row is predicted by constants that were fitted without its source, model or
+GPU.
 
-Folds are fitted together with the constants and kept beside them; a fold's constants are what the same fit
-gives when the rows of that fold weigh nothing.
+The constants of all folds are fitted and stored together with the main ones. The constants of a fold are
+those of the same fit with weight 0 for the rows of the fold.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from optimizer.calibration.fitting.gauss_newton import (
     log_errors,
     read_parameters,
     refit,
-    thinned,
+    subsampled,
     weights_of,
 )
 from optimizer.calibration.fitting.table_fit import fit_table
@@ -50,7 +51,7 @@ class Fitted:
 
 
 def fold_name(kind: str, observation: Observation) -> str:
-    """The fold that an observation falls into: its source, its model's family, its GPU."""
+    """The fold of an observation: its source, its model's family, or its GPU."""
     if kind == MODEL:
         return family(observation.model)
     return observation.source if kind == SOURCE else observation.gpu
@@ -62,9 +63,9 @@ def fit_all(
     gpus: Mapping[str, GpuSpec],
     models: Mapping[str, ModelShape],
 ) -> Fitted:
-    """The constants fitted to ``rows``, and every fold's.
+    """The constants fitted to ``rows``, and those of every fold.
 
-    Links, fabrics and cold starts come first, from tables of their own.
+    Links, fabrics and cold starts are fitted first, to tables of their own.
     """
     values = fit_table(collectives_table(read_collectives(sweep_rows(), gpus, priors), gpus), priors)
     values |= fit_table(cold_starts_table(read_cold_starts(cold_start_rows())), priors)
@@ -85,7 +86,7 @@ def _fit_group(
     problem: Problem, values: dict[str, float], folds: dict[str, dict[str, dict[str, float]]]
 ) -> None:
     ignored = fit_settings()["not_fitted"]
-    used = problem.only(thinned([o for o in problem.observed if _may_pull(o, ignored)]))
+    used = problem.only(subsampled([o for o in problem.observed if _has_weight(o, ignored)]))
     weights = weights_of(used)
     shift, slopes = fit(used, weights)
     values.update(used.values(shift))
@@ -96,8 +97,10 @@ def _fit_group(
             folds[kind].setdefault(name, {}).update(used.values(found))
 
 
-def _may_pull(observation: Observation, ignored: Collection[str]) -> bool:
-    """Open loops are never fitted: where they saturate, an error jumps. Nor are tails: they follow."""
+def _has_weight(observation: Observation, ignored: Collection[str]) -> bool:
+    """Whether an observation has weight in the fit. Open loops have none, because their error jumps at
+    saturation; tails have none, because they follow from the medians.
+    """
     listed = observation.source in ignored or observation.regime.startswith(("open_loop", RATIO_REGIME))
     return observation.fair and not listed
 
@@ -111,7 +114,7 @@ def held_out_errors(
 ) -> Array:
     """log(predicted / measured) [O] with the constants of each observation's own fold.
 
-    What no fold knows was never fitted: there the constants themselves are held out.
+    An observation without a fold was never fitted, so the main constants are used for it.
     """
     folds = load_folds()[kind]
     names = np.asarray([fold_name(kind, o) for o in observed])

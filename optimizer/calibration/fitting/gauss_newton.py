@@ -1,8 +1,8 @@
-"""Fits constants to measured rows: damped Gauss-Newton steps on log errors, held near their priors.
+"""Fits constants to measured rows: damped Gauss-Newton steps on log errors, regularized towards their priors.
 
-P parameters, O observations. A parameter moves in log space; its ``spread`` is how far (one standard
-deviation, in log) the data may pull it from its prior at the weight of one observation of ``NOISE``.
-Residuals count linearly beyond ``HUBER`` (Huber's loss), and every table weighs at most ``TABLE_MOST`` rows.
+P parameters, O observations. Parameters are fitted in log space. ``spread`` is the standard deviation of a
+parameter's prior in log, in relation to one observation with the noise ``NOISE``. Beyond ``HUBER`` the loss
+of a residual is linear (Huber's loss), and every table weighs at most ``TABLE_MOST`` rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ ENOUGH = 3e-4
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A constant that may be fitted: its path in the calibration, its spread, the largest value allowed."""
+    """A constant that may be fitted: its path in the calibration, its spread, and its
+    largest allowed value.
+    """
 
     path: str
     spread: float
@@ -48,15 +50,15 @@ class Parameter:
 
 
 class Fittable(Protocol):
-    """What a fit needs of a problem: its parameters, and log errors at a shift from the priors."""
+    """The interface of a problem to the fit: its parameters, and log errors at a shift from the priors."""
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """What may be fitted."""
+        """The constants that may be fitted."""
 
     @property
     def priors(self) -> Calibration:
-        """Every constant before the fit."""
+        """All constants before the fit."""
 
     def log_errors(self, shift: Array) -> Array:
         """log(predicted / measured) [O]."""
@@ -64,7 +66,7 @@ class Fittable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is fitted to what; ``priors`` holds every constant before the fit."""
+    """The parameters and observations of a fit; ``priors`` has all constants before the fit."""
 
     read: ReadRows
     observed: tuple[Observation, ...]
@@ -73,7 +75,7 @@ class Problem:
     gpus: Mapping[str, GpuSpec]
 
     def only(self, observed: Sequence[Observation]) -> Problem:
-        """The same problem over these observations alone."""
+        """The same problem with these observations only."""
         places = {observation.place for observation in observed}
         return Problem(self.read.at(places), tuple(observed), self.parameters, self.priors, self.gpus)
 
@@ -82,13 +84,13 @@ class Problem:
         return values_at(self.parameters, self.priors, shift)
 
     def log_errors(self, shift: Array) -> Array:
-        """log(predicted / measured) [O]; nan where there is no prediction or the load is over capacity."""
+        """log(predicted / measured) [O]; nan if there is no prediction or the load is over capacity."""
         calibration = self.priors.with_values(self.values(shift))
         return log_errors(self.read, self.observed, calibration, self.gpus)
 
 
 def values_at(parameters: Sequence[Parameter], priors: Calibration, shift: Array) -> dict[str, float]:
-    """Values of the parameters at ``shift`` [P], in log from the priors; none above its largest."""
+    """Values of the parameters at ``shift`` [P], in log from the priors; none is above its largest value."""
     return {
         p.path: min(priors.value(p.path) * float(np.exp(s)), p.most)
         for p, s in zip(parameters, shift, strict=True)
@@ -96,15 +98,15 @@ def values_at(parameters: Sequence[Parameter], priors: Calibration, shift: Array
 
 
 def highest(problem: Fittable) -> Array:
-    """The shift [P] at which each parameter reaches its largest value."""
+    """The shift [P] at which each parameter has its largest value."""
     values = as_array([problem.priors.value(p.path) for p in problem.parameters])
     return np.log(as_array([p.most for p in problem.parameters]) / values)
 
 
 def slopes_at(problem: Fittable, shift: Array) -> Array:
-    """Change of the log errors with each parameter [O, P], by differences.
+    """The Jacobian of the log errors [O, P], by finite differences.
 
-    Downwards for a parameter at its largest value, above which nothing moves.
+    For a parameter at its largest value the difference is taken downwards, because nothing changes above it.
     """
     base = problem.log_errors(shift)
     slopes = np.empty((base.size, shift.size))
@@ -118,27 +120,28 @@ def slopes_at(problem: Fittable, shift: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Of observations [O] and of the distance from the priors [P]."""
+    """Weights of observations [O] and of the distances from the priors [P]."""
 
     rows: Array
     prior: Array
 
     def loss(self, errors: Array, shift: Array) -> float:
-        """Huber's loss of the errors and the squared distance from the priors."""
+        """Huber's loss of the errors plus the weighted squared distance from the priors."""
         size = np.abs(np.where(np.isfinite(errors), errors, OUTLIER))
         huber = np.where(size <= HUBER, size**2, HUBER * (2.0 * size - HUBER))
         return float(np.sum(self.rows * huber) + np.sum(self.prior * shift**2))
 
     def without(self, left_out: Mask) -> Weights:
-        """The same with some observations worth nothing."""
+        """The same weights with 0 for some observations."""
         return Weights(np.where(left_out, 0.0, self.rows), self.prior)
 
 
 def log_errors(
     read: ReadRows, observed: Sequence[Observation], calibration: Calibration, gpus: Mapping[str, GpuSpec]
 ) -> Array:
-    """log(predicted / measured) [O]; nan where there is no prediction, or the load is over capacity and the
-    observation does not say so (``with_overload``)."""
+    """log(predicted / measured) [O]; nan if there is no prediction, or if the load is over capacity and the
+    observation does not say so (``with_overload``).
+    """
     found = predictions(read, calibration, gpus)
     ratios = [
         found[o.place].values.get(o.column, np.nan) / o.measured
@@ -150,28 +153,36 @@ def log_errors(
 
 
 def fit_settings() -> dict[str, Any]:
-    """``config/performance_fit.toml``: parameters by kind of row, unfitted tables, noise floors."""
+    """``config/performance_fit.toml``: parameters by kind of row, tables that are not
+    fitted, noise floors.
+    """
     return tomllib.loads(PARAMETERS.read_text())
 
 
 @cache
 def other_sources() -> frozenset[str]:
-    """Sources that measured something else than what is predicted: no measure of errors or intervals."""
+    """Sources that measured something other than what is predicted; they count for no
+    error and no interval.
+    """
     return frozenset(fit_settings()["not_in_intervals"])
 
 
 def row_weights(sources: Sequence[str], among: Sequence[str] | None = None) -> Array:
-    """Weights of rows [O] by which a source counts as the root of its rows: rows of one source err together,
-    and the next row comes from a source that is not here. ``among``: the sources of all rows that are judged
-    together, of which these may be a part."""
+    """Weights of rows [O] with which a source counts as the square root of its number of rows.
+
+    Rows of one source err together, and the next row comes from a new source. ``among``: the sources of all
+    rows that are judged together, if these rows are a part of them.
+    """
     rows = Counter(sources if among is None else among)
     return as_array([rows[source] ** -0.5 for source in sources])
 
 
-def held_by_sources(
+def weighted_quantile(
     sizes: Array, sources: Sequence[str], share: float, among: Sequence[str] | None = None
 ) -> float:
-    """The size that a share of the sizes nearest to ``share`` stays within, weighed by ``row_weights``."""
+    """The value that a share of the sizes, as near to ``share`` as possible, does not exceed, weighted by
+    ``row_weights``.
+    """
     weight = row_weights(sources, among)
     order = np.argsort(sizes)
     held = np.cumsum(weight[order]) / np.sum(weight)
@@ -186,8 +197,10 @@ def read_parameters(group: str) -> tuple[Parameter, ...]:
     )
 
 
-def thinned(observed: Sequence[Observation]) -> list[Observation]:
-    """Every n-th of long tables: a (source, metric, regime) keeps at most about twice ``TABLE_MOST``."""
+def subsampled(observed: Sequence[Observation]) -> list[Observation]:
+    """Every n-th observation of long tables: a (source, metric, regime) keeps at most about twice
+    ``TABLE_MOST``.
+    """
     counts = Counter((o.source, o.metric, o.regime) for o in observed)
     seen: Counter[tuple[str, str, str]] = Counter()
     kept = []
@@ -200,7 +213,9 @@ def thinned(observed: Sequence[Observation]) -> list[Observation]:
 
 
 def weights_of(problem: Problem) -> Weights:
-    """Each (source, metric, regime) counts at most ``TABLE_MOST`` rows; priors by their spread."""
+    """Weights of a problem: each (source, metric, regime) counts at most ``TABLE_MOST`` rows; priors count by
+    their spread.
+    """
     keys = [(o.source, o.metric, o.regime) for o in problem.observed]
     counts = Counter(keys)
     noise = as_array([NOISE_FIRST_TOKEN if "first token" in o.metric else NOISE for o in problem.observed])
@@ -209,7 +224,8 @@ def weights_of(problem: Problem) -> Weights:
 
 
 def fit(problem: Fittable, weights: Weights) -> tuple[Array, Array]:
-    """Shift [P] of the least regularised loss within ``ROUNDS`` Gauss-Newton steps, and the slopes there."""
+    """Shift [P] with the least regularized loss within ``ROUNDS`` Gauss-Newton steps,
+    and the Jacobian there."""
     shift = np.zeros(len(problem.parameters))
     errors = problem.log_errors(shift)
     slopes = slopes_at(problem, shift)
@@ -226,7 +242,7 @@ def fit(problem: Fittable, weights: Weights) -> tuple[Array, Array]:
 
 
 def refit(problem: Problem, weights: Weights, start: Array, slopes: Array) -> Array:
-    """The fit under other weights, from a nearby one and with its slopes (chord steps)."""
+    """The fit under other weights, started from a near fit and with its Jacobian (chord steps)."""
     shift, errors = start, problem.log_errors(start)
     for _ in range(FOLD_ROUNDS):
         better = _improved(problem, weights, shift, errors, slopes)
@@ -239,8 +255,8 @@ def refit(problem: Problem, weights: Weights, start: Array, slopes: Array) -> Ar
 def _improved(
     problem: Fittable, weights: Weights, shift: Array, errors: Array, slopes: Array
 ) -> tuple[Array, Array] | None:
-    """One step and the errors after it; None where no share of any step lowers the loss. Where predictions
-    jump (a search takes another layout), the whole step may lead nowhere and a damped one on."""
+    """One step and the errors after it; None if no damping lowers the loss. Predictions may jump, when a
+    search takes another layout; then the full step may fail and a damped one succeed."""
     most, loss = highest(problem), weights.loss(errors, shift)
     for damping in DAMPINGS:
         step, share = _step(weights, shift, errors, slopes, damping), 1.0
@@ -254,8 +270,8 @@ def _improved(
 
 
 def _step(weights: Weights, shift: Array, errors: Array, slopes: Array, damping: float) -> Array:
-    """Solves (A + damping·diag A)·δ = −(JᵀWr + Λθ), A = JᵀWJ + Λ, W with Huber's weights; each entry at most
-    ``STEP_MOST``."""
+    """Solves (A + damping·diag A)·δ = −(JᵀWr + Λθ), A = JᵀWJ + Λ, with Huber's weights W; each entry is at
+    most ``STEP_MOST``."""
     known = np.isfinite(errors) & np.isfinite(slopes).all(axis=1)
     used, left = slopes[known], np.clip(errors[known], -OUTLIER, OUTLIER)
     robust = weights.rows[known] * np.minimum(1.0, HUBER / np.maximum(np.abs(left), 1e-12))

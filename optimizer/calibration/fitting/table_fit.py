@@ -1,6 +1,7 @@
-"""Fits of small tables with rows of their own (collectives, cold start), by source folds, within a second.
+"""Fits of small tables with rows of their own (collectives, cold starts) and their source folds, within a
+second.
 
-R rows. The same regularised fit as for training and serving; folds are computed where they are shown.
+R rows. The regularized fit is that of training and serving; folds are computed when they are reported.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from optimizer.calibration.fitting.gauss_newton import (
     Parameter,
     Weights,
     fit,
-    held_by_sources,
     read_parameters,
     values_at,
+    weighted_quantile,
 )
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.constants.calibrated import Calibration
 
 
 class TableRow(Protocol):
-    """A row that knows its source, what was measured and how much it counts in a fit."""
+    """A row with its source, its measured time and its weight in a fit."""
 
     @property
     def source(self) -> str:
@@ -33,11 +34,11 @@ class TableRow(Protocol):
 
     @property
     def seconds(self) -> float:
-        """What was measured."""
+        """The measured time."""
 
     @property
     def weight(self) -> float:
-        """1 for a full row."""
+        """The weight; 1 for a full row."""
 
 
 Row = TypeVar("Row", bound=TableRow)
@@ -46,14 +47,15 @@ Predict = Callable[[Sequence[Row], Calibration], Array]
 
 @dataclass(frozen=True, slots=True)
 class Table(Generic[Row]):
-    """Rows, the function that predicts their seconds [R], and the group of constants fitted to them."""
+    """Rows, the function that predicts their seconds [R], and the group of constants
+    that is fitted to them."""
 
     rows: Sequence[Row]
     predict: Predict[Row]
     group: str
 
     def only(self, rows: Sequence[Row]) -> Table[Row]:
-        """The same over these rows."""
+        """The same table with these rows."""
         return Table(rows, self.predict, self.group)
 
     def errors(self, calibration: Calibration) -> Array:
@@ -77,7 +79,7 @@ class _Problem(Generic[Row]):
 
 
 def fit_table(table: Table[Row], priors: Calibration) -> dict[str, float]:
-    """The constants of the table's group, fitted to its rows; the priors' without rows."""
+    """The constants of the table's group, fitted to its rows; the priors if there are no rows."""
     problem = _Problem(table, read_parameters(table.group), priors)
     if not table.rows:
         return problem.values(np.zeros(len(problem.parameters)))
@@ -89,7 +91,8 @@ def fit_table(table: Table[Row], priors: Calibration) -> dict[str, float]:
 
 
 def held_out_by_source(table: Table[Row], priors: Calibration) -> Array:
-    """log(predicted / measured) [R], each source by constants fitted to the others from ``priors``."""
+    """log(predicted / measured) [R]; each source by constants that are fitted to the other sources, from
+    ``priors``."""
     errors = np.full(len(table.rows), np.nan)
     for source, mine in _by_source(table.rows).items():
         others = [row for row in table.rows if row.source != source]
@@ -99,9 +102,9 @@ def held_out_by_source(table: Table[Row], priors: Calibration) -> Array:
 
 
 def interval_of_others(rows: Sequence[Row], groups: Sequence[str], errors: Array, share: float) -> Array:
-    """Half-width in log [R] that holds ``share`` of the held-out errors of the group's *other* sources.
+    """Half-width in log [R] that contains ``share`` of the held-out errors of the group's *other* sources.
 
-    All rows of other sources count where a group has only one source.
+    If a group has only one source, all rows of other sources count.
     """
     sources, names = np.asarray([row.source for row in rows]), np.asarray(groups)
     size, spread = np.abs(errors), np.full(len(rows), np.nan)
@@ -110,7 +113,7 @@ def interval_of_others(rows: Sequence[Row], groups: Sequence[str], errors: Array
         alike = others & (names == name)
         pool = alike if alike.any() else others
         if pool.any():
-            half = held_by_sources(size[pool], sources[pool].tolist(), share)
+            half = weighted_quantile(size[pool], sources[pool].tolist(), share)
             spread[(sources == source) & (names == name)] = half
     return spread
 

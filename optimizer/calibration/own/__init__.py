@@ -1,4 +1,4 @@
-"""Rows as evidence of the Gaussian process: a user's own, and those that its kernels are fitted to.
+"""Measured rows as evidence of the Gaussian process: the user's own, and those for fitting its kernels.
 
 It imports ``fitting`` and ``tables``. Begin with ``rows``, then ``evidence``.
 """

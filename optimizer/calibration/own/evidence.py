@@ -1,8 +1,8 @@
-"""Rows of measured tables as evidence, and as questions: what they are near to.
+"""Rows of measured tables as evidence and as queries of the Gaussian process.
 
-Every measured number is of one of five kinds: ``token_time`` (time between tokens), ``token_rate`` (tokens/s,
-as the time of one), ``first_token``, ``step`` and ``memory``; each has a kernel. The first two are evidence
-for each other. Residuals are log(measured / predicted) of a time or a size.
+Every measured number is of one of five kinds, each with its own kernel: ``token_time`` (time between tokens),
+``token_rate`` (tokens/s, as the time per token), ``first_token``, ``step`` and ``memory``. The first two are
+evidence for each other. Residuals are log(measured / predicted) of a time or a size.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BURST = "offline_burst"
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """The block of a metric, its word there, and +1 where more is slower or larger, −1 for a rate."""
+    """The block of a metric, its name there, and its sign: +1 if more is slower or larger, −1 for a rate."""
 
     block: str
     word: str
@@ -67,7 +67,7 @@ MEASURES: Mapping[str, Measure] = {
 def describe_serving(
     row: Mapping[str, str], read: ServingRow, gpus: Mapping[str, GpuSpec]
 ) -> tuple[dict[str, str], dict[str, float]]:
-    """Words and numbers of a serving row; its source as given."""
+    """Words and numbers that describe a serving row; its source as given."""
     words = words_of(read.model, read.sku.gpu, gpus) | {
         "source": row.get("source", ANY),
         "engine": read.engine,
@@ -88,7 +88,7 @@ def describe_serving(
 def describe_training(
     row: Mapping[str, str], read: TrainingRow, gpus: Mapping[str, GpuSpec]
 ) -> tuple[dict[str, str], dict[str, float]]:
-    """Words and numbers of a training row; its source is the front of its id."""
+    """Words and numbers that describe a training row; its source is the beginning of its id."""
     words = words_of(read.model, read.sku.gpu, gpus) | {
         "source": identifier_front(row),
         "engine": read.software,
@@ -109,7 +109,7 @@ def describe_training(
 def describe(
     place: int, rows: Sequence[Mapping[str, str]], read: ReadRows, gpus: Mapping[str, GpuSpec]
 ) -> tuple[dict[str, str], dict[str, float]]:
-    """Words and numbers of the row at ``place``, which must be readable."""
+    """Words and numbers that describe the row at ``place``, which must be readable."""
     if place in read.serving:
         return describe_serving(rows[place], read.serving[place], gpus)
     return describe_training(rows[place], read.training[place], gpus)
@@ -137,13 +137,14 @@ def residuals_of(observed: Sequence[Observation], errors: Array) -> Array:
 
 
 def is_evidence(observation: Observation) -> bool:
-    """Fair, and about the model: tokens/s of an open loop are its arrivals."""
+    """Whether the observation is fair and says something about the model: tokens/s of an open loop only
+    reflect its arrivals."""
     arrivals = observation.metric == "output tokens/s" and observation.regime.startswith("open")
     return observation.fair and observation.metric in MEASURES and not arrivals
 
 
 def by_block(observed: Sequence[Observation], errors: Array) -> dict[str, list[int]]:
-    """Places in ``observed`` with a prediction, by the block that they are evidence for."""
+    """Indices of the observations with a prediction, by the block that they are evidence for."""
     places: dict[str, list[int]] = defaultdict(list)
     for index, o in enumerate(observed):
         if is_evidence(o) and np.isfinite(errors[index]):
@@ -159,7 +160,7 @@ def evidence_of(
     gpus: Mapping[str, GpuSpec],
     models: Mapping[str, ModelShape],
 ) -> dict[str, Evidence]:
-    """What measured rows say about the model, by block; rows without a prediction say nothing."""
+    """The evidence in measured rows, by block; rows without a prediction give none."""
     read = read_rows(rows, calibration, gpus, models)
     observed = [o for o in observations(rows) if is_evidence(o)]
     return gathered(observed, log_errors(read, observed, calibration, gpus), rows, read, gpus)
@@ -181,12 +182,12 @@ def gathered(
 
 
 def shrunk(half: Array, shrink: Array, metric: str) -> Array:
-    """Half-widths in logs after a shift: narrowed, but never below the metric's noise floor."""
+    """Half-widths in log after a correction: narrowed, but never below the metric's noise floor."""
     return np.minimum(half, np.maximum(half * shrink, np.log1p(noise_floor(metric))))
 
 
 def noise_floor(metric: str) -> float:
-    """What two measurements of the same configuration differ by (relative)."""
+    """The relative difference of two measurements of the same configuration."""
     table = load_noise_floors()
     plain = metric.removesuffix(" p95")
     return float(table.get(plain, table.get(f"{plain} dense", 0.0)))

@@ -1,9 +1,10 @@
 """Chooses the hyper-parameters of the Gaussian process on the bundled rows.
 
-The residuals are those of constants fitted without the row's source. A kernel is good when it predicts them
-without the rows of the same configuration group, without those of the same model and GPU, and (half the
-weight) without the same source: the second and third teach it where a shift must end. Log likelihood of a
-normal with a five-fold wider tail of 5 %, moved by coordinate steps in the logs of the parameters.
+The residuals are those of constants fitted without the row's source. The score of a kernel is the log
+likelihood of left-out rows, three times: without rows of the same configuration group, without those of the
+same model and GPU, and (with half the weight) without those of the same source. The second and third
+determine how far a correction reaches. The likelihood is a normal with a five-fold wider tail of 5 %; the
+search is by coordinate steps in the logs of the parameters.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ INTERVAL_EXPONENTS = np.linspace(0.0, 2.0, 41)
 
 
 def groups_of(features: Features, words: Sequence[str], numbers: Sequence[str] = ()) -> NDArray[np.intp]:
-    """Number of the group [N] of each row: rows alike in these words and numbers are one group."""
+    """The group number of each row [N]: rows with equal values of these words and numbers are one group."""
     columns = [features.words[:, WORDS.index(name)] for name in words]
     columns += [features.numbers[:, NUMBERS.index(name)].astype(np.str_) for name in numbers]
     keys = np.stack(columns, axis=1)
@@ -81,8 +82,8 @@ def groups_of(features: Features, words: Sequence[str], numbers: Sequence[str] =
 
 
 def configuration_groups(features: Features) -> NDArray[np.intp]:
-    """Rows of one source, model, GPU, engine class, GPU count, tensor and pipeline degree: they differ in
-    load, lengths, precision and release only."""
+    """Rows of one source, model, GPU, engine class, GPU count, tensor and pipeline degree; they differ only
+    in load, lengths, precision and release."""
     return groups_of(features, *GROUPINGS[0][1:])
 
 
@@ -108,7 +109,8 @@ def fit_kernels(
 
 
 def fit_kernel(block: str, evidence: Evidence) -> Kernel:
-    """The kernel of ``block`` that best predicts left-out rows of ``evidence``, part by part."""
+    """The kernel of ``block`` that best predicts left-out rows of ``evidence``; the score is a mean over
+    parts."""
     search = _Search(block, evidence)
     place, steps = search.start(), np.full(len(USED[block]) + 2, FIRST_STEP)
     score = search.score(place)
@@ -124,8 +126,8 @@ def fit_kernel(block: str, evidence: Evidence) -> Kernel:
 
 
 def with_interval_exponent(kernel: Kernel, evidence: Evidence) -> Kernel:
-    """The kernel under which half-widths that hold 80 % of each regime's residuals still hold 80 % of all
-    when shrunk, five folds by configuration group."""
+    """The kernel with the interval exponent under which half-widths that contain 80 % of each regime's
+    residuals still contain 80 % of all after narrowing, in five folds by configuration group."""
     part = evidence.thinned()
     known = np.clip(part.residuals, -OUTLIER, OUTLIER)
     covariance = kernel.variance * correlation(part.features, part.features, kernel.lengths)
@@ -139,7 +141,7 @@ def with_interval_exponent(kernel: Kernel, evidence: Evidence) -> Kernel:
 
 
 def _half_widths(evidence: Evidence) -> Array:
-    """80th percentile [N] of the size of residuals of each row's regime."""
+    """80th percentile [N] of the absolute residuals of each row's regime."""
     size, half = np.abs(evidence.residuals), np.zeros(evidence.residuals.size)
     regimes = groups_of(evidence.features, ("regime",))
     for regime in np.unique(regimes):
@@ -148,7 +150,8 @@ def _half_widths(evidence: Evidence) -> Array:
 
 
 def _parts(evidence: Evidence) -> Iterator[Evidence]:
-    """Every row once, in parts of about ``SAMPLE``: a kernel's cost grows with the cube of its rows."""
+    """All rows, in disjoint parts of about ``SAMPLE``, because a kernel's cost grows with the cube of its
+    rows."""
     count = max(1, evidence.residuals.size // SAMPLE)
     for first in range(count):
         every = slice(first, None, count)
@@ -184,19 +187,20 @@ class _Part:
 
 
 class _Search:
-    """The score of hyper-parameters, given as logs: variance, noise, then lengths as ``USED`` lists them."""
+    """The score of hyper-parameters, given as logs: variance, noise, then the lengths in the order of
+    ``USED``."""
 
     def __init__(self, block: str, evidence: Evidence) -> None:
         self._names = USED[block]
         self._parts = [_Part(self._names, part) for part in _parts(evidence)]
 
     def start(self) -> Array:
-        """Where the search begins."""
+        """The start of the search."""
         lengths = [START_WORD if name in WORDS else START_NUMBER for name in self._names]
         return np.log(as_array([START_VARIANCE, START_NOISE, *lengths]))
 
     def trials(self, place: Array, index: int, step: float) -> list[Array]:
-        """One step up and one down in one parameter."""
+        """One step up and one step down in one parameter."""
         found = []
         for sign in (1.0, -1.0):
             trial = place.copy()
@@ -211,7 +215,7 @@ class _Search:
         return Kernel(variance, noise, by_name | {"metric": OTHER_METRIC})
 
     def score(self, place: Array) -> float:
-        """Mean over the parts."""
+        """The mean over the parts."""
         values = np.exp(place)
         scores = [part.score(float(values[0]), float(values[1]), values[2:]) for part in self._parts]
         return float(np.mean(scores))
@@ -270,7 +274,8 @@ def _inline(lengths: Mapping[str, float]) -> str:
 def leave_out(inverse: Array, residuals: Array, groups: NDArray[np.intp]) -> tuple[Array, Array]:
     """Mean and variance [N] of each row's measurement, predicted without the rows of its own group.
 
-    From (K + noise)⁻¹: y_g − B·(K⁻¹y)_g and the diagonal of B, with B the inverse of the inverse's block g.
+    With B the inverse of the group's block of (K + noise)⁻¹: the mean is y_g − B·((K + noise)⁻¹y)_g, the
+    variances are the diagonal of B.
     """
     pulled = inverse @ residuals
     mean, variance = np.zeros(residuals.size), np.zeros(residuals.size)

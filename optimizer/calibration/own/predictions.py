@@ -1,4 +1,4 @@
-"""Predictions of rows, shifted by the user's own measured rows nearby."""
+"""Predictions of rows, corrected by the user's own similar measured rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def predict_rows_with_own(
     models: Mapping[str, ModelShape],
     own: OwnShift,
 ) -> list[dict[str, str]]:
-    """As ``rows.predict_rows``, shifted by the user's own rows nearby."""
+    """Like ``rows.predict_rows``, corrected by the user's own similar rows."""
     read = read_rows(rows, calibration, gpus, models)
     found = shifted(predictions(read, calibration, gpus), rows, read, gpus, own)
     return [
@@ -54,7 +54,7 @@ def shifted(
     gpus: Mapping[str, GpuSpec],
     own: OwnShift,
 ) -> list[Prediction]:
-    """Predictions moved by the rows nearby, their intervals narrowed."""
+    """Corrected predictions with narrower intervals."""
     moved = list(found)
     for column in SHIFTED if own else ():
         places = [p for p in range(read.count) if _may_move(moved[p], column, rows[p])]
@@ -64,7 +64,7 @@ def shifted(
 
 
 def _may_move(prediction: Prediction, column: str, row: Mapping[str, str]) -> bool:
-    """Tokens/s of an open loop are what arrives."""
+    """Whether own rows may correct the column: tokens/s of an open loop only reflect its arrivals."""
     if not np.isfinite(prediction.values.get(column, np.nan)):
         return False
     return not (column == ARRIVALS and row.get("regime", "").startswith("open"))

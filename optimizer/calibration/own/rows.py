@@ -1,6 +1,6 @@
-"""A user's own measured rows: checked, kept in a file, joined with later ones.
+"""The user's own measured rows: checked, stored in a file, and joined with later ones.
 
-The file is a CSV table with the columns of the bundled ones; every cell that was given is kept.
+The file is a CSV table with the columns of the bundled ones; every given cell is kept.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ TRAINING_MEASURED = (*(name for _, _, names in TRAINING_PAIRS for name in names)
 
 @dataclass(frozen=True, slots=True)
 class OwnLine:
-    """Median errors in percent of the user's rows in one metric: of the model, and with the others nearby."""
+    """Median errors of the user's rows in one metric in percent: of the model, and with the other rows as
+    evidence."""
 
     metric: str
     rows: int
@@ -47,7 +48,8 @@ class OwnLine:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What share of a row's shift is left one step away, by what differs; of one block of metrics."""
+    """The share of a correction that is left for a row that differs by one step, by what differs; for one
+    block of metrics."""
 
     block: str
     left: Mapping[str, float]
@@ -55,7 +57,8 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class OwnReport:
-    """What the user's rows say: errors by metric, reach by block, ids of rows that say nothing and why."""
+    """The report on the user's rows: errors by metric, reach by block, and ids of rows without use with the
+    reason."""
 
     lines: tuple[OwnLine, ...]
     reach: tuple[Reach, ...]
@@ -63,7 +66,7 @@ class OwnReport:
 
 
 def load_own_rows(path: Path) -> list[Row]:
-    """The rows of the file, blank cells left out; none where there is no file. Raises InputError."""
+    """The rows of the file without blank cells; none if there is no file. Raises InputError."""
     if not path.is_file():
         return []
     try:
@@ -75,7 +78,7 @@ def load_own_rows(path: Path) -> list[Row]:
 
 
 def save_own_rows(path: Path, rows: Sequence[Mapping[str, str]]) -> None:
-    """Writes the file whole: beside it first, then in its place. Raises InputError."""
+    """Writes the whole file: first to a temporary one, which then replaces it. Raises InputError."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
@@ -92,7 +95,7 @@ def save_own_rows(path: Path, rows: Sequence[Mapping[str, str]]) -> None:
 
 
 def joined(stored: Sequence[Row], fresh: Sequence[Row]) -> list[Row]:
-    """Stored rows and fresh ones; a fresh row takes the place of stored ones with its id."""
+    """Stored rows and new ones; a new row replaces stored ones with its id."""
     ids = {row["id"] for row in fresh}
     return [row for row in stored if row.get("id") not in ids] + list(fresh)
 
@@ -104,7 +107,7 @@ def check_rows(
     gpus: Mapping[str, GpuSpec],
     models: Mapping[str, ModelShape],
 ) -> list[Row]:
-    """The rows without their blank cells. Raises InputError naming line and column of every fault."""
+    """The rows without their blank cells. Raises InputError with line and column of every fault."""
     given = [_given(row) for row in rows]
     problems = [
         problem
@@ -130,7 +133,7 @@ def _problems(
     gpus: Mapping[str, GpuSpec],
     models: Mapping[str, ModelShape],
 ) -> Iterator[FieldProblem]:
-    """Faults of one row: ids, names, numbers, and whether anything was measured; columns count from 1."""
+    """Faults of one row: ids, names, numbers, and whether anything was measured. Columns count from 1."""
     faults = list(_faults(row, gpus, models))
     if not faults:
         reader = read_serving_row if is_serving(row) else read_training_row
@@ -163,7 +166,7 @@ def _faults(
 
 
 def _measured_faults(row: Row, columns: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Measured cells must be numbers above 0, and one of them must be there."""
+    """Measured cells must be numbers above 0, and there must be at least one."""
     columns = tuple(dict.fromkeys(columns))
     for column in columns:
         try:
@@ -176,7 +179,7 @@ def _measured_faults(row: Row, columns: Sequence[str]) -> Iterator[tuple[str, st
 
 
 def completed(rows: Sequence[Mapping[str, str]]) -> list[Row]:
-    """Rows as evidence: a training row with tokens/s alone gets its step time."""
+    """Rows as evidence: a training row that only has tokens/s gets its step time."""
     return [_with_step_time(dict(row)) for row in rows]
 
 
@@ -198,7 +201,7 @@ def report_of(
     gpus: Mapping[str, GpuSpec],
     models: Mapping[str, ModelShape],
 ) -> OwnReport:
-    """Errors before, and after with each row predicted from the others (leave one row out)."""
+    """Errors of the model, and errors with each row predicted from the others (leave one out)."""
     full = completed(rows)
     read = read_rows(full, calibration, gpus, models)
     observed = [o for o in observations(full) if is_evidence(o)]
@@ -247,12 +250,14 @@ def _median(left: Array) -> float:
 
 def _why(place: int, rows: Sequence[Mapping[str, str]], observed: Sequence[Observation]) -> str:
     if any(o.place == place for o in observed):
-        return "the load is over what the model thinks possible, or no layout fits"
+        return "the load exceeds the predicted capacity, or no layout fits"
     notes = rows[place].get("notes", "")
-    return f"marked as something else ({notes[:60]})" if notes else "nothing in it that the model predicts"
+    return (
+        f"marked as something else ({notes[:60]})" if notes else "it measured nothing that the model predicts"
+    )
 
 
 def reach_of(block: str, kernel: Kernel) -> Reach:
-    """exp(−length) of each word and number: 1 where it does not matter, 0 where the shift ends."""
+    """exp(−length) for each word and number: 1 if it does not matter, 0 if the correction ends there."""
     names = [name for name in (*WORDS, *NUMBERS) if name in kernel.lengths]
     return Reach(block, {name: float(np.exp(-kernel.lengths[name])) for name in names})

@@ -1,4 +1,4 @@
-"""Loads as benchmarks make them: closed loops, bursts and runs that end, on the replicas of ``serving``.
+"""Loads as benchmarks make them: closed loops, bursts and finite runs, on the replicas of ``serving``.
 
 It imports ``performance`` alone. Begin with ``load``, then ``regimes``.
 """

@@ -1,4 +1,4 @@
-"""Runs of so many requests: what the end of a run, at which nothing takes the place of the last ones, costs.
+"""Runs of a finite number of requests: the cost of the end, when no new requests replace the last ones.
 
 Arrays over rows; lengths in tokens, times in seconds.
 """
@@ -14,17 +14,18 @@ from optimizer.performance.serving.queueing import Lengths, mean_context, met_ou
 from optimizer.performance.serving.served_model import ServedModel
 from optimizer.performance.serving.steps import decode_step, prefill
 
-EULER = 0.5772  # harmonic numbers are ln n and this
-DOUBT = (0.85, 0.95, 1.05, 1.15)  # of the places that a replica is believed to have
+EULER = 0.5772  # harmonic numbers are about ln n plus this
+DOUBT = (0.85, 0.95, 1.05, 1.15)  # share of the predicted places of a replica
 NODES, SHARES = np.polynomial.legendre.leggauss(6)
 
 
 def run_share(served: ServedModel, lengths: Lengths, asked: LoadSpec, tokens_per_s: Array) -> Array:
-    """Mean rate of a run of ``asked.requests`` over ``tokens_per_s``, the rate with all slots taken.
+    """Mean rate of a run of ``asked.requests`` as a share of ``tokens_per_s``, the rate with all slots taken.
 
-    A step of b of B sequences takes longer than b/B of a full one; what the steps of the end take beyond
-    that share, x seconds, is lost: 1/(1 + x·rate/(N·output)). Equal answers that start together end
-    together, in waves of which the last is smaller; prompts that take turns and unequal answers part them.
+    A step with b of B sequences takes longer than b/B of a full one. With x the total of that excess in
+    seconds over the steps of the end, the share is 1/(1 + x·rate/(N·output)). Equal answers that start
+    together end together, in waves of which the last is smaller; prompts that take turns and unequal answers
+    separate them.
     """
     batch = np.where(asked.batch > 0, asked.batch, np.inf)
     ends = np.isfinite(asked.requests)
@@ -41,7 +42,8 @@ def run_share(served: ServedModel, lengths: Lengths, asked: LoadSpec, tokens_per
 def _together(
     served: ServedModel, lengths: Lengths, asked: LoadSpec, flying: Array, tokens_per_s: Array
 ) -> Array:
-    """Share of a wave that ends together: what the time of all its prompts and unequal answers leave."""
+    """Share of a wave that ends together, after the time of all its prompts and unequal answers have spread
+    it."""
     answer_s = flying * lengths.output_tokens / tokens_per_s
     prompts_s = flying * prefill(served, lengths.new_tokens).work
     uneven = uneven_share(_output_cv(served, lengths), asked)
@@ -49,35 +51,39 @@ def _together(
 
 
 def _last_wave_s(served: ServedModel, lengths: Lengths, requests: Array, flying: Array) -> Array:
-    """What a last wave of r = N mod B answers takes beyond r/B of a full one, over what B may be."""
+    """The excess time of a last wave of r = N mod B answers over r/B of a full one, averaged over B."""
     found = []
     for doubt in DOUBT:
         places = np.maximum(flying * doubt, 1.0)
         left = requests - places * np.floor(requests / places)
-        found.append(_beyond_s(served, lengths, left / places, places) * lengths.output_tokens)
+        found.append(_excess_s(served, lengths, left / places, places) * lengths.output_tokens)
     return np.where(requests <= flying, 0.0, np.mean(found, axis=0))
 
 
 def _ending_s(
     served: ServedModel, lengths: Lengths, asked: LoadSpec, requests: Array, flying: Array
 ) -> Array:
-    """The same where B sequences end one by one: after x of at most M tokens (1 − x/M)^k of them are left,
-    k such that R are left of each on average, half of an answer that is met, all of it where all start
-    together. Gauss–Legendre over x."""
+    """The excess time if B sequences end one by one: after x of at most M tokens, (1 − x/M)^k of them are
+    left.
+
+    The exponent k is such that the mean remaining length is R: half of an answer for answers that are met at
+    random, a whole one if all start together. Gauss–Legendre quadrature over x.
+    """
     most = longest_output_tokens(served, lengths, flying, asked)
     whole = lengths.output_tokens
     rest = np.where(requests <= flying, whole, met_output_tokens(served, lengths) / 2.0)
     power = np.maximum(most / rest - 1.0, 0.0)
     parts = [
-        share / 2.0 * _beyond_s(served, lengths, ((1.0 - node) / 2.0) ** power, flying)
+        share / 2.0 * _excess_s(served, lengths, ((1.0 - node) / 2.0) ** power, flying)
         for node, share in zip(NODES, SHARES, strict=True)
     ]
     found: Array = most * np.sum(parts, axis=0)
     return found
 
 
-def _beyond_s(served: ServedModel, lengths: Lengths, share: Array, flying: Array) -> Array:
-    """Step of ``share`` of the sequences less the same share of a full step; 0 where none are left."""
+def _excess_s(served: ServedModel, lengths: Lengths, share: Array, flying: Array) -> Array:
+    """The step with ``share`` of the sequences less the same share of a full step; 0 if
+    no sequence is left."""
     context = mean_context(served, lengths)
     full = decode_step(served, flying, context).total
     part = decode_step(served, np.maximum(share * flying, 1.0), context).total
@@ -85,8 +91,8 @@ def _beyond_s(served: ServedModel, lengths: Lengths, share: Array, flying: Array
 
 
 def longest_output_tokens(served: ServedModel, lengths: Lengths, count: Array, asked: LoadSpec) -> Array:
-    """The longest of ``count`` answers on average: 1 + c·(ln n + γ − 1) times the mean, exact for exponential
-    lengths (c = 1); at most ``asked.longest`` times where the benchmark bounds them."""
+    """The expected longest of ``count`` answers: 1 + c·(ln n + γ − 1) times the mean, which is exact for
+    exponential lengths (c = 1); at most ``asked.longest`` times the mean if the benchmark limits lengths."""
     above = np.maximum(np.log(np.maximum(count, 1.0)) + EULER - 1.0, 0.0)
     return lengths.output_tokens * np.minimum(1.0 + _output_cv(served, lengths) * above, asked.longest)
 

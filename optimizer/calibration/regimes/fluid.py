@@ -1,6 +1,6 @@
-"""The course of an open loop that ends, as a fluid: what is in flight and what it takes, moment by moment.
+"""An open loop that ends, as a fluid model: sequences in flight and times, by time step.
 
-R rows, S time_steps, K stages of an answer; times are seconds, rates requests/s.
+R rows, S time steps, K stages of an answer; times are seconds, rates requests/s.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ from optimizer.performance.serving.queueing import Arrivals, Lengths, mean_conte
 from optimizer.performance.serving.served_model import ServedModel
 from optimizer.performance.serving.steps import decode_step
 
-COMING, ENDING = 96, 160  # time_steps while requests come, and after the last one came
+COMING, ENDING = 96, 160  # time steps while requests arrive, and after the last arrival
 STAGES_MOST = 16
-EVEN = 1e-3  # CV below which answers are of one length
-DRAINED = 2.5  # stays of a full replica in which its last answers end
-LAST = 0.5  # requests that are left when a run counts as ended
+EVEN = 1e-3  # CV below which answers count as of equal length
+DRAINED = 2.5  # time for the last answers to end, in stays at a full replica
+LAST = 0.5  # requests that are left when a run counts as finished
 ENTERED, ENDED, MOST_PATIENCE = 1.0 - 1e-6, 0.9, 4.0**12
 
 
 @dataclass(frozen=True, slots=True)
 class FluidTrajectory:
-    """A run moment by moment [R, S]: at ``start_s``, for ``length_s``, ``flying`` sequences took ``step_s``
-    to decode and ``itl_s`` a token beside prompts of ``admitted`` requests/s. [R, S + 1], from 0 on: requests
-    ``begun`` and ``done`` in all, tokens ``written`` by a sequence that was there all the time."""
+    """A run by time step [R, S]: at ``start_s``, for ``length_s``, ``flying`` sequences took ``step_s`` to
+    decode and ``itl_s`` per token beside prompts of ``admitted`` requests/s.
+
+    Cumulative counts [R, S + 1], from 0 on: requests ``begun`` and ``done``, and tokens ``written`` by a
+    sequence that is present all the time.
+    """
 
     start_s: Array
     length_s: Array
@@ -41,17 +44,17 @@ class FluidTrajectory:
 
     @property
     def clock_s(self) -> Array:
-        """Start of each moment and end of the last."""
+        """The start of each time step and the end of the last."""
         return np.concatenate([self.start_s, self.start_s[:, -1:] + self.length_s[:, -1:]], axis=1)
 
     @property
     def written(self) -> Array:
-        """Tokens since the start."""
+        """Cumulative tokens since the start."""
         return _from_zero(np.cumsum(self.length_s / self.itl_s, axis=1))
 
 
 def stay_s(served: ServedModel, lengths: Lengths, known: Arrivals, batch: Array) -> Array:
-    """How long an answer takes where ``batch`` of them are always in flight."""
+    """The duration of an answer if ``batch`` answers are always in flight."""
     step = decode_step(served, batch, mean_context(served, lengths)).total
     stay: Array = lengths.output_tokens * step + batch * known.batched(batch).work
     return stay
@@ -60,11 +63,11 @@ def stay_s(served: ServedModel, lengths: Lengths, known: Arrivals, batch: Array)
 def trajectory_of(
     served: ServedModel, lengths: Lengths, asked: LoadSpec, known: Arrivals, places: Array
 ) -> FluidTrajectory:
-    """The run as a fluid (``_played``). Rows that are not through in the time that a full replica would take
-    (slow prompts of few at a time) are given more of it."""
+    """The run as a fluid (``_simulated``). Rows that are not finished in the time that a full replica would
+    need (slow prompts, few at a time) get more time."""
     patience = np.ones_like(asked.requests)
     while True:
-        course = _played(served, lengths, asked, known, places, patience)
+        course = _simulated(served, lengths, asked, known, places, patience)
         begun, done = course.begun[:, -1], course.done[:, -1]
         late = (begun < ENTERED * asked.requests) | (done < ENDED * asked.requests - LAST)
         if not late.any() or patience.max() >= MOST_PATIENCE:
@@ -72,17 +75,17 @@ def trajectory_of(
         patience = np.where(late, 4.0 * patience, patience)
 
 
-def _played(
+def _simulated(
     served: ServedModel, lengths: Lengths, asked: LoadSpec, known: Arrivals, places: Array, patience: Array
 ) -> FluidTrajectory:
-    """Moment by moment.
+    """Simulates the run by time step.
 
-    An answer passes Erlang stages, as many as its spread says (1/CV²), at stages/(output·itl) each; implicit
-    Euler keeps every count right at any length of a moment. Requests enter while places and prefill are free:
-    itl = step/(1 − a·w) with a admissions/s of work w, and a at most 1/(w + s·n/M) where each step of a
-    budget M also decodes for s; engines that take waiting prompts first give them all of the time. Prompts
-    that take the places of ended answers keep others from ending: of f free places and d that decoding alone
-    would free, (f + d)/(1 + d·w/length) are taken.
+    An answer passes Erlang stages, their number 1/CV² of its length, at the rate stages/(output·itl) each;
+    implicit Euler keeps every count correct for any length of a time step. Requests enter while places and
+    prefill are free: itl = step/(1 − a·w) for a admissions/s of work w, with a at most 1/(w + s·n/M) if each
+    step with a budget of M tokens also decodes for s; engines that prefer waiting prompts give them all of
+    the time. Prompts that take the places of ended answers delay the end of others: of f free places and d
+    that decoding alone would free, (f + d)/(1 + d·w/length) are taken.
     """
     requests, rate, tokens = asked.requests, asked.rate, lengths.output_tokens
     full = np.minimum(places, requests)
@@ -101,11 +104,13 @@ def _played(
         asked_for = np.minimum(rate * (now + length), requests) - begun
         prefilled = length / (prompts.work + step * prompts.steps * decoding)
         free = np.maximum(places - flying, 0.0)
-        freed = np.maximum(_room(places, *_passed(inside, length / (tokens * step), stages)) - free, 0.0)
+        freed = np.maximum(
+            _room(places, *_stage_transition(inside, length / (tokens * step), stages)) - free, 0.0
+        )
         taken = (free + freed) / (1.0 + freed * prompts.work / length)
         taken = np.minimum(np.minimum(asked_for, prefilled), taken)
         itl = step / (1.0 - np.minimum(taken * prompts.work / length, SATURATED))
-        stayed, entered = _passed(inside, length / (tokens * itl), stages)
+        stayed, entered = _stage_transition(inside, length / (tokens * itl), stages)
         taken = np.minimum(taken, _room(places, stayed, entered))
         inside, begun, admitted = stayed + taken[:, None] * entered, begun + taken, taken / length
         time_steps.append((now, length, flying, step, itl, admitted, begun, begun - inside.sum(axis=1)))
@@ -117,14 +122,14 @@ def _played(
 
 
 def batched_prompts(known: Arrivals, together: Array) -> Prompts:
-    """Prompts of which ``together`` come to each step, at most what it takes."""
+    """The prompts if ``together`` of them come to each step, at most as many as a step takes."""
     return known.prompts.batched(np.maximum(known.prompts.in_a_step(together), TINY))
 
 
-def _passed(inside: Array, answers: Array, stages: Array) -> tuple[Array, Array]:
-    """Sequences in each stage [R, K] that are left of those ``inside`` when ``answers`` [R] could have been
-    written, and of one that enters meanwhile: stage j has r^(j − i)/(1 + m) of what stage i had,
-    m = stages·answers, r = m/(1 + m)."""
+def _stage_transition(inside: Array, answers: Array, stages: Array) -> tuple[Array, Array]:
+    """Sequences in each stage [R, K] that remain of those ``inside`` after the time in which ``answers`` [R]
+    could have been written, and the same for one that enters meanwhile: stage j has r^(j − i)/(1 + m) of what
+    stage i had, with m = stages·answers and r = m/(1 + m)."""
     number = np.arange(inside.shape[1])
     ahead = number[:, None] - number[None, :]
     passing = (stages * answers)[:, None, None]
@@ -134,7 +139,8 @@ def _passed(inside: Array, answers: Array, stages: Array) -> tuple[Array, Array]
 
 
 def _room(places: Array, stayed: Array, entered: Array) -> Array:
-    """Requests that can enter a moment at whose end no more than ``places`` are inside."""
+    """The number of requests that can enter in a time step, so that at most ``places``
+    are inside at its end."""
     room: Array = np.maximum(places - stayed.sum(axis=1), 0.0) / entered.sum(axis=1)
     return room
 

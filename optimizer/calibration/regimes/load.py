@@ -1,6 +1,6 @@
-"""What a load asks of a replica, what comes of it, and how many sequences the replica takes.
+"""The load on a replica, its results, and the number of sequences that the replica holds.
 
-Arrays over rows; tokens/s of one copy, times in seconds.
+Arrays over rows; tokens/s per replica, times in seconds.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from optimizer.performance.serving.served_model import ServedModel, sequences_mo
 
 @dataclass(frozen=True, slots=True)
 class LoadSpec:
-    """The load: sequences in flight (``batch``), arrivals/s (``rate``), requests in all (inf: no end).
+    """The load: sequences in flight (``batch``), arrivals/s (``rate``), total requests (inf: no end).
 
-    ``rounds``: requests that a client of a closed loop sends one after the other; ``of_means``: 1 where the
-    table gives means over a run from its cold start, 0 where medians; ``objective_s``: time between tokens
-    whose 99th percentile the rate was chosen to keep, inf where it was not, ``first_objective_s``: that of
-    the time to the first token beside it. ``before_s``: time before the
-    engine sees a request, its own where None; ``polled``: 1 where the engine looks at the queue
-    every few steps only; ``burst_dense``: share of ``Engine.burst_s`` that models without experts wait for;
-    ``longest``: the longest answer over the mean one at most; ``parted``: 1 where requests end one by one
-    at the end of a run, 0 where they keep together or the run has no end.
+    ``rounds``: consecutive requests of a client of a closed loop. ``of_means``: 1 if the table gives means
+    over a run from its cold start, 0 if it gives medians. ``objective_s``: the time between tokens whose 99th
+    percentile the rate was chosen to keep (inf: none); ``first_objective_s``: the same of the time to the
+    first token. ``before_s``: time before the engine sees a request (None: the engine's own). ``polled``: 1
+    if the engine looks at its queue only every few steps. ``burst_dense``: the share of ``Engine.burst_s``
+    that models without experts wait for. ``longest``: the longest answer in multiples of the mean one.
+    ``parted``: 1 if requests end one by one at the end of a run, 0 if they stay together or the run has no
+    end.
     """
 
     batch: Array
@@ -45,7 +45,7 @@ class LoadSpec:
 
 
 class OverRequests(Protocol):
-    """A positive quantity over requests, by row."""
+    """A positive quantity that varies over requests, by row."""
 
     @property
     def mean(self) -> Array:
@@ -58,14 +58,14 @@ class OverRequests(Protocol):
         ...
 
     def quantile(self, normal: float) -> Array:
-        """Where the standard normal has ``normal``."""
+        """The quantile at ``normal``, a quantile of the standard normal distribution."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What comes of it; nan where not defined. ``stable``: the replica keeps up with the arrivals.
-    ``first_mean``: mean first token over a run from its start, where that is not the shown one."""
+    """The result of a load; nan if not defined. ``stable``: the replica keeps up with the arrivals.
+    ``first_mean``: the mean first token over a run from its start, if it differs from the shown one."""
 
     tokens_per_s: Array
     ttft: OverRequests
@@ -75,12 +75,12 @@ class Answer:
 
 
 def limit_of(served: ServedModel, lengths: Lengths) -> Array:
-    """Sequences in flight at most: cache and engine; at least one."""
+    """The most sequences in flight, by cache and engine; at least one."""
     return np.maximum(batch_limit(served, lengths, sequences_most(served)), 1.0)
 
 
 def places_of(served: ServedModel, lengths: Lengths) -> Array:
-    """The same where an engine that has room for none is given more memory."""
+    """The same; an engine without room for a sequence gets more memory."""
     usual = limit_of(served, lengths)
     if not np.any(usual <= 1.0):
         return usual
@@ -88,7 +88,8 @@ def places_of(served: ServedModel, lengths: Lengths) -> Array:
 
 
 def limit_for(served: ServedModel, lengths: Lengths, wanted: Array) -> Array:
-    """The same where ``wanted`` are to be in flight: who runs out of cache gives the engine more memory."""
+    """The same if ``wanted`` sequences should be in flight: an engine that runs out of cache gets more
+    memory."""
     usual = limit_of(served, lengths)
     if not np.any(wanted > usual):
         return usual
@@ -97,24 +98,24 @@ def limit_for(served: ServedModel, lengths: Lengths, wanted: Array) -> Array:
 
 
 def raised(served: ServedModel) -> ServedModel:
-    """The same with as much of the card as users give an engine that needs it."""
+    """The same with as much GPU memory as users give to an engine that needs it."""
     share = served.rates.memory_share_most
     return served if served.engine.memory_share >= share else replace(served, memory_share=share)
 
 
 def before_engine_s(served: ServedModel, asked: LoadSpec) -> Array:
-    """Time before the engine sees a request: as asked, else its own."""
+    """The time before the engine sees a request: as given by the load, else the engine's own."""
     return client_overhead(served) if asked.before_s is None else asked.before_s
 
 
 def starting_together(known: Arrivals, share: Array, together: Array) -> Arrivals:
-    """The same where ``share`` of the prompts come all at once, ``together`` of them: as many share a step as
-    its budget takes. The others go on as they did."""
+    """The same if ``share`` of the prompts come all at once, ``together`` of them; as many share a step as
+    its budget takes. The others are unchanged."""
     return replace(known, prompts=partly_batched(known.prompts, share, known.prompts.in_a_step(together)))
 
 
 def partly_batched(prompts: Prompts, share: Array, together: Array) -> Prompts:
-    """The same where only ``share`` of the prompts come ``together``."""
+    """The same if only ``share`` of the prompts come ``together``."""
     alone = 1.0 - share
     return replace(
         prompts,

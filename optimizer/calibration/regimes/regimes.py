@@ -1,7 +1,7 @@
-"""What each regime of a load gives: closed and open loops, offline work, fixed batches, decode pools, one at
-a time.
+"""The result of each regime of load: closed and open loops, offline work, fixed batches, decode pools, single
+streams.
 
-Arrays over rows; tokens/s of one copy, times in seconds.
+Arrays over rows; tokens/s per replica, times in seconds.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ BELIEVED = 2.0
 
 
 def capacity(served: ServedModel, lengths: Lengths) -> Array:
-    """Requests/s of one copy with as many sequences in flight as it takes; 0 where the cache holds none."""
+    """Requests/s of one replica with as many sequences in flight as it holds; 0 if the cache holds none."""
     held = batch_limit(served, lengths, sequences_most(served))
     full = load_at(served, lengths, np.maximum(held, 1.0), client_overhead(served))
     return np.where(held >= 1.0, full.requests_per_s, 0.0)
 
 
 def offline(served: ServedModel, lengths: Lengths, asked: LoadSpec) -> Answer:
-    """Everything at once, as many in flight as cache, engine and the work itself allow.
+    """All requests at once; as many in flight as cache, engine and the work itself allow.
 
-    Prompts that find a place at the start fill their steps; the others join the answers in flight. Places
-    stand empty only where prompts fill every step's budget: else the time between tokens is what the rate
-    leaves each place. Waits of prompts that come by chance, as to a server, are not in it.
+    Prompts that find a place at the start fill their steps; the others join the answers in flight. Places are
+    empty only if prompts fill every step's budget; then the time between tokens follows from the rate per
+    place. The queueing of prompts that arrive at random, as at a server, is not included.
     """
     requests = np.maximum(asked.requests, 1.0)
     most = np.minimum(places_of(served, lengths), requests)
@@ -77,10 +77,10 @@ def offline(served: ServedModel, lengths: Lengths, asked: LoadSpec) -> Answer:
 
 
 def open_loop(served: ServedModel, lengths: Lengths, asked: LoadSpec) -> Answer:
-    """Arrivals at a rate without end, whatever the answers take.
+    """Arrivals at a given rate without end.
 
-    A rate that is said to meet an objective is believed up to ``BELIEVED`` times what the model sustains, and
-    so are first tokens that meet theirs.
+    A rate that is said to meet an objective is trusted up to ``BELIEVED`` times the predicted sustainable
+    rate, and first tokens likewise.
     """
     most = places_of(served, lengths)
     load, stable = load_at_rate(served, lengths, asked.rate, most, before_engine_s(served, asked))
@@ -96,11 +96,11 @@ def open_loop(served: ServedModel, lengths: Lengths, asked: LoadSpec) -> Answer:
 
 
 def _at_objective(served: ServedModel, lengths: Lengths, asked: LoadSpec, load: Load) -> Load:
-    """The state under a rate that was chosen as the most that meets an objective on the time between tokens.
+    """The state at the highest rate that meets an objective on the time between tokens.
 
-    The model's own time at that rate is off by e/(1 − e) times the error of its rates, e the share of it that
-    grows with the load: near saturation it says little, and the objective more. Their logs are averaged by
-    inverse variance.
+    The error of the predicted time at that rate is e/(1 − e) times the error of the predicted rate, where e
+    is the share of the time that grows with the load: near saturation the prediction says little, and the
+    objective says more. Their logs are averaged with inverse variances as weights.
     """
     constants = load_table_constants().chosen
     known = arrivals(served, lengths)
@@ -116,8 +116,8 @@ def _at_objective(served: ServedModel, lengths: Lengths, asked: LoadSpec, load: 
 
 
 def fixed_batch(served: ServedModel, lengths: Lengths, asked: LoadSpec) -> Answer:
-    """A fixed batch from prefill to the last token, nothing joins; one that the cache cannot hold runs in
-    equal waves. First token: the mean over them."""
+    """A fixed batch from prefill to the last token, which no request joins; a batch that exceeds the cache
+    runs in equal waves. The first token is the mean over these."""
     held = np.floor(limit_for(served, lengths, asked.batch))
     waves = np.where(held > 1.0, np.ceil(asked.batch / held), 1.0)
     batch = asked.batch / waves
@@ -132,8 +132,8 @@ def fixed_batch(served: ServedModel, lengths: Lengths, asked: LoadSpec) -> Answe
 
 
 def decode_pool(served: ServedModel, lengths: Lengths, asked: LoadSpec) -> Answer:
-    """The decoding half of a disaggregated deployment: prompts are read elsewhere, ``asked.batch`` sequences
-    decode, and nothing interrupts them. First tokens are not its own."""
+    """The decoding half of a disaggregated deployment: prefill runs elsewhere, ``asked.batch`` sequences
+    decode without interruption. It has no first tokens."""
     limit = limit_for(served, lengths, asked.batch)
     batch = np.minimum(np.maximum(asked.batch, 1.0), limit)
     step = decode_step(served, batch, mean_context(served, lengths)).total
@@ -168,7 +168,7 @@ ANSWERS: Mapping[str, Callable[[ServedModel, Lengths, LoadSpec], Answer]] = {
 def load_at_itl(
     served: ServedModel, lengths: Lengths, itl_s: Array, known: Arrivals, client_overhead_s: Array
 ) -> Load:
-    """The replica whose mean time between tokens is ``itl_s``, whatever its cache holds."""
+    """The state of a replica whose mean time between tokens is ``itl_s``, whatever its cache holds."""
     low, high = np.full_like(itl_s, LEAST_BATCH), np.full_like(itl_s, MOST_BATCH)
 
     def slower(batch: Array) -> Array:

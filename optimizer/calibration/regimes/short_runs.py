@@ -1,8 +1,8 @@
-"""Open loops that end: what their requests meet, from an empty replica to the last answer.
+"""Finite open loops: latencies of requests, from an empty replica to the last answer.
 
-A run of N requests at λ a second fills the replica before it ever stands at a steady state, and may ask for
-more than the replica gives: then a queue grows until the last request has come. R rows, V values over
-requests; times are seconds, rates requests/s.
+A run of N requests at λ per second begins with a filling replica, long before a steady state, and may exceed
+its capacity; then a queue grows until the last request has arrived. R rows, V values over requests; times are
+seconds, rates requests/s.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from optimizer.performance.serving.queueing import (
 from optimizer.performance.serving.served_model import ServedModel
 from optimizer.performance.serving.steps import decode_step
 
-REQUESTS, DRAWS = 96, 31  # requests that stand for all, and values of each
+REQUESTS, DRAWS = 96, 31  # sampled requests, and values of each
 GOLDEN = (5.0**0.5 - 1.0) / 2.0
-SOONEST = 1e-3  # of a full replica's stay, in which all requests come at least
+SOONEST = 1e-3  # least duration of the arrivals, in stays at a full replica
 
 SHARES = (np.arange(REQUESTS) + 0.5) / REQUESTS
 NORMALS = as_array([NormalDist().inv_cdf((draw + 0.5) / DRAWS) for draw in range(DRAWS)])
-# The same values in an order in which none goes with their own: a second quantity, drawn apart.
+# The same values in another order, as independent draws of a second quantity.
 OTHERS = NORMALS[np.argsort(np.argsort(np.arange(DRAWS) * GOLDEN % 1.0))]
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class Samples:
     """A positive quantity over requests, by ``values`` [R, V] of equal weight."""
 
     values: Array
@@ -55,15 +55,15 @@ class Drawn:
         return self.quantile(0.0)
 
     def quantile(self, normal: float) -> Array:
-        """Where the standard normal has ``normal``."""
+        """The quantile at ``normal``, a quantile of the standard normal distribution."""
         return as_array(np.quantile(self.values, NormalDist().cdf(normal), axis=1))
 
 
 def short_run(served: ServedModel, lengths: Lengths, asked: LoadSpec) -> Answer:
-    """``asked.requests`` at ``asked.rate``; ``stable`` where the replica keeps up with the rate once full.
+    """``asked.requests`` at ``asked.rate``; ``stable`` if the replica keeps up with the rate once it is full.
 
-    A request waits for its place, as the fluid has it, and then for its first token beside the prompts of
-    the moment; its answer takes what the time_steps of its stay take.
+    A request waits for its place, as in the fluid model, and then for its first token beside the prompts of
+    that time; its answer takes the time of the time steps of its stay.
     """
     places, known = places_of(served, lengths), arrivals(served, lengths)
     full_s = stay_s(served, lengths, known, places)
@@ -71,13 +71,13 @@ def short_run(served: ServedModel, lengths: Lengths, asked: LoadSpec) -> Answer:
     rate = np.minimum(asked.rate, requests / (SOONEST * full_s))
     course = trajectory_of(served, lengths, replace(asked, requests=requests, rate=rate), known, places)
     asked_s = SHARES * (requests / rate)[:, None]
-    begun_s = np.maximum(_where(SHARES * requests[:, None], course.begun, course.clock_s), asked_s)
+    begun_s = np.maximum(_interpolated(SHARES * requests[:, None], course.begun, course.clock_s), asked_s)
     waited_s = begun_s - asked_s
-    each = _by_request(known, requests.size)
+    each = _as_columns(known, requests.size)
     others = np.minimum(places, requests)[:, None] - 1.0
-    met = _met(served, asked, course, begun_s, waited_s, each, others)
-    ttft = Drawn(_flat(waited_s[:, :, None] + _draws(met.first)))
-    ended_s = _where((requests - LAST)[:, None], course.done, course.clock_s)[:, 0]
+    met = _arrival_state(served, asked, course, begun_s, waited_s, each, others)
+    ttft = Samples(_flat(waited_s[:, :, None] + _draws(met.first)))
+    ended_s = _interpolated((requests - LAST)[:, None], course.done, course.clock_s)[:, 0]
     longest = longest_output_tokens(served, lengths, np.minimum(places, requests), asked)
     ended_s = np.minimum(ended_s, _end_s(course, begun_s[:, -1:], longest[:, None])[:, 0])
     tokens_per_s = requests * lengths.output_tokens / ended_s
@@ -86,11 +86,14 @@ def short_run(served: ServedModel, lengths: Lengths, asked: LoadSpec) -> Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
-    """What requests [R, N] meet when they begin: as many ``others`` [R, 1] at most, the first token from then
-    on, the load of prefill with the ``prompts`` that join it, whether they were ``queued`` for a place, what
-    others' prompts add to the answer (``beside_s``), the squared CV of what the sequences in flight do
-    (``crowd``), and a step that decodes beside a whole budget of prompts."""
+class ArrivalState:
+    """The state that requests [R, N] meet when they begin.
+
+    It has the number of ``others`` [R, 1] at most, the time to the first token from then on, the prefill load
+    and the ``prompts`` that join it, whether the requests were ``queued`` for a place, the time that others'
+    prompts add to the answer (``beside_s``), the squared CV of the load of the sequences in flight
+    (``crowd``), and the time of a step that decodes beside a whole budget of prompts.
+    """
 
     known: Arrivals
     others: Array
@@ -103,7 +106,7 @@ class Met:
     full_step_s: Array
 
 
-def _met(
+def _arrival_state(
     served: ServedModel,
     asked: LoadSpec,
     course: FluidTrajectory,
@@ -111,11 +114,11 @@ def _met(
     waited_s: Array,
     known: Arrivals,
     others: Array,
-) -> Met:
-    """Waits at random are those of a steady load up to ``prefill_load_most``: a run is too short for longer
-    ones, and what prefill cannot follow waits in the fluid. Who waited there finds the replica full, and the
-    prompts that came during its own first token are in the fluid too; there are no more of those than
-    ``others`` [R, 1] in flight."""
+) -> ArrivalState:
+    """Random waits are those of a steady load up to ``prefill_load_most``: a run is too short for longer
+    ones, and excess prefill waits in the fluid model. A request that waited there finds a full replica, and
+    the prompts that came during its own first token are in the fluid model, too; there are at most ``others``
+    [R, 1] of those."""
     constants = served.calibration.queueing
     moment = np.stack(
         [
@@ -138,7 +141,7 @@ def _met(
     beside = load / (1.0 - load) * np.maximum(first.mean - before, 0.0)
     beside = np.minimum(beside, others * prompts.work)
     crowd = crowd_cv2(np.maximum(flying, 1.0), itl + beside / known.output_tokens, known)
-    return Met(
+    return ArrivalState(
         known,
         others,
         prompts,
@@ -153,18 +156,21 @@ def _met(
 
 def _slowest_s(served: ServedModel, lengths: Lengths, known: Arrivals, places: Array) -> Array:
     """A step of a full replica with a whole budget of prompts, s + w·M/n: no token takes longer, unless
-    waiting prompts halt decoding."""
+    waiting prompts stop decoding."""
     step = decode_step(served, places, mean_context(served, lengths)).total
     slowest = step + known.prompts.work / known.prompts.steps
     return slowest if served.engine.prompts_first == 0.0 else np.full_like(slowest, np.inf)
 
 
 def _between(
-    served: ServedModel, course: FluidTrajectory, begun_s: Array, met: Met, slowest_s: Array
-) -> Drawn:
-    """Times between tokens: answers of ``DRAWS`` lengths begin with each request, lognormal ones, and the
-    prompts that they meet make short ones vary more. Others' prompts alone slow an answer down: of those of
-    the fluid its own is one where places are taken in turn, and one of as many as there are places else."""
+    served: ServedModel, course: FluidTrajectory, begun_s: Array, met: ArrivalState, slowest_s: Array
+) -> Samples:
+    """Times between tokens: each request begins lognormal answers of ``DRAWS`` lengths, and short ones vary
+    more through the prompts that they meet.
+
+    Only prompts of others slow an answer down. Among those of the fluid model, one is its own if places are
+    taken in turn; otherwise it is one out of as many as there are places.
+    """
     known = met.known
     width = np.sqrt(np.log1p(known.output_cv**2))
     tokens = np.maximum(known.output_tokens * np.exp(width * OTHERS - width**2 / 2.0), 1.0)[:, None, :]
@@ -180,17 +186,18 @@ def _between(
     jitter = served.calibration.queueing.itl_jitter
     width = np.sqrt(np.log1p(cv2 + jitter**2))
     drawn = _flat(itl * np.exp(NORMALS * width - width**2 / 2.0))
-    return Drawn(np.clip(drawn, known.alone_s * np.exp(-2.0 * jitter), slowest_s[:, None]))
+    return Samples(np.clip(drawn, known.alone_s * np.exp(-2.0 * jitter), slowest_s[:, None]))
 
 
 def _end_s(course: FluidTrajectory, begun_s: Array, tokens: Array) -> Array:
-    """When answers of so many ``tokens`` end that began at ``begun_s`` [R, N]; the last moment goes on."""
-    until = _where(begun_s, course.clock_s, course.written) + tokens
+    """The end of answers of ``tokens`` tokens that began at ``begun_s`` [R, N]; the last time step is
+    extended."""
+    until = _interpolated(begun_s, course.clock_s, course.written) + tokens
     beyond = np.maximum(until - course.written[:, -1:], 0.0) * course.itl_s[:, -1:]
-    return _where(until, course.written, course.clock_s) + beyond
+    return _interpolated(until, course.written, course.clock_s) + beyond
 
 
-def _by_request(known: Arrivals, rows: int) -> Arrivals:
+def _as_columns(known: Arrivals, rows: int) -> Arrivals:
     """The same as columns [R, 1]."""
 
     def column(values: Array) -> Array:
@@ -201,13 +208,13 @@ def _by_request(known: Arrivals, rows: int) -> Arrivals:
 
 
 def _draws(spread: Spread) -> Array:
-    """Values [..., DRAWS] of lognormals."""
+    """Lognormal values [..., DRAWS]."""
     width = np.sqrt(np.log1p(np.broadcast_to(spread.cv2, spread.mean.shape)))[..., None]
     return as_array(spread.p50[..., None] * np.exp(NORMALS * width))
 
 
-def _where(wanted: Array, known: Array, values: Array) -> Array:
-    """``values`` [R, S] at ``wanted`` [R, N] of the growing ``known`` [R, S]."""
+def _interpolated(wanted: Array, known: Array, values: Array) -> Array:
+    """``values`` [R, S] interpolated at ``wanted`` [R, N] of the increasing ``known`` [R, S]."""
     rows = zip(wanted, known, values, strict=True)
     return np.stack([np.interp(*row) for row in rows])
 

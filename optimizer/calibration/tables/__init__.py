@@ -1,4 +1,4 @@
-"""Rows of published tables: read into the core's words, predicted, and set beside what was measured.
+"""Rows of published tables: read, predicted, and compared with their measurements.
 
 It imports ``regimes``. Begin with ``rows``, then ``training_rows`` and ``serving_reading``.
 """

@@ -21,27 +21,27 @@ SWEEPS, COLD_STARTS, CACHES = "comm_measured.csv.gz", "coldstart.csv", "kv_capac
 
 
 def bundled_rows() -> list[dict[str, str]]:
-    """The rows of every table that constants are fitted to, in order."""
+    """The rows of all tables that constants are fitted to, in order."""
     return [row for name in TABLES for row in table_rows(FOLDER / name)]
 
 
 def beside_rows() -> list[dict[str, str]]:
-    """The rows that no constant is fitted to: with the others they tell how far a prediction may be off."""
+    """The rows that no constant is fitted to; they only add to the statistics of errors."""
     return [row for name in BESIDE for row in table_rows(FOLDER / name)]
 
 
 def sweep_rows() -> list[dict[str, str]]:
-    """The measured collectives, that links and fabrics are fitted to."""
+    """Measured collectives, to which the constants of links and fabrics are fitted."""
     return table_rows(FOLDER / SWEEPS)
 
 
 def cold_start_rows() -> list[dict[str, str]]:
-    """The measured phases of engine start-up."""
+    """Measured phases of engine start-up."""
     return table_rows(FOLDER / COLD_STARTS)
 
 
 def cache_rows() -> list[dict[str, str]]:
-    """The measured capacities of key-value caches."""
+    """Measured capacities of KV caches."""
     return table_rows(FOLDER / CACHES)
 
 
@@ -51,13 +51,13 @@ def table_rows(path: Path) -> list[dict[str, str]]:
 
 
 def table_bytes(path: Path) -> bytes:
-    """The contents of one table, compressed or not."""
+    """The contents of one table, decompressed."""
     data = path.read_bytes()
     return gzip.decompress(data) if path.suffix == ".gz" else data
 
 
 def data_sha256() -> str:
-    """SHA-256 over the tables' contents (not their compression), in order."""
+    """SHA-256 of the tables' uncompressed contents, in order."""
     digest = hashlib.sha256()
     for name in (*TABLES, *BESIDE, SWEEPS, COLD_STARTS):
         digest.update(table_bytes(FOLDER / name))

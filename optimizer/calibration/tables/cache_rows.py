@@ -1,6 +1,6 @@
-"""Rows of key-value cache capacities that an engine printed, against the memory model of serving.
+"""KV cache capacities as printed by engines, compared with the memory model of serving.
 
-Nothing is fitted to them. The weights' format is what their printed size says.
+No constant is fitted to them. The weights' format follows from their printed size.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def cache_ratios(
     gpus: Mapping[str, GpuSpec],
     models: Mapping[str, ModelShape],
 ) -> Array:
-    """Predicted over measured tokens of each row that can be read."""
+    """Predicted over measured tokens of each readable row."""
     found = []
     for row in rows:
         try:
@@ -65,6 +65,6 @@ def _ratio(
 
 
 def _gpu(name: str, gpus: Mapping[str, GpuSpec]) -> GpuSpec | None:
-    """Logs say "H100 80GB": the board with a switch is meant."""
+    """Logs say "H100 80GB", which means the SXM board."""
     family, _, size = name.partition(" ")
     return gpus.get(name) or gpus.get(f"{family}-SXM-{size}")

@@ -1,4 +1,4 @@
-"""Cells of tables: numbers as text, blank where nobody said, and a prediction as its cells."""
+"""Cells of tables: numbers as text, blank if not given; and a prediction as cells."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ NOTHING = frozenset({"", "-", "–", "?", "na", "n/a", "nan", "none", "null", "u
 
 
 class Unreadable(ValueError):
-    """A row that cannot be predicted; the text says why."""
+    """A row that cannot be predicted; the text is the reason."""
 
 
 def number(row: Mapping[str, str], name: str) -> float | None:
-    """A finite number of at least 0; None for a cell that says nothing. Raises Unreadable."""
+    """A finite number of at least 0; None for a blank cell. Raises Unreadable."""
     text = (row.get(name) or "").strip().replace(",", "")
     if text.lower() in NOTHING:
         return None
@@ -37,8 +37,11 @@ def needed(row: Mapping[str, str], name: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """``values`` by column name, ``spread``: relative half-width of each. ``fits`` is None where nothing
-    could be predicted; ``stable`` false where the load is beyond what the replica can follow."""
+    """Predicted ``values`` by column name, with ``spread``, the relative half-width of each.
+
+    ``fits`` is None if nothing could be predicted; ``stable`` is false if the load exceeds what the replica
+    can follow.
+    """
 
     values: Mapping[str, float] = field(default_factory=dict)
     spread: Mapping[str, float] = field(default_factory=dict)
@@ -47,7 +50,7 @@ class Prediction:
     stable: bool = True
 
     def written(self) -> dict[str, str]:
-        """The cells of the row: numbers with six digits, the interval beside each."""
+        """The cells of the row: numbers with six digits, each followed by its interval."""
         fits = "" if self.fits is None else ("true" if self.fits else "false")
         cells = {"fits": fits, "note": self.note}
         for name, value in self.values.items():

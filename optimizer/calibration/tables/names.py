@@ -1,7 +1,7 @@
-"""Names of GPUs and models as published tables spell them → the catalogue's.
+"""Names of GPUs and models as published tables spell them → the catalogue's names.
 
 ``H100 80GB HBM3``, ``NVIDIA A100-PCIE-40GB``, ``MI300X`` · ``meta-llama/Llama-3.1-70B-Instruct``,
-``Qwen3-30B-A3B-Instruct-2507-FP8``, ``llama2-70b-chat``. What had to be chosen is said in a note.
+``Qwen3-30B-A3B-Instruct-2507-FP8``, ``llama2-70b-chat``. A note states every choice among several.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ USUAL_VOCABULARY, ODD_VOCABULARY = 64000, 0.02
 
 
 def find_gpu(text: str, gpus: Mapping[str, GpuSpec], memory_gb: float | None = None) -> tuple[GpuSpec, str]:
-    """The accelerator of a published name and a note where the name left something open.
+    """The GPU of a published name, with a note if the name was ambiguous.
 
-    ``memory_gb``: of one card, where another column says it. Raises Unreadable.
+    ``memory_gb``: the memory of one GPU, if another column gives it. Raises Unreadable.
     """
     known = gpus.get(text.strip())
     if known is not None:
@@ -90,13 +90,14 @@ def _core(name: str) -> tuple[str, ...]:
 
 
 def _shortened(text: str, name: str) -> bool:
-    """Whether people call ``name`` so: a card without its series, an accelerator without its X."""
+    """Whether ``text`` is a usual short form of ``name``: without its series, or without its X."""
     core = "".join(_core(name))
     return len(text) > SHORTEST and (core.endswith(text) or core == f"{text}X")
 
 
 def _distance(spec: GpuSpec, memory_gb: float | None) -> tuple[float, int, int, float]:
-    """Nearest memory first, then the form that clouds rent most, then the plainest name and largest card."""
+    """Sort key: the nearest memory, then the form factor that clouds rent most, the plainest name, the
+    largest memory."""
     apart = abs(log(spec.memory_gb / memory_gb)) if memory_gb else 0.0
     name = spec.gpu.upper()
     form = next((word for word in PREFERRED_FORMS if word and word in name), "")
@@ -109,9 +110,10 @@ def find_model(
     total_b: float | None = None,
     active_b: float | None = None,
 ) -> tuple[ModelShape, str]:
-    """The model of a published name; where no known one is like it, the nearest in size made to its counts.
+    """The model of a published name. If no known one is like it, the nearest in size, scaled to its parameter
+    counts.
 
-    ``total_b``, ``active_b``: parameters in billions, where other columns say them. Raises Unreadable.
+    ``total_b``, ``active_b``: parameters in billions, if other columns give them. Raises Unreadable.
     """
     found = known_model(text, models, total_b)
     if found is not None:
@@ -121,18 +123,18 @@ def find_model(
     total, active = total_b or total, active_b or active or total_b or total
     if not total or not active:
         raise Unreadable(f"unknown model {text!r}, and nothing says how large it is")
-    return _made(text.strip(), models, total, min(active, total))
+    return _scaled_to(text.strip(), models, total, min(active, total))
 
 
 def known_model(
     text: str, models: Mapping[str, ModelShape], total_b: float | None = None
 ) -> ModelShape | None:
-    """The known model that a published name means; None where none is like it."""
-    return models.get(text.strip()) or _like(_own_words(text), models, total_b)
+    """The known model that a published name means; None if none is like it."""
+    return models.get(text.strip()) or _similar_model(_own_words(text), models, total_b)
 
 
 def _own_words(text: str) -> tuple[str, ...]:
-    """Words of a model's name; of a distilled one the name of what learned."""
+    """Words of a model's name; for a distilled model the name of the student."""
     words = model_words(text)
     return words[words.index(DISTILLED) + 1 :] if DISTILLED in words else words
 
@@ -146,8 +148,10 @@ def model_words(text: str) -> tuple[str, ...]:
 
 
 def sizes_of(words: Sequence[str]) -> tuple[float | None, float | None]:
-    """Parameters in all and a token, in billions, as a name's words say them; an ``8x7b`` is 6.7 of its
-    experts' size (they share attention), two experts active."""
+    """Total and active parameters in billions by the words of a name.
+
+    An ``8x7b`` has 6.7 times the size of an expert, because experts share attention; two experts are active.
+    """
     times = next((found for word in words if (found := EXPERTS_TIMES.fullmatch(word))), None)
     if times:
         one = float(times[2])
@@ -162,9 +166,11 @@ def _size_b(word: str) -> float | None:
     return float(found[1]) * SIZE_UNITS[found[2]] if found else None
 
 
-def _like(words: Sequence[str], models: Mapping[str, ModelShape], total_b: float | None) -> ModelShape | None:
-    """The known model whose words the name has, the most words first; else one of the family and size; else,
-    where the name says no size, the family's of the same major version."""
+def _similar_model(
+    words: Sequence[str], models: Mapping[str, ModelShape], total_b: float | None
+) -> ModelShape | None:
+    """The known model whose words are all in the name, the most words first; else one of the same family and
+    size; else, if the name has no size, the family's model of the same major version."""
     told, active = sizes_of(words)
     size = total_b or told
     for have in (set(words), set(words) | set(_majors(words))):
@@ -183,16 +189,16 @@ def _like(words: Sequence[str], models: Mapping[str, ModelShape], total_b: float
         return next((m for m in alike if _as_large(m, size, active)), None)
     plain = set(_majors(words))
     namesakes = [model for model in family if set(_majors(_unsized(model_words(model.name)))) <= plain]
-    return max(namesakes, key=_rank_of_namesake, default=None)
+    return max(namesakes, key=_similarity, default=None)
 
 
 def _plain(models: Mapping[str, ModelShape]) -> Sequence[ModelShape]:
-    """Models whose layers all have attention: what an unknown one is taken to be like."""
+    """Models with attention in all layers, which are the substitutes for unknown models."""
     return [model for model in models.values() if not model.states.count]
 
 
-def _rank_of_namesake(model: ModelShape) -> tuple[int, bool, float]:
-    """The most words in common, then names that say no size either, then the larger model."""
+def _similarity(model: ModelShape) -> tuple[int, bool, float]:
+    """Sort key: the most common words, then names that also have no size, then the larger model."""
     words = model_words(model.name)
     return len(_unsized(words)), _unsized(words) == words, model.total_params
 
@@ -204,12 +210,12 @@ def _unsized(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _majors(words: Sequence[str]) -> tuple[str, ...]:
-    """Versions cut to their first part: what calls itself 3.1 may have the shape of 3."""
+    """Versions without their minor part, because a model 3.1 may have the shape of model 3."""
     return tuple(word.split(".")[0] if VERSION.fullmatch(word) else word for word in words)
 
 
 def _same_size(model: ModelShape, size: float | None, wanted: Sequence[str]) -> bool:
-    """Whether a size that the name says can be the model's; a name with one was compared already."""
+    """Whether the model may have a size that the name states; a name with a size was compared before."""
     if size is None or any(_size_b(word) is not None for word in wanted):
         return True
     return min(_apart(model.total_params, size), _apart(model.active_params, size)) < SAME_SIZE
@@ -224,8 +230,10 @@ def _apart(params: float, size_b: float) -> float:
     return abs(log(params / BILLION / size_b))
 
 
-def _made(name: str, models: Mapping[str, ModelShape], total: float, active: float) -> tuple[ModelShape, str]:
-    """The known model nearest in size, with these parameters (billions) instead of its own."""
+def _scaled_to(
+    name: str, models: Mapping[str, ModelShape], total: float, active: float
+) -> tuple[ModelShape, str]:
+    """The known model nearest in size, with the given parameters (billions) instead of its own."""
     sparse = active < SPARSE * total
     alike = [model for model in _plain(models) if model.is_moe is sparse]
 

@@ -1,7 +1,7 @@
-"""What published rows measured, beside the columns that predict it.
+"""Measured numbers of published rows, with the columns that predict them.
 
-A row counts when its step is usable or its load below saturation, and when nothing says that it is something
-else: speculative decoding nobody declared, weights on a disk.
+A row counts if its step is usable or its load below saturation, and if nothing marks it as something else,
+such as undeclared speculative decoding or weights on a disk.
 """
 
 from __future__ import annotations
@@ -46,8 +46,10 @@ CROWDED = 64.0
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One measured number of the row at ``place``; ``column`` is the prediction it is compared with.
-    ``fair``: its size counts, not only its rank (grid runs in hopeless layouts have only a rank)."""
+    """One measured number of the row at ``place``; ``column`` is the prediction that it is compared with.
+
+    ``fair``: its value counts, not only its rank (grid runs with unsuitable layouts only have a rank).
+    """
 
     place: int
     source: str
@@ -61,21 +63,21 @@ class Observation:
 
 
 def observations(rows: Sequence[Mapping[str, str]]) -> list[Observation]:
-    """Every measured number of ``rows`` that the core has a prediction for."""
+    """All measured numbers of ``rows`` that can be predicted."""
     return [found for place, row in enumerate(rows) for found in _of_row(place, row)]
 
 
 def with_overload(
     observed: Sequence[Observation], read: ReadRows, found: Sequence[Prediction]
 ) -> list[Observation]:
-    """The same; runs that ask for more than their replica gives, as predicted, are a regime of their own."""
-    runs = {place for place, row in read.serving.items() if row.answered_as == RUN}
+    """The same; runs whose load exceeds the predicted capacity are a regime of their own."""
+    runs = {place for place, row in read.serving.items() if row.predicted_as == RUN}
     beyond = {place for place in runs if not found[place].stable}
     return [replace(o, regime=f"{OVERLOAD} {o.regime}") if o.place in beyond else o for o in observed]
 
 
 def loop_rates(rows: Sequence[Mapping[str, str]]) -> list[Observation]:
-    """Tokens/s of closed loops that published latencies only: C·output / (first token + output·ITL)."""
+    """Tokens/s of closed loops with published latencies only: C·output / (first token + output·ITL)."""
     by_place: dict[int, dict[str, Observation]] = defaultdict(dict)
     for o in observations(rows):
         if o.regime.startswith("closed_loop"):
@@ -109,14 +111,15 @@ def _of_row(place: int, row: Mapping[str, str]) -> Iterator[Observation]:
                 measured,
                 row.get("model", ""),
                 row.get("gpu", ""),
-                metric != "step time" or _sensible(row),
+                metric != "step time" or _is_plausible(row),
             )
     if serving:
         yield from _ratios(place, row, source)
 
 
 def _pairs(row: Mapping[str, str], serving: bool) -> Sequence[tuple[str, str, tuple[str, ...]]]:
-    """What is compared with what; a mean first token with the mean where no median is told."""
+    """Measured and predicted columns that are compared; a mean first token is compared with the mean if there
+    is no median."""
     if not serving:
         return TRAINING_PAIRS
     median_told = _value(row, "ttft_ms_p50") > 0
@@ -124,7 +127,7 @@ def _pairs(row: Mapping[str, str], serving: bool) -> Sequence[tuple[str, str, tu
 
 
 def _ratios(place: int, row: Mapping[str, str], source: str) -> Iterator[Observation]:
-    """How far the tails of latencies are from their medians."""
+    """Ratios of the tails of latencies to their medians."""
     for metric, column, tail, middle in RATIO_PAIRS:
         high, median = _value(row, tail), _value(row, middle)
         if high > 0 and median > 0:
@@ -132,8 +135,8 @@ def _ratios(place: int, row: Mapping[str, str], source: str) -> Iterator[Observa
             yield Observation(place, source, RATIO_REGIME, metric, column, high / median, *names)
 
 
-def _sensible(row: Mapping[str, str]) -> bool:
-    """Whether a grid run used a layout that someone would: tensor groups in the node, MFU above a fifth."""
+def _is_plausible(row: Mapping[str, str]) -> bool:
+    """Whether a grid run used a plausible layout: tensor groups within the node, and an MFU above a fifth."""
     if not row.get("status"):
         return True
     return _value(row, "mfu_reported") > SENSIBLE_MFU and _value(row, "tp") <= SENSIBLE_TENSOR
@@ -148,13 +151,13 @@ def _counts(row: Mapping[str, str], serving: bool) -> bool:
 
 
 def _source(row: Mapping[str, str], serving: bool) -> str:
-    """The table that a row comes from; training rows of one table share the front of their id."""
+    """The table of a row; training rows of one table have the beginning of their id in common."""
     named = row.get("source", "") if serving else ""
     return named or identifier_front(row)
 
 
 def identifier_front(row: Mapping[str, str]) -> str:
-    """Rows of one training table share the front of their id."""
+    """The common beginning of the ids of one training table."""
     return row.get("id", "").rsplit("-", 1)[0]
 
 

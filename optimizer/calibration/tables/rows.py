@@ -16,7 +16,7 @@ COLUMNS = ("id", *(f"{name}{end}" for name in METRICS for end in ("", "_low", "_
 
 @dataclass(frozen=True, slots=True)
 class ReadRows:
-    """Rows in the core's words, by their place in the table; ``unreadable`` says why of the others."""
+    """Rows that were read, by their place in the table; ``unreadable`` has the reasons for the others."""
 
     count: int
     training: Mapping[int, training_rows.TrainingRow]
@@ -40,7 +40,7 @@ def read_rows(
     gpus: Mapping[str, GpuSpec],
     models: Mapping[str, ModelShape],
 ) -> ReadRows:
-    """Every row that can be read; names of software and engines become classes of ``calibration``."""
+    """All readable rows; names of software and engines become classes of ``calibration``."""
     training: dict[int, training_rows.TrainingRow] = {}
     serving: dict[int, serving_reading.ServingRow] = {}
     unreadable: dict[int, str] = {}
@@ -56,7 +56,7 @@ def read_rows(
 
 
 def predictions(read: ReadRows, calibration: Calibration, gpus: Mapping[str, GpuSpec]) -> list[Prediction]:
-    """One prediction a row, in order; unreadable rows have only a note."""
+    """One prediction per row, in order; unreadable rows only have a note."""
     found = [Prediction(note=read.unreadable.get(place, "")) for place in range(read.count)]
     trained = training_rows.predict_training(list(read.training.values()), calibration, gpus)
     served = serving_rows.predict_serving(list(read.serving.values()), calibration, gpus)
@@ -74,10 +74,10 @@ def predict_rows(
     gpus: Mapping[str, GpuSpec],
     models: Mapping[str, ModelShape],
 ) -> list[dict[str, str]]:
-    """One dict a row with the keys of ``COLUMNS``, in the order of ``rows``.
+    """A dict for each row with the keys of ``COLUMNS``, in the order of ``rows``.
 
-    Layout columns that are given are used as they are, blank ones searched. A row that cannot be
-    predicted has blanks and the reason in ``note``.
+    Given layout columns are used as they are, blank ones are searched. A row that cannot be predicted has
+    blanks and the reason in ``note``.
     """
     found = predictions(read_rows(rows, calibration, gpus, models), calibration, gpus)
     return [
@@ -87,5 +87,5 @@ def predict_rows(
 
 
 def is_serving(row: Mapping[str, str]) -> bool:
-    """By ``kind``; grid rows have none and are training rows."""
+    """Whether it is a serving row, by ``kind``; grid rows have no kind and are training rows."""
     return row.get("kind", "") == "serving" or (not row.get("kind") and bool(row.get("regime")))

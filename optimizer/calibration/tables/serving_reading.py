@@ -1,4 +1,4 @@
-"""Rows of published serving tables in the core's words: what is served, where, under which load."""
+"""Reads rows of published serving tables: the model, the node, the engine and the load."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ATTENTION_DP = "attention-dp"
 LAYER_SPLIT = ("llama.cpp", "exllama")
 IN_PROCESS = "single_stream_ttft"
 USUAL_INPUT_TOKENS, USUAL_OUTPUT_TOKENS = 512.0, 256.0
-USUAL_REQUESTS = 1000.0  # what benchmark tools of vLLM and SGLang send
+USUAL_REQUESTS = 1000.0  # the default of the benchmark tools of vLLM and SGLang
 ROOM_FOR_WEIGHTS = 0.75
 NODE_RANKS = 8
 RUN = "run"
@@ -48,8 +48,11 @@ BEAMS = re.compile(r"beams?(?:[-_ ](?:width|search))?[ =:]+(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class LaunchOptions:
-    """Share of each card for weights and cache, sequences in flight on a rank at most; 0 where not told.
-    ``beams``: sequences that search for the answer of a request side by side."""
+    """The share of each GPU's memory for weights and cache, and the most sequences in flight on a rank; 0 if
+    not given.
+
+    ``beams``: the number of sequences that are searched in parallel for one answer.
+    """
 
     memory_share: float = 0.0
     sequences: float = 0.0
@@ -61,7 +64,7 @@ NONE_TOLD = LaunchOptions()
 
 @dataclass(frozen=True, slots=True)
 class ServingRow:
-    """One row, read: what is served, where, under which load."""
+    """One row, read: model, node, engine and load."""
 
     model: ModelShape
     sku: Sku
@@ -94,9 +97,9 @@ class ServingRow:
     options: LaunchOptions = NONE_TOLD
 
     @property
-    def answered_as(self) -> str:
-        """The regime that answers for it: an open loop that ends is a run of its own, unless its rate was
-        chosen at an objective."""
+    def predicted_as(self) -> str:
+        """The regime that predicts it: a finite open loop is a run of its own, unless its rate was chosen at
+        an objective."""
         ends = self.regime == "open" and math.isfinite(self.requests) and math.isinf(self.objective_s)
         return RUN if ends else self.regime
 
@@ -107,7 +110,7 @@ def read_row(
     gpus: Mapping[str, GpuSpec],
     models: Mapping[str, ModelShape],
 ) -> ServingRow:
-    """A CSV row in the core's words. Raises Unreadable."""
+    """A CSV row, read. Raises Unreadable."""
     spec, gpu_note = find_gpu(row.get("gpu", ""), gpus)
     model, model_note = find_model(
         row.get("model", ""), models, number(row, "params_b"), number(row, "active_params_b")
@@ -164,8 +167,7 @@ def read_row(
 
 
 def _lengths(row: Mapping[str, str], published: str, model: ModelShape) -> tuple[tuple[float, float], str]:
-    """Tokens in and out; where the row leaves them open, those that its benchmark asks of the model, else
-    usual ones."""
+    """Input and output tokens; missing ones are those of the benchmark for the model, or else usual ones."""
     told, answer = number(row, "isl"), number(row, "osl")
     asked = load_table_constants().benchmarks.get(benchmark_of(row))
     usual_input = asked.input_tokens.get(model.name, USUAL_INPUT_TOKENS) if asked else USUAL_INPUT_TOKENS
@@ -180,7 +182,8 @@ def _lengths(row: Mapping[str, str], published: str, model: ModelShape) -> tuple
 
 
 def _requests(row: Mapping[str, str], published: str) -> tuple[float | None, str]:
-    """Requests of a run; a usual number where an open loop does not say, since every benchmark ends."""
+    """The number of requests of a run; a usual number for an open loop without one, because every benchmark
+    ends."""
     told = number(row, "num_requests")
     if told or published != "open_loop":
         return told, ""
@@ -190,7 +193,8 @@ def _requests(row: Mapping[str, str], published: str) -> tuple[float | None, str
 def _gpus(
     row: Mapping[str, str], model: ModelShape, formats: Formats, spec: GpuSpec, calibration: Calibration
 ) -> tuple[int, str]:
-    """GPUs in all; where nothing says how many, the smallest power of two whose memory holds the weights."""
+    """The total number of GPUs; if it is missing, the smallest power of two whose
+    memory holds the weights."""
     told = number(row, "gpus")
     if told or number(row, "tp"):
         return int(told or 1.0), ""
@@ -201,12 +205,13 @@ def _gpus(
 
 
 def _degrees(row: Mapping[str, str], total: int, moe: bool) -> tuple[int, int, int, float]:
-    """Tensor, pipeline, data degree and independent copies; without a layout one tensor group of all.
+    """Tensor, pipeline and data degree, and independent replicas; without a layout, one tensor group of all
+    GPUs.
 
-    llama.cpp and ExLlama split layers over GPUs, which take turns. Ranks without experts to share are copies.
-    Where the notes of a mixture of experts say that attention ran data-parallel, its tensor ranks did. SGLang
-    and TensorRT-LLM count attention ranks inside the tensor group: degrees that ask for more GPUs than there
-    are mean that.
+    llama.cpp and ExLlama split layers over GPUs, which take turns. Data-parallel ranks without shared experts
+    are replicas. If the notes of a mixture-of-experts model say that attention ran data-parallel, its tensor
+    ranks did. SGLang and TensorRT-LLM count attention ranks within the tensor group: this is assumed if the
+    degrees would need more GPUs than there are.
     """
     tp, pp = int(number(row, "tp") or 0), int(number(row, "pp") or 1)
     dp = int(number(row, "dp") or 1) if moe else 1
@@ -222,8 +227,8 @@ def _degrees(row: Mapping[str, str], total: int, moe: bool) -> tuple[int, int, i
 
 
 def _whole_experts(row: Mapping[str, str], dp: int) -> int:
-    """Groups that hold whole experts: as told; one for each attention rank where nothing is, or where slices
-    would be cut over more ranks than a node has."""
+    """Groups that hold whole experts, as given. If not given, or if slices would be cut over more ranks than
+    a node has, one for each attention rank."""
     told = int(number(row, "ep") or 0)
     return told if told > 1 or (told and dp <= NODE_RANKS) else dp
 
@@ -234,7 +239,7 @@ def _sku(spec: GpuSpec, gpus: int) -> Sku:
 
 
 def _size(row: Mapping[str, str], regime: str, at_once: bool) -> float:
-    """Requests in flight together; where all come at once, as many as there are."""
+    """Requests in flight together; if all come at once, their number."""
     size = number(row, "concurrency_or_batch") or (number(row, "num_requests") if at_once else None)
     if regime == "single":
         return 1.0
@@ -252,8 +257,8 @@ def _rate(row: Mapping[str, str], regime: str) -> float:
 
 
 def _objectives_s(row: Mapping[str, str], model: ModelShape, published: str) -> tuple[float, float]:
-    """The objectives on the time between tokens and to the first one that the rate of an MLPerf row was
-    chosen for; inf for other rows."""
+    """The objectives on the time between tokens and on the first token for which the rate of an MLPerf row
+    was chosen; inf for other rows."""
     if published != "open_loop_slo":
         return np.inf, np.inf
     chosen = load_table_constants().chosen
@@ -264,12 +269,12 @@ def _objectives_s(row: Mapping[str, str], model: ModelShape, published: str) -> 
 
 
 def options_of(row: Mapping[str, str], ranks: int) -> LaunchOptions:
-    """What the notes say: vLLM counts sequences by data-parallel rank, SGLang over all ``ranks``."""
+    """Options in the notes: vLLM counts sequences per data-parallel rank, SGLang over all ``ranks``."""
     notes = (row.get("notes") or "").lower()
-    sequences = _told(A_RANK, notes) or _told(IN_ALL, notes) / ranks
-    return LaunchOptions(_told(MEMORY, notes), sequences, max(_told(BEAMS, notes), 1.0))
+    sequences = _option_value(A_RANK, notes) or _option_value(IN_ALL, notes) / ranks
+    return LaunchOptions(_option_value(MEMORY, notes), sequences, max(_option_value(BEAMS, notes), 1.0))
 
 
-def _told(option: re.Pattern[str], notes: str) -> float:
+def _option_value(option: re.Pattern[str], notes: str) -> float:
     found = option.search(notes)
     return float(found.group(1)) if found else 0.0

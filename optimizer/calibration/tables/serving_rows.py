@@ -60,15 +60,16 @@ OVER_CAPACITY = {
 def predict_serving(
     rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]
 ) -> list[Prediction]:
-    """Predictions in the order of ``rows``; rows of one format, engine and regime are computed together.
+    """Predictions in the order of ``rows``; rows with equal formats, engine and regime are computed together.
 
-    A row without a layout is computed in every tensor degree; the one of the largest capacity stands.
+    A row without a layout is computed with every tensor degree, and the one with the largest capacity is
+    used.
     """
     ways = [(index, way) for index, row in enumerate(rows) for way in _ways(row)]
     found: list[tuple[float, Prediction] | None] = [None] * len(rows)
     groups: dict[tuple[str, str, str, str, str], list[int]] = {}
     for place, (_, way) in enumerate(ways):
-        key = (way.dense, way.experts, way.products, way.engine, way.answered_as)
+        key = (way.dense, way.experts, way.products, way.engine, way.predicted_as)
         groups.setdefault(key, []).append(place)
     for members in (part for group in groups.items() for part in _parts(*group)):
         results = _predict_group([ways[i][1] for i in members], calibration, gpus)
@@ -81,7 +82,7 @@ def predict_serving(
 
 
 def _parts(key: tuple[str, ...], members: Sequence[int]) -> Iterator[Sequence[int]]:
-    """A group, or parts of one whose rows take much memory."""
+    """A group, or parts of one whose rows need much memory."""
     most = RUNS_AT_ONCE if key[-1] == RUN else len(members)
     return (members[start : start + most] for start in range(0, len(members), most))
 
@@ -104,7 +105,7 @@ def _resized(sku: Sku, gpus: int) -> Sku:
 def _predict_group(
     rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]
 ) -> list[tuple[float, Prediction]]:
-    """Capacity (requests/s of all copies) and prediction of rows that share formats, engine and regime."""
+    """Capacity (requests/s of all replicas) and prediction of rows with equal formats, engine and regime."""
     served = _served(rows, calibration, gpus)
     lengths = Lengths(
         as_array([max(r.input_tokens * r.client.mean_share, 1.0) for r in rows]),
@@ -130,7 +131,7 @@ def _predict_group(
     ends = as_array([row.ends for row in rows])
     uneven = uneven_share(as_array([_cv(r, r.client.output_cv) for r in rows]), asked)
     asked = replace(asked, parted=np.maximum(ends, uneven if rows[0].regime == "closed" else 0.0))
-    answer = ANSWERS[rows[0].answered_as](served, lengths, asked)
+    answer = ANSWERS[rows[0].predicted_as](served, lengths, asked)
     kept = run_share(served, lengths, asked, answer.tokens_per_s)
     answer = replace(answer, tokens_per_s=answer.tokens_per_s * kept)
     fits = cache_tokens(raised(served)) >= lengths.input_tokens + lengths.output_tokens
@@ -176,7 +177,7 @@ def _cv(row: ServingRow, value: float) -> float:
 
 
 def _rounds(row: ServingRow) -> float:
-    """Requests of each client of a closed loop: as the row says, else as the benchmark usually sends."""
+    """Requests of each client of a closed loop: as given in the row, else as the benchmark usually sends."""
     return row.requests / row.batch if np.isfinite(row.requests) and row.batch else row.client.rounds
 
 
@@ -207,14 +208,14 @@ def _served(rows: Sequence[ServingRow], calibration: Calibration, gpus: Mapping[
 
 
 def _kind(row: ServingRow, stable: bool) -> str:
-    """The regime as intervals tell them apart."""
+    """The regime by which intervals are distinguished."""
     if row.burst:
         return BURST
     if row.in_process:
         return FIRST_ALONE
     if np.isfinite(row.objective_s):
         return OBJECTIVE
-    if row.answered_as == RUN and not stable:
+    if row.predicted_as == RUN and not stable:
         return OVERLOAD
     if row.regime != "closed":
         return row.regime
@@ -232,7 +233,7 @@ def _prediction(
     spread[FIRST_MEAN] = spread[FIRST_MEDIAN]
     for column, name in RATIO_KEYS.items():
         spread[column] = ratio_relative(name, calibration.intervals, old, kind == OVERLOAD)
-    beyond = "" if stable else OVER_CAPACITY[row.answered_as == RUN]
+    beyond = "" if stable else OVER_CAPACITY[row.predicted_as == RUN]
     notes = (row.note, beyond)
     return Prediction(
         values=values,
@@ -248,7 +249,8 @@ def serving_row_relative(
 ) -> tuple[float, float, float, float, float]:
     """Half-widths of tokens/s, first token (median, p95) and time between tokens (median, p95) by regime.
 
-    ``old``: releases of engines from before their present scheduler, which hosts slow down in many ways.
+    ``old``: releases of engines before their present scheduler, which are slowed down by the host in many
+    ways.
     """
     more = 0.0 if known_gpu else constants.serving_unseen_gpu
     late = f"{regime}{P95_KEY}" if f"{regime}{P95_KEY}" in constants.itl else regime

@@ -1,4 +1,5 @@
-"""What the words of published serving rows mean: number formats, regimes, engines, sizes left blank."""
+"""Meanings of words in published serving rows: number formats, regimes, engines, and defaults for missing
+sizes."""
 
 from __future__ import annotations
 
@@ -102,7 +103,7 @@ CACHE_WORDS = {"fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp4": 0.5, "fp16": 2.0, "b
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """Number formats of dense weights and of experts, and what was assumed."""
+    """Number formats of dense weights and of experts, with the assumptions made."""
 
     dense: str
     experts: str
@@ -110,10 +111,10 @@ class Formats:
 
 
 def formats_of(row: Mapping[str, str], model: ModelShape, spec: GpuSpec) -> Formats:
-    """As the row says; else as its model's name says; else as the model was published. Raises Unreadable.
+    """The formats given in the row, else in its model's name, else those in which the model was published.
 
-    MXFP4 checkpoints keep everything but their experts in 16 bits; tables that call gpt-oss FP4 or FP8 mean
-    that checkpoint, the only one there is.
+    MXFP4 checkpoints store everything but their experts in 16 bits. Tables that call gpt-oss FP4 or FP8 mean
+    that checkpoint, the only one there is. Raises Unreadable.
     """
     wide = "bf16" if spec.bf16_tflops else "fp16"
     told, note = (row.get("weight_precision") or "").strip(), ""
@@ -133,7 +134,7 @@ def formats_of(row: Mapping[str, str], model: ModelShape, spec: GpuSpec) -> Form
 
 
 def format_named(text: str) -> str | None:
-    """The number format that a text names, None where it names none."""
+    """The number format that a text names, None if it names none."""
     return next((name for word, name in FORMAT_WORDS if word in text.lower()), None)
 
 
@@ -142,8 +143,8 @@ def _native(model: str, wide: str) -> str:
 
 
 def cache_bytes(row: Mapping[str, str], dense: str, engine: str, spec: GpuSpec) -> float:
-    """Bytes of a cached number, as given; else 16 bit, but 8 bit for 8- and 4-bit checkpoints on Blackwell
-    and in TensorRT-LLM."""
+    """Bytes per cached number, as given; else 2, but 1 for 8- and 4-bit checkpoints on Blackwell and in
+    TensorRT-LLM."""
     told = format_named(row.get("kv_precision") or "")
     given = CACHE_WORDS.get(told or "")
     if given is not None:
@@ -153,21 +154,21 @@ def cache_bytes(row: Mapping[str, str], dense: str, engine: str, spec: GpuSpec) 
 
 
 def products_of(dense: str, engine: str = "") -> str:
-    """The format that products run in: weights that are only stored in 4 or 8 bits widen, but local engines
-    multiply quantised weights as 8-bit integers."""
+    """The format of matrix products: weights that are only stored in 4 or 8 bits are widened, except that
+    local engines multiply quantized weights as 8-bit integers."""
     if engine in LOCAL and dense in INTEGERS:
         return "int8"
     return {"fp8": "fp8", "fp4": "fp4", "fp16": "fp16", "int8": "int8"}.get(dense, "bf16")
 
 
 def benchmark_of(row: Mapping[str, str]) -> str:
-    """The benchmark whose lengths are known by model, told by the row's source; blank where there is none."""
+    """The benchmark with known lengths by model, from the row's source; empty if there is none."""
     source = (row.get("source") or "").lower()
     return next((name for name in BENCHMARKS if name in source), "")
 
 
 def regime_of(row: Mapping[str, str]) -> tuple[str, str]:
-    """The regime's published name, and a note where it was told from other cells. Raises Unreadable."""
+    """The published name of the regime, with a note if it was derived from other cells. Raises Unreadable."""
     text = (row.get("regime") or "").strip().lower()
     if text == "open_loop" and _all_at_once(row):
         return AT_ONCE, "arrivals without end: all requests at once"
@@ -183,7 +184,7 @@ def regime_of(row: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _all_at_once(row: Mapping[str, str]) -> bool:
-    """Whether arrivals have no rate but a number: benchmark tools send them together."""
+    """Whether arrivals have a number but no rate: benchmark tools then send all requests together."""
     unbound = (row.get("request_rate") or "").strip().lower() in {"inf", "infinity"}
     return unbound and bool(number(row, "num_requests"))
 
@@ -198,32 +199,35 @@ def _told_by_load(row: Mapping[str, str]) -> str:
 
 
 def engine_of(row: Mapping[str, str], spec: GpuSpec) -> str:
-    """The class of the row's engine and release; vLLM on AMD's cards is a class of its own."""
+    """The class of the row's engine and release; vLLM on AMD GPUs is a class of its own."""
     return engine_on(spec, load_table_constants().engine_of(*_own_release(row), row.get("regime") or ""))
 
 
 def release_of(row: Mapping[str, str]) -> tuple[str, str, str]:
-    """Source, engine and release of a row, blank where it does not tell."""
+    """Source, engine and release of a row; empty if not given."""
     return row.get("source") or "", row.get("engine") or "", row.get("engine_version") or ""
 
 
 def _own_release(row: Mapping[str, str]) -> tuple[str, str, str]:
-    """The same without the release in tables of disaggregated deployments, which give the orchestrator's."""
+    """The same without the release for tables of disaggregated deployments, which give the orchestrator's
+    release."""
     source, engine, release = release_of(row)
     return source, engine, "" if (row.get("regime") or "") == DECODE_POOL else release
 
 
 def early_release(row: Mapping[str, str], model: ModelShape) -> EarlyReleases | None:
-    """What the row's release takes longer where it was among the first with such a model's kernels."""
+    """The extra time of the row's release if it was among the first with such a model's kernels."""
     if model.attention is not Attention.MLA:
         return None
     return load_table_constants().early_latent(*_own_release(row))
 
 
 def client_of(row: Mapping[str, str]) -> BenchmarkClient:
-    """How the row's makers asked, told by its source; else by the data set that it names; else by its
-    lengths: means that are no whole numbers were drawn, and are taken as means, and whole ones that nobody
-    would ask for are means of a data set."""
+    """The benchmark client of a row: by its source, else by the data set that it names, else by its lengths.
+
+    Means that are not whole numbers were drawn at random and are taken as means; whole numbers that nobody
+    would request are means of a data set.
+    """
     constants = load_table_constants()
     found = constants.client_of(row.get("source") or "")
     lengths = [number(row, name) or 0.0 for name in ("isl", "osl")]
@@ -238,7 +242,7 @@ def client_of(row: Mapping[str, str]) -> BenchmarkClient:
 
 
 def _as_chats(found: BenchmarkClient, lengths: Sequence[float]) -> BenchmarkClient:
-    """The same where prompts or answers vary as chats do, those of a mean length that nobody asks for."""
+    """The same, with lengths that vary as in chats if the mean length is one that nobody would request."""
     chats = load_table_constants().clients[CHATS]
     odd_prompts, odd_answers = (_is_odd(length) for length in lengths)
     if odd_prompts:
@@ -254,6 +258,6 @@ def _is_odd(tokens: float) -> bool:
 
 
 def _is_ranged(tokens: float) -> bool:
-    """Whether a mean length is that of a whole one's last fifth, as InferenceMAX draws them."""
+    """Whether a mean length is that of draws from the last fifth below a round length, as in InferenceMAX."""
     nominal = tokens / RANGED_MEAN
     return tokens > 0.0 and abs(nominal - round(nominal)) < WHOLE

@@ -1,4 +1,4 @@
-"""Layouts of a published training row: the degrees that it gives, every sensible one for blank cells."""
+"""Layouts of a published training row: the given degrees, and all sensible ones for blank cells."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NO_SHARDING = frozenset({"0", "ZERO0", "STAGE0", "DDP", "NO", "NONE", "NOSHARD"}
 
 @dataclass(frozen=True, slots=True)
 class LayoutSpec:
-    """What the layouts of a row must divide: the model, GPUs in all and in a link domain, the batch."""
+    """What the layouts of a row must divide: the model, the GPUs in total and per link domain, the batch."""
 
     model: ModelShape
     gpus: int
@@ -51,7 +51,7 @@ class LayoutSpec:
 
 
 def row_layouts(row: Mapping[str, str], asked: LayoutSpec) -> tuple[Row, ...]:
-    """Every layout that the row allows. Raises Unreadable when none divides the GPUs."""
+    """All layouts that the row allows. Raises Unreadable if none divides the GPUs."""
     model = asked.model
     most = min(TENSOR_MOST, asked.domain)
     tensor = _given(row, "tp", [t for t in _powers(most) if model.heads % t == 0])
@@ -80,12 +80,13 @@ def row_layouts(row: Mapping[str, str], asked: LayoutSpec) -> tuple[Row, ...]:
 
 
 def _same_dp(row: Mapping[str, str], dp: float, ranks: float, gpus: int) -> bool:
-    """A given data-parallel degree rules only where the others were left open."""
+    """Whether the layout agrees with a given data-parallel degree, which only counts if the other degrees are
+    blank."""
     return _fixed(row) or dp * ranks == gpus
 
 
 def _fixed(row: Mapping[str, str]) -> bool:
-    """Whether tensor and pipeline degrees are given; degrees beside them that are blank then are one."""
+    """Whether tensor and pipeline degrees are given; then other blank degrees are one."""
     return number(row, "tp") is not None and number(row, "pp") is not None
 
 
@@ -95,13 +96,14 @@ def _given(row: Mapping[str, str], name: str, options: Sequence[float]) -> list[
 
 
 def _stages(layers: int) -> list[int]:
-    """Powers of two, and what divides the layers."""
+    """Pipeline degrees: powers of two, and divisors of the number of layers."""
     most = min(PIPELINE_MOST, layers)
     return sorted({*_powers(most), *(p for p in range(1, most + 1) if layers % p == 0)})
 
 
 def _contexts(row: Mapping[str, str], asked: LayoutSpec) -> list[float]:
-    """Context groups are worth trying from 8k tokens on, as far as each rank keeps 8k or the group eight."""
+    """Context-parallel degrees: tried from 8k tokens on, up to 8, and beyond that while each rank keeps 8k
+    tokens."""
     if _fixed(row) or asked.sequence_length < CONTEXT_FROM:
         return _given(row, "cp", [1.0])
     most = max(CONTEXT_LEAST, int(asked.sequence_length) // CONTEXT_TOKENS)
@@ -109,9 +111,9 @@ def _contexts(row: Mapping[str, str], asked: LayoutSpec) -> list[float]:
 
 
 def _micro_batches(row: Mapping[str, str], asked: LayoutSpec) -> list[float]:
-    """The micro-batch that a row gives, or usual ones: more sequences where they are short.
+    """The micro-batch of the row, or usual ones: more sequences if they are short.
 
-    torchtitan states the batch of a rank and cuts it into as many micro-batches as a pipeline has ranks,
+    torchtitan gives the batch of a rank and cuts it into as many micro-batches as a pipeline has ranks,
     however many chunks each of them has.
     """
     stages, given = number(row, "pp") or 1.0, number(row, "micro_batch")
@@ -128,8 +130,8 @@ def _powers(most: int) -> list[int]:
 
 
 def _recompute(row: Mapping[str, str], software: str) -> list[float]:
-    """The recomputation that a row gives, or every kind that the stack knows. Scripts that fine-tune with
-    Hugging Face's trainers and recipes of torchtune rebuild every layer unless told otherwise."""
+    """The recomputation of the row, or every kind that the software has. Fine-tuning scripts with Hugging
+    Face's trainers and recipes of torchtune recompute every layer by default."""
     word = (row.get("recompute") or "").strip().split("(")[0].lower()
     if word in RECOMPUTE:
         return [float(RECOMPUTE.index(word))]
@@ -141,8 +143,8 @@ def _recompute(row: Mapping[str, str], software: str) -> list[float]:
 
 
 def _sharding(row: Mapping[str, str], software: str) -> list[float]:
-    """What the data-parallel ranks share; pipelines go with shared optimizer states, and so do frameworks
-    whose default that is. Megatron shares them since the end of 2022."""
+    """What the data-parallel ranks shard; pipelines are combined with sharded optimizer states, and so are
+    frameworks whose default that is. Megatron shards them since the end of 2022."""
     text = (row.get("zero_fsdp") or row.get("zero") or "").strip()
     word = re.sub(r"[^A-Z0-9]", "", text.upper()) if text.lower() not in NOTHING else ""
     alone = (number(row, "pp") or 1.0) == 1.0

@@ -1,4 +1,4 @@
-"""Nodes of published training rows: form, links, and the fabric between them."""
+"""Nodes of published training rows: form factor, links, and the fabric between them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FABRIC_WORDS = {
 def row_sku(
     row: Mapping[str, str], spec: GpuSpec, total: int, calibration: Calibration
 ) -> tuple[Sku, tuple[str, ...]]:
-    """The node that a row ran on, ``total`` GPUs in all, and what was assumed about its fabric."""
+    """The node of a row with ``total`` GPUs in all, and the assumptions about its fabric."""
     usual = RACK_NODE_GPUS if spec.gpu in calibration.network.link_domain else NODE_GPUS
     per_node = int(number(row, "gpus_per_node") or min(usual, total))
     link = number(row, "intra_node_gbps")

@@ -56,7 +56,7 @@ SINGLE_DISPATCH_WORDS = ("deepep", "hybridep", "hai-llm")
 
 
 class Recipe(NamedTuple):
-    """How the steps of a row are made: what ``Run`` has beside lengths, in its order."""
+    """How the steps of a row are computed: the fields of ``Run`` other than lengths, in its order."""
 
     number_format: str
     adapters: bool
@@ -67,7 +67,7 @@ class Recipe(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TrainingRow:
-    """One row, read: what runs, where, how, and what was assumed."""
+    """One row, read: model, node, recipe, and the assumptions made."""
 
     model: ModelShape
     sku: Sku
@@ -87,7 +87,7 @@ def read_row(
     gpus: Mapping[str, GpuSpec],
     models: Mapping[str, ModelShape],
 ) -> TrainingRow:
-    """A CSV row in the core's words. Raises Unreadable."""
+    """A CSV row, read. Raises Unreadable."""
     spec, gpu_note = find_gpu(row.get("gpu", ""), gpus, number(row, "gpu_mem_gb"))
     model, model_notes = _model(row, models)
     number_format, format_notes = _format(row.get("precision", ""), spec)
@@ -109,9 +109,9 @@ def read_row(
         recipe=Recipe(
             number_format,
             adapters=_trains_adapters(row),
-            zero_bubble=_says(row, ZERO_BUBBLE_WORDS),
-            hides_dispatch=_says(row, HIDDEN_DISPATCH_WORDS),
-            dispatches_once=_says(row, SINGLE_DISPATCH_WORDS),
+            zero_bubble=_mentions(row, ZERO_BUBBLE_WORDS),
+            hides_dispatch=_mentions(row, HIDDEN_DISPATCH_WORDS),
+            dispatches_once=_mentions(row, SINGLE_DISPATCH_WORDS),
         ),
         layouts=row_layouts(row, asked),
         layout_given=number(row, "tp") is not None and number(row, "pp") is not None,
@@ -122,7 +122,8 @@ def read_row(
 def predict_training(
     rows: Sequence[TrainingRow], calibration: Calibration, gpus: Mapping[str, GpuSpec]
 ) -> list[Prediction]:
-    """Predictions in the order of ``rows``; rows of one recipe and software class are computed together."""
+    """Predictions in the order of ``rows``; rows with equal recipe and software class
+    are computed together."""
     out = [Prediction()] * len(rows)
     groups: dict[tuple[str, Recipe], list[int]] = {}
     for index, row in enumerate(rows):
@@ -180,18 +181,20 @@ def _predict_group(
 
 
 def _shortfall(row: TrainingRow, calibration: Calibration) -> float:
-    """What a published step takes over the fastest of its row's layouts; 0 where the layout is given."""
+    """Extra time of a published step over the fastest of its row's layouts, as a share; 0 if the layout is
+    given."""
     compute = calibration.compute
     untuned = compute.search_shortfall_moe if row.model.is_moe else compute.search_shortfall
     return 0.0 if row.layout_given else untuned
 
 
 def _rank(rows: Sequence[TrainingRow], owners: Places, layouts: Layouts, found: Step, hw: Hardware) -> Array:
-    """What the layouts [L] of each row (its place in ``owners``) are chosen by, the least first; inf where
-    they do not divide.
+    """Sort key of the layouts [L] of each row (its place in ``owners``), the least first; inf if they do not
+    divide.
 
-    A layout that the row gives did run: the fastest within ``RAN_TOLERANCE`` of the card, whatever the
-    model's memory says. Of the others the fastest that fits, or the smallest where none does.
+    A layout that is given in the row did run, so it is the fastest within ``RAN_TOLERANCE`` of the GPU's
+    memory, whatever the memory model says. Among the others it is the fastest that fits, or the smallest if
+    none does.
     """
     ran = as_array([row.layout_given for row in rows])[owners] > 0
     least = as_array([min(layout[4] for layout in row.layouts) for row in rows])[owners]
@@ -208,7 +211,7 @@ def _prediction(
     card: tuple[float, float],
     calibration: Calibration,
 ) -> Prediction:
-    """``card``: bytes that the fullest card holds, and that it has."""
+    """``card``: bytes held on the fullest GPU, and the bytes that it has."""
     known = row.sku.gpu in calibration.calibrated_gpus
     relative = training_relative(
         row.model.is_moe,
@@ -230,7 +233,7 @@ def _prediction(
 
 
 def _load(row: Mapping[str, str], gpus: int) -> tuple[float, float, tuple[str, ...]]:
-    """Tokens of a sequence and sequences of a step; usual ones where the row leaves them open."""
+    """Tokens per sequence and sequences per step; usual values if the row does not give them."""
     length, sequences = number(row, "seq_len"), number(row, "global_batch")
     notes: tuple[str, ...] = ()
     if not length:
@@ -287,8 +290,8 @@ def _counted(row: Mapping[str, str]) -> ModelShape:
 
 
 def _with_stated_params(shape: ModelShape, row: Mapping[str, str]) -> ModelShape:
-    """The stated parameter counts where counting from the sizes misses something (shared experts, other
-    layers): more than 15 % apart."""
+    """The shape with stated parameter counts if those counted from its sizes differ by more than 15 % (shared
+    experts, other layers)."""
     total, active = number(row, "params_b"), number(row, "active_params_b")
     if total and abs(shape.total_params / (total * 1e9) - 1) > 0.15:
         shape = replace(shape, total_params=total * 1e9)
@@ -299,7 +302,8 @@ def _with_stated_params(shape: ModelShape, row: Mapping[str, str]) -> ModelShape
 
 
 def _format(text: str, spec: GpuSpec) -> tuple[str, tuple[str, ...]]:
-    """The format of the products. Names of scaling recipes mean FP8; "or" means that nobody says which."""
+    """The format of matrix products. Names of scaling recipes mean FP8; "or" means that the format is not
+    known."""
     word = text.upper()
     notes: tuple[str, ...] = ()
     wanted = "fp16" if word.startswith("FP16") else "bf16"
@@ -328,12 +332,14 @@ def _grid_framework(row: Mapping[str, str]) -> str:
 
 
 def _software(row: Mapping[str, str], spec: GpuSpec, model: ModelShape) -> str:
-    """The class of the row's stack. Benchmark submissions are tuned, but for those that run the reference
-    code for adapters, Hugging Face's trainer over DeepSpeed. Megatron before 2023 had no
-    FlashAttention, before 2022 no sequence parallelism, and on GPUs before Hopper it overlaps nothing; its
-    offspring with DeepSpeed, which took FlashAttention in the summer of 2023, does so nowhere. Heads over 128
-    wide waited for FlashAttention's second version (July 2023) in sharded stacks too, which made attention on
-    Ampere faster by half. NVIDIA's containers fuse what routes tokens on Blackwell from June 2026 on.
+    """The class of the row's software.
+
+    Benchmark submissions are tuned, except those that run the reference code for adapters, Hugging Face's
+    trainer with DeepSpeed. Megatron had no FlashAttention before 2023, no sequence parallelism before 2022,
+    and overlaps nothing on GPUs before Hopper; its fork with DeepSpeed, which got FlashAttention in the
+    summer of 2023, never overlaps. Heads wider than 128 had to wait for FlashAttention 2 (July 2023) in
+    sharded frameworks too, which made attention on Ampere faster by half. NVIDIA's containers fuse the
+    routing of tokens on Blackwell from June 2026 on.
     """
     framework = (row.get("framework", "") or _grid_framework(row)).lower()
     date = row.get("date", "")
@@ -357,7 +363,7 @@ def _software(row: Mapping[str, str], spec: GpuSpec, model: ModelShape) -> str:
 
 
 def _is_reference(row: Mapping[str, str], framework: str, spec: GpuSpec) -> bool:
-    """Whether a submission trains adapters with DeepSpeed, kernel by kernel: as GPUs do, not Gaudi's
+    """Whether a submission trains adapters with DeepSpeed with separate kernels, as GPUs do; Gaudi runs
     graphs."""
     plain = "deepspeed" in framework and "megatron" not in framework
     return _trains_adapters(row) and plain and spec.vendor in GPU_VENDORS
@@ -368,11 +374,11 @@ def _trains_adapters(row: Mapping[str, str]) -> bool:
 
 
 def _sharded(row: Mapping[str, str], framework: str, spec: GpuSpec, model: ModelShape) -> str:
-    """The class of a sharded stack: compiled where the row says so, and in torchtitan's 8-bit runs, whose
-    casts are slow otherwise; else by the attention that it had."""
+    """The class of a sharded framework: compiled if the row says so, and in torchtitan's 8-bit runs, whose
+    casts are slow otherwise; else by its version of attention."""
     date = row.get("date", "")
     eight_bit = TORCHTITAN in framework and "8" in (row.get("precision") or "")
-    told = _told(row)
+    told = _free_text(row)
     if (COMPILES in told or eight_bit) and not NOT_COMPILED.search(told):
         return COMPILED
     wide = model.head_dim > FLASH_ATTENTION_HEAD
@@ -382,19 +388,20 @@ def _sharded(row: Mapping[str, str], framework: str, spec: GpuSpec, model: Model
     return FIRST_FLASH if first and spec.arch == SECOND_FLASH_GAINS else SHARDED
 
 
-def _says(row: Mapping[str, str], words: Sequence[str]) -> bool:
+def _mentions(row: Mapping[str, str], words: Sequence[str]) -> bool:
     """Whether the row names one of ``words``."""
-    told = _told(row)
+    told = _free_text(row)
     return any(word in told for word in words)
 
 
-def _told(row: Mapping[str, str]) -> str:
-    """What the row says of its schedule, framework and whatever else, in lower case."""
+def _free_text(row: Mapping[str, str]) -> str:
+    """The row's schedule, framework and other text, in lower case."""
     return " ".join(row.get(name) or "" for name in ("schedule", "framework", "notes")).lower()
 
 
 def fit_probability(held_bytes: float, card_bytes: float, half_width: float) -> float:
-    """How sure it is that a card holds ``held_bytes``: errors log-normal, ``half_width`` (relative) of the
-    80 % interval: Φ(1.28·ln(card/held)/ln(1 + half_width))."""
+    """Probability that a GPU of ``card_bytes`` holds ``held_bytes``: errors are log-normal, and
+    ``half_width`` is the relative half-width of the 80 % interval: Φ(1.28·ln(card/held)/ln(1 + half_width)).
+    """
     room = math.log(card_bytes / held_bytes)
     return 0.5 * (1.0 + math.erf(EIGHTY_PERCENT * room / math.log1p(half_width) / math.sqrt(2.0)))

@@ -8,7 +8,9 @@ one of the user's own systems.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +50,8 @@ FABRIC_GBIT_S_PER_GPU = 400.0
 NODE_GPUS = 8
 WORKLOADS_KEPT = 64
 
+W = TypeVar("W", Training, Serving | Batch)
+
 
 def _sku(gpu: str, gpus: int, specs: Mapping[str, GpuSpec]) -> Sku:
     """A SKU of nodes with up to eight such GPUs, connected by a fabric."""
@@ -56,12 +60,42 @@ def _sku(gpu: str, gpus: int, specs: Mapping[str, GpuSpec]) -> Sku:
     return Sku("", gpu, node, specs[gpu].memory_gb, fabric=fabric)
 
 
-class OwnTraining:
+class _Corrections(ABC, Generic[W]):
+    """Corrections by our own measurements and by those of a workload. ``BLOCKS``: what those correct."""
+
+    BLOCKS: ClassVar[tuple[str, ...]]
+
+    def __init__(self, own: OwnShift) -> None:
+        self._own = own
+        self._by_workload: dict[W, OwnShift] = {}
+
+    def moves(self, workload: W) -> bool:
+        """Whether there are any measurements."""
+        return bool(self._of(workload))
+
+    def _of(self, workload: W) -> OwnShift:
+        if not workload.measured:
+            return self._own
+        if workload not in self._by_workload:
+            if len(self._by_workload) >= WORKLOADS_KEPT:
+                self._by_workload.clear()
+            found = [pair for m in workload.measured for pair in self._compared(workload, m)]
+            self._by_workload[workload] = _with_entries(self._own, dict.fromkeys(self.BLOCKS, found))
+        return self._by_workload[workload]
+
+    @abstractmethod
+    def _compared(self, workload: W, m: Measurement) -> Iterator[tuple[Described, float]]:
+        """The features of a measured entry, and log(measured / predicted)."""
+
+
+class OwnTraining(_Corrections[Training]):
     """Corrections of training steps in plans. ``core`` is the model without corrections."""
 
+    BLOCKS = (STEP,)
+
     def __init__(self, core: TrainingCore, own: OwnShift) -> None:
-        self._core, self._own = core, own
-        self._by_workload: dict[Training, OwnShift] = {}
+        super().__init__(own)
+        self._core = core
 
     def log_shift(
         self, workload: Training, gpus: Sequence[str], counts: Array, degrees: NDArray[np.int64]
@@ -76,20 +110,6 @@ class OwnTraining:
         own = self._of(workload)
         asked = self._asked(workload, [gpu], as_array([count]), degrees)
         return Closeness(float(own.nearness(STEP, asked)[0]), float(own.shrink(STEP, asked)[0]), 1.0)
-
-    def moves(self, workload: Training) -> bool:
-        """Whether there are any measurements."""
-        return bool(self._of(workload))
-
-    def _of(self, workload: Training) -> OwnShift:
-        if not workload.measured:
-            return self._own
-        if workload not in self._by_workload:
-            if len(self._by_workload) >= WORKLOADS_KEPT:
-                self._by_workload.clear()
-            found = [pair for m in workload.measured for pair in self._compared(workload, m)]
-            self._by_workload[workload] = _with_entries(self._own, {STEP: found})
-        return self._by_workload[workload]
 
     def _compared(self, workload: Training, m: Measurement) -> Iterator[tuple[Described, float]]:
         """The features of a measured entry, and log(measured / predicted) of its step time."""
@@ -134,12 +154,14 @@ class OwnTraining:
         }
 
 
-class OwnServing:
+class OwnServing(_Corrections[Serving | Batch]):
     """Corrections of replicas in plans. ``core`` is the model without corrections."""
 
+    BLOCKS = (TOKEN_TIME, TOKEN_RATE)
+
     def __init__(self, core: ServingCore, own: OwnShift) -> None:
-        self._core, self._own = core, own
-        self._by_workload: dict[Serving | Batch, OwnShift] = {}
+        super().__init__(own)
+        self._core = core
 
     def log_shifts(
         self,
@@ -170,21 +192,6 @@ class OwnServing:
             float(own.shrink(rate, asked)[0]),
             float(own.shrink(FIRST_TOKEN, asked)[0]),
         )
-
-    def moves(self, workload: Serving | Batch) -> bool:
-        """Whether there are any measurements."""
-        return bool(self._of(workload))
-
-    def _of(self, workload: Serving | Batch) -> OwnShift:
-        if not workload.measured:
-            return self._own
-        if workload not in self._by_workload:
-            if len(self._by_workload) >= WORKLOADS_KEPT:
-                self._by_workload.clear()
-            found = [pair for m in workload.measured for pair in self._compared(workload, m)]
-            more = {TOKEN_TIME: found, TOKEN_RATE: found}
-            self._by_workload[workload] = _with_entries(self._own, more)
-        return self._by_workload[workload]
 
     def _compared(self, workload: Serving | Batch, m: Measurement) -> Iterator[tuple[Described, float]]:
         """The features of a measured entry in the best layout on as many GPUs, and log(measured / predicted)

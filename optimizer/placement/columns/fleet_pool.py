@@ -19,15 +19,14 @@ from optimizer.placement.fleets.model import (
     quick_fleets,
     termless_fleets,
 )
-from optimizer.placement.fleets.promising import HURRIED_UNITS
+from optimizer.placement.fleets.pools import HURRIED_UNITS
 from optimizer.placement.fleets.set_costs import Openings
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Ints, Problem
 from optimizer.placement.problem.quotas import within_quotas
 from optimizer.placement.problem.stock import Ledger
 from optimizer.placement.problem.units import HOUR_S, FleetCase
-from optimizer.placement.runtime.pace import Pace
-from optimizer.placement.runtime.stopwatch import never
+from optimizer.placement.runtime.stopwatch import Pace, never
 
 Ends = Sequence[float | None]
 

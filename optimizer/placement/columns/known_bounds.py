@@ -49,7 +49,7 @@ class KnownBounds:
     request: PlanRequest
     span_s: tuple[int, int]
     offers: Mapping[str, Offer]
-    scarcity: Mapping[str, float]
+    dual_prices: Mapping[str, float]
     services: Mapping[str, _Known]
 
 
@@ -67,14 +67,14 @@ def remember(candidates: Candidates, dual: Dual | None, centre: DualPoint | None
             centre is not None and dual is not None and dual.is_answered(name, centre.prices),
         )
     offers = problem.table.offers
-    scarcity = {} if centre is None else centre.prices.charged(problem)
+    dual_prices = {} if centre is None else centre.prices.charged(problem)
     problem.memo.keep(
         _slot(problem),
         KnownBounds(
             problem.request,
             (problem.t0_s, problem.end_s),
             {offer.offer_id: offer for offer in offers},
-            {offers[offer].offer_id: usd for offer, usd in scarcity.items()},
+            {offers[offer].offer_id: usd for offer, usd in dual_prices.items()},
             services,
         ),
     )
@@ -106,7 +106,7 @@ def carry(candidates: Candidates) -> KnownBounds | None:
 def carry_priced(candidates: Candidates, dual: Dual, known: KnownBounds, prices: StockPrices) -> None:
     """The same for bounds at dual prices, if today's dual prices are at least those of the earlier search."""
     problem, today = candidates.problem, prices.charged(candidates.problem)
-    before = {problem.index_of.get(offer_id): usd for offer_id, usd in known.scarcity.items()}
+    before = {problem.index_of.get(offer_id): usd for offer_id, usd in known.dual_prices.items()}
     if not before or any(o is None or today.get(o, 0.0) < usd for o, usd in before.items()):
         return
     share, unmoved = _shares(problem, known), before == today

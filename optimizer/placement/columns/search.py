@@ -12,8 +12,7 @@ from optimizer.placement.columns.master import Choice, Limits, choice_of
 from optimizer.placement.columns.prices import StockPrices
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Problem
-from optimizer.placement.runtime.pace import Pace
-from optimizer.placement.runtime.stopwatch import Stopwatch
+from optimizer.placement.runtime.stopwatch import Pace, Stopwatch
 
 
 def gap_of(objective_cents: int, bound_cents: int) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 
 from broker.domain.basics.money import usd_words
 from broker.domain.market.offer import RateBasis, Tier, WindowTerms
-from broker.domain.planning.plan import Alternative, BindingRule, Obstacle, RunnerUp, Scarcity, Why
+from broker.domain.planning.plan import DROPPED, Alternative, BindingRule, RunnerUp, Scarcity, Why
 from broker.domain.planning.transfer import TransferKind
 from broker.domain.planning.workload import Serving, Training, Workload
 from optimizer.placement.columns.candidates import Candidates
@@ -49,23 +49,6 @@ from optimizer.placement.search.solve import Solution
 CHEAPER_LOOKED_AT = 5
 LEAST_TOLD = 20
 """For this many workloads, second-best options are found even if time is over."""
-
-DROPPED = {
-    Obstacle.POLICY: "by the policy on providers, regions and hosts",
-    Obstacle.TIER: "of tiers that its policy excludes",
-    Obstacle.RESIDENCY: "outside the allowed countries",
-    Obstacle.COMPLIANCE: "without the compliance tags",
-    Obstacle.AVAILABILITY: "that end before it does",
-    Obstacle.GPU_UNKNOWN: "of GPUs without figures",
-    Obstacle.PRECISION: "without its precision",
-    Obstacle.SIZE: "that yield the requested GPUs with no number of nodes",
-    Obstacle.MEMORY: "with too little memory",
-    Obstacle.DISK: "whose hosts have too little disk or memory",
-    Obstacle.FABRIC: "without a fabric",
-    Obstacle.LATENCY: "too slow for the SLO",
-    Obstacle.DEADLINE: "too slow for the deadline",
-    Obstacle.WINDOW: "whose windows do not fit",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +121,7 @@ class Explainer:
             told.next_best,
             tuple(sorted(self.candidates.log(workload.name).dropped.items())),
             sentences_of((*risks, *limits, *assumed, *second, *clauses)),
+            self.candidates.log(workload.name).left,
         )
 
     def _tell(self, column: Column) -> _Told:

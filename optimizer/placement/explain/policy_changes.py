@@ -13,7 +13,7 @@ from typing import Protocol
 
 from broker.catalogue import load_geographies
 from broker.domain.market.offer import HostKind, Offer
-from broker.domain.planning.document_notes import geography_named
+from broker.domain.planning.notes import geography_named
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.workload import PlanRequest, Policy
 from optimizer.placement.explain.own_changes import Asked, Change

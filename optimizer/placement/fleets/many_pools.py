@@ -11,23 +11,20 @@ raises the bound. O owners (a pool, whatever is committed of it), R levels, K pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import numpy as np
 
 from optimizer.placement.fleets.covers import HourCovers, PoolPrices
-from optimizer.placement.fleets.hours import HourClasses
 from optimizer.placement.fleets.joint_pools import phased_usd
 from optimizer.placement.fleets.pattern_loops import cheapest_through, meeting, start_costs_between
-from optimizer.placement.fleets.pool_table import PoolTable
-from optimizer.placement.fleets.rules import MOST_POOLS, FleetRules
+from optimizer.placement.fleets.rules import MOST_POOLS
 from optimizer.placement.fleets.set_costs import Openings, PoolFleet, fleet_usd, linear
-from optimizer.placement.fleets.sets import FEW_POOLS, SetSearch
+from optimizer.placement.fleets.sets import FEW_POOLS, PoolSearch, SetSearch
 from optimizer.placement.fleets.start_duals import StartDuals
 from optimizer.placement.problem.problem import Bools, Floats, Ints
-from optimizer.placement.runtime.stopwatch import never
 
 FEW_TOLERANCE = 0.05
 """The search on few pools only provides a start here, so it may stop early."""
@@ -45,21 +42,9 @@ SHORTFALL = 1e-6
 
 
 @dataclass(slots=True, eq=False)
-class PatternSearch:
-    """State of a search over ``table``. It has the same interface as ``SetSearch``, the search on few
-    pools.
-    """
+class PatternSearch(PoolSearch):
+    """State of a search over patterns: how many units of each pool one hour has."""
 
-    parts: PoolTable
-    classes: HourClasses
-    rules: FleetRules
-    tolerance: float
-    out_of_time: Callable[[], bool] = never
-    openings: Openings | None = None
-    units: Ints = field(default_factory=lambda: np.zeros((2, 0), dtype=np.int64))
-    best: PoolFleet | None = None
-    fleets: list[PoolFleet] = field(default_factory=list)
-    bound_usd: float = 0.0
     phased: Floats = field(init=False)
     duals: StartDuals = field(init=False)
     first: Ints = field(init=False)

@@ -22,8 +22,7 @@ from optimizer.placement.fleets.hours import hour_classes
 from optimizer.placement.fleets.joint_pools import needed_pools, paired_parts
 from optimizer.placement.fleets.many_pools import PatternSearch
 from optimizer.placement.fleets.pool_table import PoolTable
-from optimizer.placement.fleets.pools import build_pools_of
-from optimizer.placement.fleets.promising import FIRST_UNITS, on_promising
+from optimizer.placement.fleets.pools import FIRST_UNITS, build_pools_of, on_promising
 from optimizer.placement.fleets.rules import MOST_POOLS, fleet_rules
 from optimizer.placement.fleets.set_costs import Openings, PoolFleet
 from optimizer.placement.fleets.sets import FEW_POOLS, SetSearch

@@ -65,9 +65,8 @@ MOST_WORK = 300_000_000
 
 
 @dataclass(slots=True, eq=False)
-class SetSearch:
-    """State of a search over the pools of ``parts``. ``table`` combines those that are not dominated; fleets
-    refer to rows of ``parts``.
+class PoolSearch:
+    """A search over the pools of ``parts``, and what it found; fleets refer to rows of ``parts``.
 
     ``openings``: what other workloads leave over time; the bound ignores it. ``units`` [2, U]: offer and
     nodes of the case's units.
@@ -83,6 +82,12 @@ class SetSearch:
     best: PoolFleet | None = None
     fleets: list[PoolFleet] = field(default_factory=list)
     bound_usd: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class SetSearch(PoolSearch):
+    """State of a search over sets of few pools. ``table`` combines those that are not dominated."""
+
     table: JointPools = field(init=False)
     costs: SetCosts = field(init=False)
     each: Floats = field(init=False)

@@ -7,9 +7,10 @@ to all workloads together, a workload's own quota to it alone. O offers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import accumulate
 
 import numpy as np
 
@@ -109,11 +110,12 @@ def without_quotas(problem: Problem) -> Problem:
     return replace(problem, request=free, table=table, kept={}, kept_of_market={})
 
 
-def most_held(spans: Sequence[Span], since_s: float = -np.inf) -> int:
+def most_held(spans: Iterable[Span], since_s: float = -np.inf) -> int:
     """The largest total of overlapping spans at any instant from ``since_s`` on."""
     late = [(max(start, since_s), end, count) for start, end, count in spans if end > since_s]
-    starts = {start for start, _, _ in late}
-    return max((sum(n for a, b, n in late if a <= at < b) for at in starts), default=0)
+    changes = [edge for start, end, count in late for edge in ((start, count), (end, -count))]
+    # At one instant what ends comes before what begins.
+    return max(accumulate(count for _, count in sorted(changes)), default=0)
 
 
 def within_quotas(

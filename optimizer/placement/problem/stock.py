@@ -15,7 +15,7 @@ import numpy as np
 from broker.domain.planning.effective_rules import assumed_nodes
 from optimizer.placement.problem.columns import Column, Piece, Span
 from optimizer.placement.problem.problem import UNLIMITED_NODES, Floats, Ints, Problem, own_stock
-from optimizer.placement.problem.quotas import QuotaRow, quota_rows
+from optimizer.placement.problem.quotas import QuotaRow, most_held, quota_rows
 from optimizer.placement.problem.windows import free_nodes_steps
 
 FEW_SPANS = 12
@@ -389,7 +389,7 @@ class Ledger:
             free -= int(held[first:].max())
         pool = int(table.pools.of[offer])
         if pool >= 0:
-            gpus = int(table.pools.gpus[pool]) - _most_held(self.gpus_taken(pool), start_s)
+            gpus = int(table.pools.gpus[pool]) - most_held(self.gpus_taken(pool), start_s)
             free = min(free, gpus // int(table.gpus_per_node[offer]))
         return max(0, free)
 
@@ -417,17 +417,6 @@ def _most_between(spans: Iterable[Span], starts_s: Floats, ends_s: Floats) -> In
     last = np.searchsorted(times, ends_s, side="left")
     most: Ints = np.array([held[a : b + 1].max() for a, b in zip(first, last, strict=True)], dtype=np.int64)
     return most
-
-
-def _most_held(spans: Iterable[Span], start_s: int) -> int:
-    """The most that is held at any instant from ``start_s`` on."""
-    late = [span for span in spans if span[1] > start_s]  # none of them ends before, so all count
-    if not late:
-        return 0
-    times = _edges(late, ())
-    held = np.zeros(len(times), dtype=np.int64)
-    _add_spans(held, times, late)
-    return int(held.max())
 
 
 def most_nodes(spans: Iterable[Span]) -> int:

@@ -16,7 +16,7 @@ from api.schemas.plans.plan import PLAN, read_plan
 from broker.domain.basics.window import Segment
 from broker.services.market.forecasting import ForecastSources
 from broker.services.market.offers import OffersService
-from broker.services.market.price_forecasts import NO_HISTORY, PlanOutlooks
+from broker.services.market.price_forecasts import NO_HISTORY, PlanPriceForecasts
 from broker.services.market.prices import PricesService
 from broker.store.engine import Store, create_store
 from tests.fakes.clock import FakeClock
@@ -34,13 +34,13 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
     await store.close()
 
 
-async def test_later_offers_have_an_outlook_and_those_of_now_have_none(store: Store) -> None:
+async def test_later_offers_have_a_price_forecast_and_those_of_now_have_none(store: Store) -> None:
     clock = FakeClock()
     now_offer, later = an_offer("now", "10"), an_offer("later", "8")
     source = FakeProvider(clock, offers=(now_offer, later))
     offers = OffersService(store.unit_of_work, {"fake": source}, clock)
     await offers.refresh()
-    outlooks = PlanOutlooks(store.unit_of_work, ForecastSources())
+    forecasts = PlanPriceForecasts(store.unit_of_work, ForecastSources())
 
     def planned() -> tuple[Segment, Segment]:
         at = clock.now()
@@ -48,7 +48,7 @@ async def test_later_offers_have_an_outlook_and_those_of_now_have_none(store: St
 
     soon, then = planned()
     plan = a_plan(a_placement(now_offer, [soon]), a_placement(later, [then]), as_of=clock.now())
-    (blind,) = await outlooks.of(plan)
+    (blind,) = await forecasts.of(plan)
     assert (blind.offer_id, blind.hours, blind.basis) == ("later", 48.0, NO_HISTORY)
     assert (blind.p10_usd, blind.p50_usd, blind.p90_usd) == (None, None, None)
 
@@ -60,16 +60,16 @@ async def test_later_offers_have_an_outlook_and_those_of_now_have_none(store: St
         await PricesService(store.unit_of_work, clock).keep_up()
     soon, then = planned()
     plan = a_plan(a_placement(now_offer, [soon]), a_placement(later, [then]), as_of=clock.now())
-    (known,) = await outlooks.of(plan)
+    (known,) = await forecasts.of(plan)
     assert known.basis != NO_HISTORY
     assert known.p10_usd is not None
     assert known.p90_usd is not None
     assert Decimal(6) < known.p10_usd <= known.p90_usd < Decimal(12)
-    assert (known,) == await outlooks.of(plan), "the same past says the same"
+    assert (known,) == await forecasts.of(plan), "the same past says the same"
 
-    told = replace(plan, outlooks=(known, blind), scarcity_usd_per_node_hour={"later": 0.5})
+    told = replace(plan, price_forecasts=(known, blind), scarcity_usd_per_node_hour={"later": 0.5})
     document = PLAN.write(told)
     assert document["outlooks"][0]["p10_usd_per_node_hour"] is not None
     assert document["outlooks"][1]["p10_usd_per_node_hour"] is None
     assert document["as_of"] == format_time(plan.as_of)
-    assert read_plan(json.dumps(document), "test").outlooks == (known, blind)
+    assert read_plan(json.dumps(document), "test").price_forecasts == (known, blind)

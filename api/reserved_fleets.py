@@ -1,7 +1,7 @@
-"""Reservations that are one thing to a reader: a workload's nodes of one offer, as many as its traffic needs.
+"""Fleets: all reservations of one workload for one offer, whose number of nodes follows the traffic.
 
-Pages, the command line and ``GET /v1/reservations/fleets`` tell a fleet in one line: how many nodes it has,
-how many it has next, and in how many steps. R is a reservation as the domain or as the API has it.
+Pages, the command line and ``GET /v1/reservations/fleets`` show a fleet as one item: its nodes now, the next
+change, and the number of steps. R is a reservation of the domain or of the API.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from broker.domain.holding.reservation import OPEN_STATES, Reservation, Reservat
 from broker.domain.spend.charging import reservation_charges
 from broker.domain.spend.spend import ChargeBasis
 
-FIRST_TOLD = (
+BY_SIGNIFICANCE = (
     ReservationState.UNKNOWN,
     ReservationState.PENDING,
     ReservationState.ACTIVE,
@@ -28,19 +28,19 @@ FIRST_TOLD = (
     ReservationState.SCHEDULED,
     ReservationState.RELEASING,
 )
-"""Of the states of what is open, the one that says most comes first."""
+"""Open states; the most significant comes first."""
 
 
 R = TypeVar("R", Reservation, ReservationForm)
 
 
 @dataclass(frozen=True, slots=True)
-class Line(Generic[R]):
-    """``rows`` in the order of their time, as one.
+class ReservedFleet(Generic[R]):
+    """``rows`` in the order of their start, as one fleet.
 
-    ``nodes``: planned now; at the ``next`` instant it is another number of nodes (None: it stays so).
-    ``most``: the most nodes at once, ``least`` the fewest from the first start to the last end. ``end`` None:
-    until released.
+    ``nodes`` is the planned number now, which changes at ``next`` (None: no change). ``most`` is the most
+    nodes at once, ``least`` the fewest between the first start and the last end. ``end`` None: until
+    released.
     """
 
     rows: tuple[R, ...]
@@ -52,24 +52,27 @@ class Line(Generic[R]):
 
     @property
     def first(self) -> R:
-        """The one that tells what all of them are: the first that says most of where they stand."""
+        """The earliest reservation in the most significant state; it represents the fleet."""
         return min(self.rows, key=_rank)
 
     @property
     def start(self) -> datetime:
-        """When the first begins."""
+        """When the first reservation begins."""
         return self.rows[0].start
 
     @property
     def state(self) -> ReservationState:
-        """Where what says most stands."""
+        """The most significant state."""
         return self.first.state
 
 
-def lines_of(rows: Iterable[R], offer_of: Callable[[R], Hashable], now: datetime) -> tuple[Line[R], ...]:
-    """Rows that belong together, in the order that each first appears in.
+def grouped_fleets(
+    rows: Iterable[R], offer_of: Callable[[R], Hashable], now: datetime
+) -> tuple[ReservedFleet[R], ...]:
+    """Reservations as fleets, in the order in which each fleet first appears.
 
-    What is open of a workload on an offer is one; what is over is apart, by how and why it ended.
+    Open reservations of a workload for an offer are one fleet. Those that are over are separate, by how and
+    why they ended.
     """
     groups: dict[tuple[Hashable, ...], list[R]] = {}
     for row in rows:
@@ -85,36 +88,36 @@ def most_nodes(rows: Iterable[R]) -> int:
     return max((_nodes_at(every, row.start) for row in every), default=0)
 
 
-def fleets(rows: Iterable[Reservation], now: datetime) -> tuple[Line[Reservation], ...]:
-    """``rows`` as lines; see ``lines_of``."""
-    return lines_of(rows, lambda row: row.offer.offer_id, now)
+def fleets(rows: Iterable[Reservation], now: datetime) -> tuple[ReservedFleet[Reservation], ...]:
+    """``rows`` as fleets by the offer's id; see ``grouped_fleets``."""
+    return grouped_fleets(rows, lambda row: row.offer.offer_id, now)
 
 
 @dataclass(frozen=True, slots=True)
-class _ToldFleet:
-    """A fleet with its money."""
+class _FleetWithMoney:
+    """A fleet with its costs."""
 
-    line: Line[Reservation]
+    fleet: ReservedFleet[Reservation]
     price_usd_per_node_hour: Decimal
     owed_usd: Decimal
     expected_usd: Decimal
     reservation_ids: tuple[str, ...]
 
 
-def fleet_to_document(line: Line[Reservation], now: datetime) -> dict[str, Any]:
-    """The JSON form of ``line`` as plain data."""
-    charges = reservation_charges(line.rows, {}, now)
-    told = _ToldFleet(
-        line=line,
-        price_usd_per_node_hour=rate_usd_per_node_hour(line.first),
+def fleet_to_document(fleet: ReservedFleet[Reservation], now: datetime) -> dict[str, Any]:
+    """The JSON form of ``fleet`` as plain data."""
+    charges = reservation_charges(fleet.rows, {}, now)
+    told = _FleetWithMoney(
+        fleet=fleet,
+        price_usd_per_node_hour=rate_usd_per_node_hour(fleet.first),
         owed_usd=sum((charge.usd for charge in charges if charge.basis is ChargeBasis.ACTUAL), ZERO),
         expected_usd=sum((charge.usd for charge in charges if charge.basis is ChargeBasis.PROJECTED), ZERO),
-        reservation_ids=tuple(one.reservation_id for one in line.rows),
+        reservation_ids=tuple(one.reservation_id for one in fleet.rows),
     )
     return write(FleetForm, told)
 
 
-def _line(group: Sequence[R], now: datetime) -> Line[R]:
+def _line(group: Sequence[R], now: datetime) -> ReservedFleet[R]:
     rows = tuple(sorted(group, key=lambda row: row.start))
     ends = [row.end for row in rows if row.end is not None]
     end = max(ends) if len(ends) == len(rows) else None
@@ -123,7 +126,7 @@ def _line(group: Sequence[R], now: datetime) -> Line[R]:
     sizes = [_nodes_at(rows, at) for at in changes if end is None or at < end]
     coming = ((at, _nodes_at(rows, at)) for at in changes if at > now)
     following = next(((at, size) for at, size in coming if size != nodes), None)
-    return Line(rows, nodes, following, min(sizes), max(sizes), end)
+    return ReservedFleet(rows, nodes, following, min(sizes), max(sizes), end)
 
 
 def _nodes_at(rows: Iterable[R], at: datetime) -> int:
@@ -131,5 +134,5 @@ def _nodes_at(rows: Iterable[R], at: datetime) -> int:
 
 
 def _rank(row: Reservation | ReservationForm) -> tuple[int, datetime]:
-    told = FIRST_TOLD.index(row.state) if row.state in FIRST_TOLD else len(FIRST_TOLD)
+    told = BY_SIGNIFICANCE.index(row.state) if row.state in BY_SIGNIFICANCE else len(BY_SIGNIFICANCE)
     return told, row.start

@@ -1,4 +1,6 @@
-"""Notes on a workloads document: things that are valid but may surprise its author.
+"""Notes on workloads documents and plans. Pure.
+
+Notes on a document are about things that are valid but may surprise its author.
 
 A note is made for region patterns that match less than half of the offers on the continent that they seem to
 mean: providers name regions as they like, and ``eu-*`` matches only a quarter of the offers in the European
@@ -8,10 +10,14 @@ Union. A note is also made for runs whose sequences are longer than the context 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from fnmatch import fnmatchcase
 
+from broker.domain.basics.money import price_words
 from broker.domain.market.offer import Offer
+from broker.domain.market.price_gate import Quarantined
+from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest, Policy, Training
 
 WORDS: Mapping[str, str] = {
@@ -86,3 +92,40 @@ def _notes(
                 f"regions {', '.join(patterns)} in {owner} match {kept:,} of the {len(inside):,} offers in "
                 f"{name.upper()}{outside}; geography: [{name}] allows all of them"
             )
+
+
+def quarantine_note(plan: Plan, offers: Iterable[Offer], doubted: Iterable[Quarantined]) -> str:
+    """A sentence about the lowest price in quarantine that is below what ``plan`` pays for such a GPU.
+
+    It is empty if there is none. ``offers`` are those on sale, at current prices.
+    """
+    on_sale = tuple(offers)
+    by_id = {offer.offer_id: offer for offer in on_sale}
+    paid: dict[tuple[str, str], Decimal] = {}
+    for placement in plan.placements:
+        offer = by_id.get(placement.offer_id)
+        if offer is not None:
+            key = _kind(offer)
+            paid[key] = min(paid.get(key, _per_gpu(offer)), _per_gpu(offer))
+    cheaper = [
+        entry.offer
+        for entry in doubted
+        if entry.released_at is None
+        and _kind(entry.offer) in paid
+        and _per_gpu(entry.offer) < paid[_kind(entry.offer)]
+    ]
+    if not cheaper:
+        return ""
+    least = min(cheaper, key=lambda offer: (_per_gpu(offer), offer.offer_id))
+    others = [_per_gpu(o) for o in on_sale if _kind(o) == _kind(least) and o.provider != least.provider]
+    asked = f" (others ask {price_words(min(others))} or more)" if others else ""
+    price = price_words(_per_gpu(least))
+    return f"the price at {least.provider}, {price} per GPU-hour, is in quarantine and was ignored{asked}"
+
+
+def _kind(offer: Offer) -> tuple[str, str]:
+    return offer.sku.gpu, str(offer.tier)
+
+
+def _per_gpu(offer: Offer) -> Decimal:
+    return offer.price_usd_per_node_hour / offer.sku.gpus_per_node

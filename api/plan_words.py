@@ -1,11 +1,13 @@
-"""What the planner does, and what a plan is compared with, in the words that people read."""
+"""What the planner does, and what a plan is compared with, in the words that people read, and why a
+workload is placed as it is: a few sentences at once, the rest on demand."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 
 from broker.domain.basics.money import ZERO
-from broker.domain.planning.plan import Baseline, Plan
+from broker.domain.planning.plan import Baseline, Placement, Plan, Why
 
 STRATEGIES: Mapping[str, str] = {
     "single_shape": "one node type for all",
@@ -24,6 +26,7 @@ STAGES: Mapping[str, str] = {
     "compared": "comparing strategies",
 }
 """Steps of the planner that say something to who waits; the others are ways of searching."""
+MOST_AT_ONCE = 6
 
 
 def doing(stage: str) -> str:
@@ -42,6 +45,16 @@ def strongest(plan: Plan) -> Baseline | None:
     return min(able, key=lambda row: row.cost_usd or ZERO, default=None)
 
 
+def saved_usd(plan: Plan) -> Decimal | None:
+    """What the plan saves against the strongest simple strategy, delay counted; None where none was completed
+    within the budget.
+    """
+    against = strongest(plan)
+    if against is None or against.cost_usd is None:
+        return None
+    return against.cost_usd - plan.cost_usd - plan.delay_usd
+
+
 def all_pass_budget(plan: Plan) -> bool:
     """Whether there are strategies that can run, and every one of them passes the budget."""
     return strongest(plan) is None and any(row.over_budget_usd for row in plan.baselines)
@@ -58,3 +71,21 @@ def bound_label(plan: Plan) -> str:
 def strategy(name: str) -> str:
     """A baseline of a plan by its name: ``converged`` → ``one always-on pool``."""
     return STRATEGIES.get(name, name)
+
+
+def sentences_of(why: Why) -> tuple[str, ...]:
+    """The sentences of an explanation; of a plan that was made without them, the rules that decided."""
+    return why.sentences or tuple(f"{rule[:1].upper()}{rule[1:]}." for rule in why.binding)
+
+
+def sentences_together(placements: Sequence[Placement]) -> tuple[str, ...]:
+    """The sentences of all placements of one workload, those of the dearest first, each once."""
+    dearest = max(placements, key=lambda placement: placement.cost_usd)
+    others = (placement for placement in placements if placement is not dearest)
+    told = (sentence for one in (dearest, *others) for sentence in sentences_of(one.why))
+    return tuple(dict.fromkeys(told))
+
+
+def folded(sentences: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """What is shown at once, and what is folded away."""
+    return sentences[:MOST_AT_ONCE], sentences[MOST_AT_ONCE:]

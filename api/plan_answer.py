@@ -1,0 +1,130 @@
+"""The answer of a plan in a few sentences: what is bought, when the work is done, what it costs, why here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from api.plan_words import saved_usd, strategy, strongest
+from broker.domain.basics.money import ZERO, usd_words
+from broker.domain.planning.comparison import WorkloadOutcome, outcomes_of
+from broker.domain.planning.plan import DROPPED, Placement, Plan, Why
+from broker.domain.planning.workload import WorkloadKind
+
+MOST_NAMED = 4
+"""A plan of more workloads is told in counts."""
+MOST_DROPPED = 2
+HOUR = timedelta(hours=1)
+
+Name = Callable[[str], str]
+Moment = Callable[[datetime], str]
+
+
+def answer_of(plan: Plan, seller: Name, moment: Moment) -> tuple[str, ...]:
+    """The sentences that a reader wants first. ``seller`` and ``moment`` write providers and times."""
+    outcomes = [one for one in outcomes_of(plan) if one.placed]
+    found = []
+    if outcomes:
+        few = len(outcomes) <= MOST_NAMED
+        clauses = _each(outcomes, seller, moment) if few else _together(outcomes, moment)
+        found.append(_sentence("; ".join(clauses)))
+        found.append(_cost(plan))
+    found += [_sentence(says) for says in _waits(plan)]
+    if plan.unplaced:
+        left = ", ".join(f"{row.workload} ({str(row.reason).replace('_', ' ')})" for row in plan.unplaced)
+        found.append(_sentence(f"left out: {left}"))
+    return tuple(found)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _each(outcomes: Sequence[WorkloadOutcome], seller: Name, moment: Moment) -> Iterator[str]:
+    for one in outcomes:
+        assert one.starts_at is not None
+        assert one.ends_at is not None
+        places = _listed(dict.fromkeys(f"{seller(h.provider)} in {h.place}" for h in one.holdings))
+        gpus = _listed(dict.fromkeys(h.gpu for h in one.holdings))
+        if one.kind is WorkloadKind.SERVING:
+            when = f"is live from {moment(one.starts_at)} on up to"
+        else:
+            when = f"is done by {moment(one.ends_at)} on"
+        yield f"{one.workload} {when} {one.gpus} {gpus} at {places}"
+
+
+def _together(outcomes: Sequence[WorkloadOutcome], moment: Moment) -> Iterator[str]:
+    for kind, noun in ((WorkloadKind.TRAINING, "run"), (WorkloadKind.BATCH, "batch")):
+        ends = [one.ends_at for one in outcomes if one.kind is kind and one.ends_at is not None]
+        if ends:
+            are = "is" if len(ends) == 1 else "are"
+            yield f"{_counted(len(ends), noun)} {are} done by {moment(max(ends))}"
+    starts = [o.starts_at for o in outcomes if o.kind is WorkloadKind.SERVING and o.starts_at is not None]
+    if starts:
+        live = f"{_counted(len(starts), 'service')} {'is' if len(starts) == 1 else 'are'} live"
+        yield f"{live} from {moment(max(starts))} at the latest"
+    sellers = {holding.provider for one in outcomes for holding in one.holdings}
+    yield f"all of it on capacity of {_counted(len(sellers), 'seller')}"
+
+
+def _counted(count: int, noun: str) -> str:
+    many = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else many}"
+
+
+def _listed(names: Mapping[str, object]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _cost(plan: Plan) -> str:
+    cost = f"it costs {usd_words(plan.cost_usd)}"
+    against, saved = strongest(plan), saved_usd(plan)
+    if against is None or saved is None or not against.cost_usd:
+        return _sentence(cost)
+    completed = sum(row.completed and row.cost_usd is not None for row in plan.baselines)
+    of = f"the strongest of {completed} simpler strategies" if completed > 1 else "the one simpler strategy"
+    named = f"“{strategy(against.name)}”, {of} that could be completed"
+    counted = ", delay counted" if plan.delay_usd else ""
+    if saved > 0:
+        part = f"{100 * saved / against.cost_usd:.0f} %"
+        return _sentence(f"{cost}, {usd_words(saved)} ({part}) less than {named}{counted}")
+    return _sentence(f"{cost}, no less than {named}{counted}")
+
+
+def _waits(plan: Plan) -> Iterator[str]:
+    for wait in plan.waits:
+        later = (wait.start - wait.earliest_start) / HOUR
+        if later >= 1:
+            worth = f", a delay that is counted at {usd_words(wait.delay_usd)}" if wait.delay_usd else ""
+            yield f"{wait.workload} starts {later:.0f} h later than the earliest end of {wait.after}{worth}"
+
+
+def why_line(placements: Sequence[Placement], offer_words: Name) -> str:
+    """Why a workload is placed there, in one line: among how many, the next best, and what was dropped."""
+    why = max(placements, key=lambda placement: placement.cost_usd).why
+    parts = []
+    if why.fitting is not None:
+        parts.append(f"cheapest found among {_counted(why.fitting, 'offer')} that fit")
+    nearest = _next_best(placements)
+    if nearest is not None:
+        name, more = nearest
+        parts.append(f"next: {offer_words(name)}, {'+' if more >= 0 else '−'}{usd_words(abs(more))}")
+    dropped = _dropped(why)
+    if dropped:
+        parts.append(f"dropped: {dropped}")
+    return "; ".join(parts)
+
+
+def _next_best(placements: Sequence[Placement]) -> tuple[str, Decimal] | None:
+    ways = [way for placement in placements for way in placement.why.next_best]
+    if not ways:
+        return None
+    best = min(ways, key=lambda way: way.more_usd)
+    return best.offer_id, best.more_usd or ZERO
+
+
+def _dropped(why: Why) -> str:
+    told = sorted(((n, gate) for gate, n in why.filtered if n and gate in DROPPED), key=lambda row: -row[0])
+    return ", ".join(f"{count:,} {DROPPED[gate]}" for count, gate in told[:MOST_DROPPED])

@@ -1,0 +1,171 @@
+"""Comparisons of plans as JSON: a base plan, other plans, and what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import BaseModel
+
+from api.schemas.base.forms import Form
+from broker.domain.basics.errors import InputError
+from broker.domain.planning.comparison import (
+    Difference,
+    Holding,
+    WorkloadOutcome,
+    differences_between,
+    outcomes_of,
+)
+from broker.domain.planning.plan import Plan, PlanStatus
+from broker.domain.planning.variant import AssumedPrices
+from broker.domain.planning.workload import PlanRequest, WorkloadKind
+from broker.ports.planning import PlanRecord, PlanState
+
+BASE = "base"
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedPlan:
+    """One plan of a comparison.
+
+    ``name`` is the name of its change. ``status`` is the plan's, or the state of its planning until it is
+    made; until then the costs and ``finishes_at``, when its last run or batch ends, are null. ``problem``
+    says why planning failed. ``difference_usd`` is its cost minus that of the base, and ``moves`` are what
+    differs, workload by workload. With ``prices`` it assumes other prices and cannot be bought.
+    """
+
+    name: str
+    plan_id: str
+    status: PlanStatus | PlanState
+    as_of: datetime | None = None
+    cost_usd: Decimal | None = None
+    difference_usd: Decimal | None = None
+    bound_usd: Decimal | None = None
+    finishes_at: datetime | None = None
+    moves: tuple[Difference, ...] = ()
+    workloads: tuple[WorkloadOutcome, ...] = ()
+    problem: str | None = None
+    prices: AssumedPrices | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonDocument:
+    """Plans beside a base plan. ``comparison_id`` is null for plans that were compared by hand."""
+
+    comparison_id: str | None
+    base: ComparedPlan
+    plans: tuple[ComparedPlan, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every plan is made, failed or cancelled."""
+        plans = (self.base, *self.plans)
+        return not any(isinstance(p.status, PlanState) and p.status.is_on_its_way for p in plans)
+
+
+class AcceptedComparisonForm(BaseModel):
+    """Variants that were asked for; ``Location`` says where their comparison will be."""
+
+    comparison_id: str
+    plan_ids: list[str]
+
+
+Form(Holding, about="Capacity of one workload at one place: ``nodes`` at the peak, with ``gpus`` in all.")
+Form(
+    WorkloadOutcome,
+    about="""What a plan does with one workload. ``margin``: hours before the deadline (runs and batches), or
+    the share of the tightest latency objective that is left (services).""",
+)
+Form(
+    Difference,
+    about="What differs for one workload from the base, as text, and in cost.",
+)
+Form(AssumedPrices, about="Prices of ``factor`` times today's, of ``provider`` (null: of all).")
+Form(ComparedPlan)
+COMPARISON = Form(ComparisonDocument, name="ComparisonForm")
+ComparisonForm = Annotated[ComparisonDocument, COMPARISON]
+
+ReadRequest = Callable[[str], PlanRequest]
+
+
+def compare(
+    base: PlanRecord,
+    others: Sequence[PlanRecord],
+    read_request: ReadRequest,
+    *,
+    comparison_id: str | None = None,
+) -> ComparisonDocument:
+    """``others`` beside ``base``, with what is left of each objective."""
+    first = _outcomes(base, read_request)
+    rows = [_of_record(other, base.plan, first, _outcomes(other, read_request)) for other in others]
+    return ComparisonDocument(
+        comparison_id, replace(_of_record(base, base.plan, first, first), name=BASE), tuple(rows)
+    )
+
+
+def compare_plans(plans: Sequence[tuple[str, Plan]]) -> ComparisonDocument:
+    """Plans of files, each with its name, beside the first of them."""
+    (_, base), *_ = plans
+    first = outcomes_of(base)
+    rows = [_of_plan(name, plan, base, first, outcomes_of(plan)) for name, plan in plans]
+    return ComparisonDocument(None, rows[0], tuple(rows[1:]))
+
+
+def _outcomes(record: PlanRecord, read_request: ReadRequest) -> tuple[WorkloadOutcome, ...]:
+    """The outcomes of a record; without margins for a document that today's rules refuse."""
+    if record.plan is None:
+        return ()
+    try:
+        request = read_request(record.document)
+    except InputError:
+        request = None
+    return outcomes_of(record.plan, request)
+
+
+def _of_record(
+    record: PlanRecord,
+    base: Plan | None,
+    before: tuple[WorkloadOutcome, ...],
+    after: tuple[WorkloadOutcome, ...],
+) -> ComparedPlan:
+    variant = record.variant
+    name = record.plan_id if variant is None else variant.name
+    if record.plan is None:
+        return ComparedPlan(name, record.plan_id, record.state, problem=record.problem)
+    row = _of_plan(name, record.plan, base, before, after)
+    return row if variant is None else replace(row, prices=variant.prices)
+
+
+def _of_plan(
+    name: str,
+    plan: Plan,
+    base: Plan | None,
+    before: tuple[WorkloadOutcome, ...],
+    after: tuple[WorkloadOutcome, ...],
+) -> ComparedPlan:
+    return ComparedPlan(
+        name=name,
+        plan_id=plan.plan_id,
+        status=plan.status,
+        as_of=plan.as_of,
+        cost_usd=plan.cost_usd,
+        difference_usd=None if base is None else plan.cost_usd - base.cost_usd,
+        bound_usd=plan.bound_usd,
+        finishes_at=_finish(after),
+        moves=() if base is None else differences_between(before, after),
+        workloads=after,
+    )
+
+
+def _finish(outcomes: Sequence[WorkloadOutcome]) -> datetime | None:
+    """When the last run or batch ends."""
+    ends = (one.ends_at for one in outcomes if one.kind is not WorkloadKind.SERVING)
+    return max((end for end in ends if end is not None), default=None)
+
+
+def comparison_to_document(found: ComparisonDocument) -> Any:
+    """The comparison as plain data."""
+    return COMPARISON.write(found)

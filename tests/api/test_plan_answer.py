@@ -1,0 +1,100 @@
+"""The first sentences of a plan, against sentences written by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from api.plan_answer import answer_of, why_line
+from broker.domain.planning.plan import Alternative, Baseline, BindingRule, Obstacle, Unplaced, Wait
+from broker.domain.planning.workload import WorkloadKind
+from tests.fakes.clock import NOON
+from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer
+
+RUN = a_placement(an_offer("a", "10"), [a_segment(0, 10, 2)], "tune", WorkloadKind.TRAINING)
+SERVICE = a_placement(an_offer("b", "4"), [a_segment(12, 48)], "chat", WorkloadKind.SERVING)
+
+
+def told(at: datetime) -> str:
+    return f"hour {(at - NOON) / timedelta(hours=1):.0f}"
+
+
+def baseline(name: str, usd: str | None, *, completed: bool = True) -> Baseline:
+    return Baseline(name, None if usd is None else Decimal(usd), "", completed)
+
+
+def test_a_small_plan_says_what_is_bought_when_it_is_done_and_what_it_saves() -> None:
+    plan = a_plan(RUN, SERVICE)
+    assert plan.cost_usd == Decimal(344)
+    plan = replace(
+        plan,
+        baselines=(
+            baseline("single_provider", "430"),
+            baseline("converged", "500"),
+            baseline("single_shape", None, completed=False),
+        ),
+    )
+    seller = {RUN.provider: "Lambda"}.get
+    first, cost = answer_of(plan, lambda key: seller(key, key), told)
+    gpu, place = RUN.gpu, RUN.zone or RUN.region
+    assert first == (
+        f"Tune is done by hour 10 on 16 {gpu} at Lambda in {place}; "
+        f"chat is live from hour 12 on up to 8 {gpu} at Lambda in {place}."
+    )
+    assert cost == (
+        "It costs $344.00, $86.00 (20 %) less than “one provider for all”, "
+        "the strongest of 2 simpler strategies that could be completed."
+    )
+
+
+def test_a_saving_is_told_only_against_what_was_completed() -> None:
+    unfinished = replace(a_plan(RUN), baselines=(baseline("single_shape", None, completed=False),))
+    assert answer_of(unfinished, str, told)[1] == "It costs $200.00."
+    dearer = replace(a_plan(RUN), baselines=(baseline("converged", "150"),))
+    assert answer_of(dearer, str, told)[1] == (
+        "It costs $200.00, no less than “one always-on pool”, "
+        "the one simpler strategy that could be completed."
+    )
+
+
+def test_waits_and_what_is_left_out_are_told() -> None:
+    wait = Wait("chat", "tune", NOON, NOON + timedelta(hours=12), Decimal(2), Decimal(24))
+    left = Unplaced("index", Obstacle.GPU_UNKNOWN, "another GPU")
+    plan = replace(a_plan(RUN, SERVICE, unplaced=(left,)), waits=(wait,), delay_usd=Decimal(24))
+    *_, delay, out = answer_of(plan, str, told)
+    assert delay == (
+        "Chat starts 12 h later than the earliest end of tune, a delay that is counted at $24.00."
+    )
+    assert out == "Left out: index (gpu unknown)."
+    assert answer_of(a_plan(unplaced=(left,)), str, told) == (out,)
+
+
+def test_a_large_plan_is_told_in_counts() -> None:
+    runs = [replace(RUN, workload=f"run-{n}") for n in range(3)]
+    services = [replace(SERVICE, workload=f"service-{n}", provider=f"p{n}") for n in range(2)]
+    batch = replace(RUN, workload="index", kind=WorkloadKind.BATCH)
+    first, _ = answer_of(a_plan(*runs, *services, batch), str, told)
+    assert first == (
+        "3 runs are done by hour 10; 1 batch is done by hour 10; "
+        "2 services are live from hour 12 at the latest; all of it on capacity of 3 sellers."
+    )
+
+
+def test_why_here_is_one_line() -> None:
+    other = Alternative("verda/x/on_demand", Decimal(9), Decimal("7.86"), None, BindingRule.PRICE, "dearer")
+    nearer = replace(other, offer_id="vast/y/on_demand", more_usd=Decimal("1.5"))
+    dropped = (
+        (Obstacle.POLICY, 3),
+        (Obstacle.FABRIC, 773),
+        (Obstacle.LATENCY, 132),
+        (Obstacle.CONTENTION, 9),
+    )
+    why = replace(RUN.why, fitting=1058, next_best=(other,), filtered=dropped)
+    one = replace(RUN, why=why, cost_usd=Decimal(500))
+    two = replace(RUN, why=replace(why, next_best=(nearer,)))
+    assert why_line([one, two], str) == (
+        "cheapest found among 1,058 offers that fit; next: vast/y/on_demand, +$1.50; "
+        "dropped: 773 without a fabric, 132 too slow for the SLO"
+    )
+    assert why_line([RUN], str) == ""
