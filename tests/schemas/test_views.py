@@ -38,10 +38,12 @@ from api.schemas.holding.reservation import (
 from api.schemas.market import history
 from api.schemas.market.contract_prices import _Line
 from api.schemas.market.market import Market, MarketForm, MarketHead, market_to_document
+from api.schemas.plans.comparison import AcceptedComparisonForm
 from api.schemas.plans.division import _divided, division_to_document
 from api.schemas.plans.plan import EstimateForm, _metrics
 from api.schemas.plans.plan_record import AcceptedPlanForm, IntentionForm, StandingForm, _Shown
 from api.schemas.plans.reoptimization import RunningForm
+from api.schemas.workloads import what_if
 from api.schemas.workloads.workload_forms import WorkloadPart
 from api.schemas.workloads.workload_writer import (
     _batch_document,
@@ -170,17 +172,21 @@ NOT_TOLD: Mapping[str, str] = {
     "StandingForm.PlanRecord.reserved_at": "standing follows from it",
     "StandingForm.PlanRecord.team": "beside it in the plan's document",
     "StandingForm.PlanRecord.version": "guards writes of the store",
+    "StandingForm.Variant.position": "the comparison has its plans in this order",
     "WebhookForm.Webhook.created_by": "the history of the webhook names who",
     "WebhookForm.Webhook.secret": "it is in the answer that makes the webhook alone",
 }
 """What a view does not tell, a field or all else of a class, and why."""
 
 ENVELOPES = {
-    AcceptedPlanForm, ManifestForm, MarketForm, MarketHead, PageForm, Problem, ProspectsForm, RefusalForm,
-    ReservationsForm, RunningForm, SizeForm, SpendForm, UnreadForm,
+    AcceptedComparisonForm, AcceptedPlanForm, ManifestForm, MarketForm, MarketHead, PageForm, Problem, ProspectsForm,
+    RefusalForm, ReservationsForm, RunningForm, SizeForm, SpendForm, UnreadForm,
 }  # fmt: skip
 """Lists of what has a form or view, and pairs of words: they flatten no dataclass."""
-REQUESTS = {ExtensionRequest, IntentionForm, NewBudget, NewKey, NewWebhook, ReservationRequest, Word, _Line}
+REQUESTS = {
+    ExtensionRequest, IntentionForm, NewBudget, NewKey, NewWebhook, ReservationRequest, Word, _Line,
+    what_if.QuestionPart,
+}  # fmt: skip
 ELSEWHERE = {EstimateForm: "written by _metrics", JsonPart: "the base of forms"}
 
 

@@ -83,7 +83,9 @@ Form(
     Difference,
     about="What differs for one workload from the base, as text, and in cost.",
 )
-Form(AssumedPrices, about="Prices of ``factor`` times today's, of ``provider`` (null: of all).")
+ASSUMED_PRICES = Form(
+    AssumedPrices, about="Prices of ``factor`` times today's, of ``provider`` (null: of all)."
+)
 Form(ComparedPlan)
 COMPARISON = Form(ComparisonDocument, name="ComparisonForm")
 ComparisonForm = Annotated[ComparisonDocument, COMPARISON]

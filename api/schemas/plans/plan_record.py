@@ -12,8 +12,10 @@ from api.schemas.base.forms import From, write
 from api.schemas.base.parts import Money
 from api.schemas.base.times import Instant, format_time
 from api.schemas.finance.finance import DecisionForm
+from api.schemas.plans.comparison import ASSUMED_PRICES
 from api.schemas.plans.plan import PLAN
 from broker.domain.planning.plan import PlanStatus
+from broker.domain.planning.variant import AssumedPrices
 from broker.domain.spend.approvals import ApprovalState
 from broker.ports.planning import BusinessStatus, PlanRecord, PlanState, Whereabouts
 
@@ -33,7 +35,7 @@ class StandingForm(BaseModel):
 
     ``intended``: it counts in projected spend before it is reserved. ``position``: its place in the queue, 1
     is next. ``phase``: the current step of the planner. A variant says which plan it is ``based_on``, its
-    ``change`` and its comparison.
+    ``change``, its comparison, and prices that it assumes.
     """
 
     state: Annotated[PlanState, From("record.state")]
@@ -52,6 +54,9 @@ class StandingForm(BaseModel):
     based_on: Annotated[str | None, From("record.variant?.based_on")] = None
     change: Annotated[str | None, From("record.variant?.name")] = None
     comparison_id: Annotated[str | None, From("record.variant?.comparison_id")] = None
+    assumed_prices: Annotated[
+        Annotated[AssumedPrices, ASSUMED_PRICES] | None, From("record.variant?.prices")
+    ] = None
 
 
 class IntentionForm(BaseModel):

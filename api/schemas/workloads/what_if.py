@@ -31,13 +31,13 @@ MOST_FACTOR = 100
 _ASSUMED = re.compile(r"prices(?:\.(?P<provider>[\w-]+))?\s*\*=\s*(?P<factor>\S+)")
 
 
-class _Part(BaseModel):
+class QuestionPart(BaseModel):
     """A part of the document: a field that is not listed is an error."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class PatchOperationForm(_Part):
+class PatchOperationForm(QuestionPart):
     """An operation of JSON Patch (RFC 6902) on the workloads document."""
 
     op: Literal["add", "remove", "replace", "move", "copy", "test"]
@@ -46,7 +46,7 @@ class PatchOperationForm(_Part):
     value: Any = None
 
 
-class AssumedPricesForm(_Part):
+class AssumedPricesForm(QuestionPart):
     """Prices to assume: ``factor`` times today's, of ``provider`` (null: of all)."""
 
     factor: Annotated[
@@ -55,7 +55,7 @@ class AssumedPricesForm(_Part):
     provider: str | None = None
 
 
-class ChangeForm(_Part):
+class ChangeForm(QuestionPart):
     """One question. ``patch`` and then ``set`` change the document; ``set`` has short changes such as
     ``chat.traffic*=1.5``. Without either the document is planned again as it is. A plan with ``prices`` can
     only be compared, not bought."""
@@ -66,7 +66,7 @@ class ChangeForm(_Part):
     prices: AssumedPricesForm | None = None
 
 
-class WhatIfForm(_Part):
+class WhatIfForm(QuestionPart):
     """Questions about the plan ``based_on``."""
 
     based_on: str
