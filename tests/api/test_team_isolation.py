@@ -117,8 +117,8 @@ EXPECTED: Mapping[tuple[str, str], Expect] = {
     ("POST", "/v1/webhooks"): E.OWN,
     ("GET", "/v1/webhooks"): E.SUMS,
     ("GET", "/v1/webhooks/{webhook_id}"): E.HIDDEN,
-    ("DELETE", "/v1/webhooks/{webhook_id}"): E.HIDDEN,
     ("POST", "/v1/webhooks/{webhook_id}/test"): E.HIDDEN,
+    ("DELETE", "/v1/webhooks/{webhook_id}"): E.HIDDEN,
     ("GET", "/v1/reconciliation"): E.REFUSED,
     ("GET", "/v1/audit"): E.SUMS,
 }
