@@ -28,17 +28,13 @@ def answer_of(plan: Plan, seller: Name, moment: Moment) -> tuple[str, ...]:
     if outcomes:
         few = len(outcomes) <= MOST_NAMED
         clauses = _each(outcomes, seller, moment) if few else _together(outcomes, moment)
-        found.append(_sentence("; ".join(clauses)))
+        found.append(f"{'; '.join(clauses)}.")
         found.append(_cost(plan))
-    found += [_sentence(says) for says in _waits(plan)]
+    found += _waits(plan)
     if plan.unplaced:
         left = ", ".join(f"{row.workload} ({str(row.reason).replace('_', ' ')})" for row in plan.unplaced)
-        found.append(_sentence(f"left out: {left}"))
+        found.append(f"Left out: {left}.")
     return tuple(found)
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _each(outcomes: Sequence[WorkloadOutcome], seller: Name, moment: Moment) -> Iterator[str]:
@@ -79,18 +75,18 @@ def _listed(names: Mapping[str, object]) -> str:
 
 
 def _cost(plan: Plan) -> str:
-    cost = f"it costs {usd_words(plan.cost_usd)}"
+    cost = f"It costs {usd_words(plan.cost_usd)}"
     against, saved = strongest(plan), saved_usd(plan)
     if against is None or saved is None or not against.cost_usd:
-        return _sentence(cost)
+        return f"{cost}."
     completed = sum(row.completed and row.cost_usd is not None for row in plan.baselines)
     of = f"the strongest of {completed} simpler strategies" if completed > 1 else "the one simpler strategy"
     named = f"“{strategy(against.name)}”, {of} that could be completed"
     counted = ", delay counted" if plan.delay_usd else ""
     if saved > 0:
         part = f"{100 * saved / against.cost_usd:.0f} %"
-        return _sentence(f"{cost}, {usd_words(saved)} ({part}) less than {named}{counted}")
-    return _sentence(f"{cost}, no less than {named}{counted}")
+        return f"{cost}, {usd_words(saved)} ({part}) less than {named}{counted}."
+    return f"{cost}, no less than {named}{counted}."
 
 
 def _waits(plan: Plan) -> Iterator[str]:
@@ -98,7 +94,7 @@ def _waits(plan: Plan) -> Iterator[str]:
         later = (wait.start - wait.earliest_start) / HOUR
         if later >= 1:
             worth = f", a delay that is counted at {usd_words(wait.delay_usd)}" if wait.delay_usd else ""
-            yield f"{wait.workload} starts {later:.0f} h later than the earliest end of {wait.after}{worth}"
+            yield f"{wait.workload} starts {later:.0f} h later than the earliest end of {wait.after}{worth}."
 
 
 def why_line(placements: Sequence[Placement], offer_words: Name) -> str:

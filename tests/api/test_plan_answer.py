@@ -39,7 +39,7 @@ def test_a_small_plan_says_what_is_bought_when_it_is_done_and_what_it_saves() ->
     first, cost = answer_of(plan, lambda key: seller(key, key), told)
     gpu, place = RUN.gpu, RUN.zone or RUN.region
     assert first == (
-        f"Tune is done by hour 10 on 16 {gpu} at Lambda in {place}; "
+        f"tune is done by hour 10 on 16 {gpu} at Lambda in {place}; "
         f"chat is live from hour 12 on up to 8 {gpu} at Lambda in {place}."
     )
     assert cost == (
@@ -64,7 +64,7 @@ def test_waits_and_what_is_left_out_are_told() -> None:
     plan = replace(a_plan(RUN, SERVICE, unplaced=(left,)), waits=(wait,), delay_usd=Decimal(24))
     *_, delay, out = answer_of(plan, str, told)
     assert delay == (
-        "Chat starts 12 h later than the earliest end of tune, a delay that is counted at $24.00."
+        "chat starts 12 h later than the earliest end of tune, a delay that is counted at $24.00."
     )
     assert out == "Left out: index (gpu unknown)."
     assert answer_of(a_plan(unplaced=(left,)), str, told) == (out,)

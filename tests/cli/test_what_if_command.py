@@ -43,6 +43,9 @@ def test_files_of_plans_are_compared_at_80_columns(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "train: it starts 24.0 h later; it ends 24.0 h later" in done.stdout
+    assert "may come from the search" not in done.stdout
+    unproven = written(tmp_path, replace(LATER, plan_id="plan_3", bound_usd=LATER.cost_usd - 7))
+    assert "A difference below $7.00 may come from the search" in broker("compare", first, unproven).stdout
     told = json.loads(broker("compare", first, second, "--json").stdout)
     assert [move["workload"] for move in told["plans"][0]["moves"]] == ["train"]
     alone = broker("compare", first)

@@ -181,10 +181,9 @@ NOT_TOLD: Mapping[str, str] = {
 """What a view does not tell, a field or all else of a class, and why."""
 
 ENVELOPES = {
-    AcceptedComparisonForm, AcceptedPlanForm, CalendarForm, CostDifferenceForm,
-    ManifestForm, MarketForm, MarketHead, PageForm, Problem, ProspectsForm,
-    RefusalForm, ReservationsForm, RunningForm, SizeForm, SpendForm, TestDeliveryForm, UnreadForm,
-    WorkloadDifference,
+    AcceptedComparisonForm, AcceptedPlanForm, CalendarForm, CostDifferenceForm, ManifestForm, MarketForm,
+    MarketHead, PageForm, Problem, ProspectsForm, RefusalForm, ReservationsForm, RunningForm, SizeForm,
+    SpendForm, TestDeliveryForm, UnreadForm, WorkloadDifference,
 }  # fmt: skip
 """Lists of what has a form or view, and pairs of words: they flatten no dataclass."""
 REQUESTS = {

@@ -20,6 +20,12 @@ def print_comparison(console: Console, found: ComparisonDocument) -> None:
     """One row for each plan, then what moves in each."""
     console.width = min(console.width, WIDEST)
     console.print(_table(found))
+    if found.search_error_usd:
+        console.print(
+            f"\nA difference below {usd(found.search_error_usd)} may come from the search, which was ended "
+            "while one of the plans could still be so much cheaper.",
+            style="dim",
+        )
     for plan in found.plans:
         console.print(Text.assemble("\n", (plan.name, "bold"), "  ", (plan.plan_id, "dim")))
         for line in _lines(plan):

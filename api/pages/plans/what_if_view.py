@@ -12,7 +12,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from api.pages.parts.charts import Charts, Plot, both_widths, money_axis, opened, scale_over
-from api.pages.parts.words import moment, seller
+from api.pages.parts.words import seller
 from api.schemas.base.times import find_time, parse_time
 from api.schemas.plans.comparison import ComparedPlan
 from broker.domain.basics.money import usd_words
@@ -147,11 +147,16 @@ def _place(value: Any, base: Any) -> tuple[float, str] | None:
     instant, origin = find_time(value), find_time(base)
     if instant is None or origin is None:
         return None
-    return (instant - origin) / HOUR, _day(instant)
+    shift = (instant - origin) / HOUR
+    return shift, _shift_words(shift)
 
 
-def _day(instant: datetime) -> str:
-    return moment(instant).rsplit(" ", 1)[0] if instant.hour == instant.minute == 0 else moment(instant)
+def _shift_words(hours: float) -> str:
+    """``+12 h``, ``−4 d``; the base itself stands at 0."""
+    if not hours:
+        return "as it is"
+    sign, size = "+" if hours > 0 else "−", abs(hours)
+    return f"{sign}{size:g} h" if size < 48 or size % 24 else f"{sign}{size / 24:g} d"
 
 
 def _field_words(document: Mapping[str, Any], path: str) -> str:

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from api.schemas.base.forms import Form
 from broker.domain.basics.errors import InputError
+from broker.domain.basics.money import ZERO
 from broker.domain.planning.comparison import (
     Difference,
     Holding,
@@ -34,7 +35,8 @@ class ComparedPlan:
     ``name`` is the name of its change. ``status`` is the plan's, or the state of its planning until it is
     made; until then the costs and ``finishes_at``, when its last run or batch ends, are null. ``problem``
     says why planning failed. ``difference_usd`` is its cost minus that of the base, and ``moves`` are what
-    differs, workload by workload. With ``prices`` it assumes other prices and cannot be bought.
+    differs, workload by workload. ``search_error_usd`` is how much cheaper it may still be, by its proven
+    bound. With ``prices`` it assumes other prices and cannot be bought.
     """
 
     name: str
@@ -44,6 +46,7 @@ class ComparedPlan:
     cost_usd: Decimal | None = None
     difference_usd: Decimal | None = None
     bound_usd: Decimal | None = None
+    search_error_usd: Decimal | None = None
     finishes_at: datetime | None = None
     moves: tuple[Difference, ...] = ()
     workloads: tuple[WorkloadOutcome, ...] = ()
@@ -58,6 +61,15 @@ class ComparisonDocument:
     comparison_id: str | None
     base: ComparedPlan
     plans: tuple[ComparedPlan, ...]
+
+    @property
+    def search_error_usd(self) -> Decimal | None:
+        """How much cheaper than told one of the plans may still be, by its proven bound; None without bounds.
+
+        A difference that is smaller may come from the search and not from the change.
+        """
+        errors = (p.search_error_usd for p in (self.base, *self.plans))
+        return max((error for error in errors if error is not None), default=None)
 
     @property
     def is_complete(self) -> bool:
@@ -156,6 +168,7 @@ def _of_plan(
         cost_usd=plan.cost_usd,
         difference_usd=None if base is None else plan.cost_usd - base.cost_usd,
         bound_usd=plan.bound_usd,
+        search_error_usd=None if plan.bound_usd is None else max(ZERO, plan.objective_usd - plan.bound_usd),
         finishes_at=_finish(after),
         moves=() if base is None else differences_between(before, after),
         workloads=after,
