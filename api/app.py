@@ -26,6 +26,7 @@ from api.pages.parts.rendering import on_http_exception, tell
 from api.routes import (
     approvals,
     budgets,
+    calendars,
     comparisons,
     economics,
     keys,
@@ -88,7 +89,7 @@ def _rooms() -> Sequence[BaseRoute]:
     product.
     """
     together = APIRouter(dependencies=[Depends(only_known_parameters)])
-    for room in (plans, comparisons, approvals, reservations, prices, market, reoptimizations):
+    for room in (calendars, plans, comparisons, approvals, reservations, prices, market, reoptimizations):
         together.include_router(room.router)
     for room in (spend, economics, budgets, keys, webhooks, operations, session, pages):
         together.include_router(room.router)

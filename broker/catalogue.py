@@ -204,6 +204,12 @@ def load_hugging_face_names() -> Mapping[str, str]:
 
 
 @cache
+def load_events() -> Mapping[str, str]:
+    """What each event means, by its name."""
+    return MappingProxyType(tomllib.loads((CONFIG / "events.toml").read_text(encoding="utf-8")))
+
+
+@cache
 def load_countries() -> Mapping[str, str]:
     """Names of countries by ISO 3166-1 alpha-2 code."""
     return MappingProxyType({row["code"]: row["name"] for row in _country_rows()})

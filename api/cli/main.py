@@ -38,12 +38,15 @@ class BrokerGroup(LazyGroup):
         "quarantine": CommandEntry("api.cli.market.quarantine", "Offers with implausible prices.", LOOK),
         "plan": CommandEntry("api.cli.plans.plan", "Plan workloads.", PLAN),
         "divide": CommandEntry("api.cli.plans.divide", "Divide services by size of request.", PLAN),
+        "cost-diff": CommandEntry("api.cli.plans.cost_diff", "What a change of a document costs.", PLAN),
         "check": CommandEntry("api.cli.plans.check", "Verify a plan independently.", PLAN),
         "backtest": CommandEntry(
             "api.cli.plans.backtest", "Re-optimization policies over recorded prices.", PLAN
         ),
         "compare": CommandEntry("api.cli.plans.compare", "Plans side by side.", PLAN),
-        "export": CommandEntry("api.cli.plans.export", "A plan for SkyPilot, dstack or vLLM.", PLAN),
+        "export": CommandEntry(
+            "api.cli.plans.export", "A plan for SkyPilot, dstack, vLLM, Kueue, Slurm.", PLAN
+        ),
         "plans": CommandEntry(
             "api.cli.plans.plans", "Plans of the running server: ask for one, read one.", HOLD
         ),
@@ -64,6 +67,7 @@ class BrokerGroup(LazyGroup):
         ),
         "focus-check": CommandEntry("api.cli.finance.focus_check", "Check a FOCUS file.", HOLD),
         "keys": CommandEntry("api.cli.installation.keys", "API keys: list, make, revoke.", RUN),
+        "mcp": CommandEntry("api.cli.installation.mcp", "The running server as tools of an assistant.", RUN),
         "perf": CommandEntry("api.cli.accuracy.perf", "The performance core alone.", LOOK),
         "providers": CommandEntry("api.cli.market.providers", "Adapters and recorded payloads.", LOOK),
     }

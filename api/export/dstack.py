@@ -5,18 +5,18 @@ Apply the fleet first: ``dstack apply -f FILE``. Fields: dstack's fleet, task an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
 
-from api.export.engines import commands_of, require_commands
+from api.export.engines import command_problems, commands_of
 from api.export.environment import BATCH_GUARD, MODEL_GUARD, RUN_GUARD, environment
 from api.export.servers import PORT, gpus_per_node, nodes_per_server, replicas_per_server, servers
-from api.export.targets import Target, Words, load_words, named, require_words
+from api.export.targets import Exported, Target, Words, export_each, load_words, word_problems
 from api.export.vllm import batch_command
 from broker.catalogue import load_gpus
-from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.errors import FieldProblem
 from broker.domain.market.offer import Tier
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.workload import WorkloadKind
@@ -28,21 +28,24 @@ TORCHRUN = (
 )
 
 
-def dstack_files(plan: Plan, models: Mapping[str, str], source: str) -> dict[str, str]:
-    """A fleet and a run for each placement. Raises InputError for placements that dstack cannot express."""
+def dstack_files(plan: Plan, models: Mapping[str, str], source: str) -> Exported:
+    """A fleet and a run a placement; what dstack cannot say is skipped."""
     words = load_words(Target.DSTACK)
-    require_words(plan, words, source)
-    require_commands(plan, source)
-    files = {}
-    for at, (name, placement) in enumerate(named(plan)):
+
+    def problems_of(at: str, placement: Placement) -> Iterator[FieldProblem]:
+        yield from word_problems(at, placement, words)
+        yield from command_problems(at, placement)
         if placement.kind is WorkloadKind.SERVING and nodes_per_server(placement) > 1:
             expected = "replicas of at most one node, as dstack's services have"
-            found = f"{placement.gpus_per_replica} GPUs"
-            problem = FieldProblem(f"/placements/{at}/gpus_per_replica", found, expected)
-            raise InputError(source, (problem,))
-        files[f"{name}.fleet.dstack.yml"] = _yaml(_fleet(name, placement, words))
-        files[f"{name}.dstack.yml"] = _yaml(_run(name, placement, models, words))
-    return files
+            yield FieldProblem(f"{at}/gpus_per_replica", f"{placement.gpus_per_replica} GPUs", expected)
+
+    def files_of(name: str, placement: Placement) -> dict[str, str]:
+        return {
+            f"{name}.fleet.dstack.yml": _yaml(_fleet(name, placement, words)),
+            f"{name}.dstack.yml": _yaml(_run(name, placement, models, words)),
+        }
+
+    return export_each(plan, source, problems_of, files_of)
 
 
 def _yaml(document: Mapping[str, Any]) -> str:

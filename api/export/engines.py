@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from api.export import sglang, tensorrt_llm, vllm
 from api.export.servers import SERVED, engine_of, gpus_per_node, nodes_per_server, replicas_per_server
-from broker.domain.basics.errors import FieldProblem, InputError
-from broker.domain.planning.plan import Placement, Plan
+from broker.domain.basics.errors import FieldProblem
+from broker.domain.planning.plan import Placement
 from broker.domain.planning.workload import ServingEngine, WorkloadKind
 
 
@@ -50,19 +50,10 @@ def commands_of(placement: Placement) -> Commands:
     return COMMANDS[engine_of(placement)]
 
 
-def require_commands(plan: Plan, source: str) -> None:
-    """Raises InputError that names every placement for which its engine has no command."""
-    problems = tuple(
-        problem
-        for at, placement in enumerate(plan.placements)
-        if placement.kind in SERVED
-        for problem in _problems(f"/placements/{at}", placement)
-    )
-    if problems:
-        raise InputError(source, problems)
-
-
-def _problems(at: str, placement: Placement) -> Iterator[FieldProblem]:
+def command_problems(at: str, placement: Placement) -> Iterator[FieldProblem]:
+    """What the placement ``at`` a pointer asks of its engine that the engine has no command for."""
+    if placement.kind not in SERVED:
+        return
     engine, known = engine_of(placement), commands_of(placement)
     if placement.kind is WorkloadKind.BATCH and engine is not ServingEngine.VLLM:
         yield FieldProblem(f"{at}/engine", repr(str(engine)), "vllm, which can process files of requests")

@@ -5,16 +5,17 @@ Fields: SkyPilot's task YAML. The user gives the command of a training run in CO
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
 
-from api.export.engines import commands_of, require_commands
+from api.export.engines import command_problems, commands_of
 from api.export.environment import BATCH_GUARD, MODEL_GUARD, RUN_GUARD, environment
 from api.export.servers import PORT, SERVED, gpus_per_node, nodes_per_server, replicas_per_server, servers
-from api.export.targets import Target, Words, load_words, named, require_words
+from api.export.targets import Exported, Target, Words, export_each, load_words, word_problems
 from api.export.vllm import batch_command
+from broker.domain.basics.errors import FieldProblem
 from broker.domain.market.offer import Tier
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.workload import WorkloadKind
@@ -26,15 +27,19 @@ TORCHRUN = (
 )
 
 
-def skypilot_files(plan: Plan, models: Mapping[str, str], source: str) -> dict[str, str]:
-    """A task for each placement. Raises InputError for sellers and GPUs that SkyPilot does not know."""
+def skypilot_files(plan: Plan, models: Mapping[str, str], source: str) -> Exported:
+    """A task a placement; sellers, GPUs and engines that SkyPilot cannot have are skipped."""
     words = load_words(Target.SKYPILOT)
-    require_words(plan, words, source)
-    require_commands(plan, source)
-    return {
-        f"{name}.sky.yaml": yaml.safe_dump(_task(name, placement, models, words), sort_keys=False, width=200)
-        for name, placement in named(plan)
-    }
+
+    def problems_of(at: str, placement: Placement) -> Iterator[FieldProblem]:
+        yield from word_problems(at, placement, words)
+        yield from command_problems(at, placement)
+
+    def files_of(name: str, placement: Placement) -> dict[str, str]:
+        task = _task(name, placement, models, words)
+        return {f"{name}.sky.yaml": yaml.safe_dump(task, sort_keys=False, width=200)}
+
+    return export_each(plan, source, problems_of, files_of)
 
 
 def _task(name: str, placement: Placement, models: Mapping[str, str], words: Words) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -26,6 +26,9 @@ class Target(StrEnum):
     SKYPILOT = "skypilot"
     DSTACK = "dstack"
     VLLM = "vllm"
+    KUEUE = "kueue"
+    SLURM = "slurm"
+    ICAL = "ical"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +59,67 @@ def load_words(target: Target) -> Words:
     )
 
 
+def load_images() -> Mapping[str, str]:
+    """Container images by engine, and ``training``'s."""
+    images: Mapping[str, str] = _export_words()[Target.KUEUE]["images"]
+    return images
+
+
 def load_precisions(engine: ServingEngine) -> Mapping[str, Mapping[str, str]]:
     """An engine's arguments for each precision."""
     table: Mapping[str, Mapping[str, str]] = _export_words()[engine]["precisions"]
     return table
 
 
-def require_words(plan: Plan, words: Words, source: str) -> None:
-    """Raises InputError that names every placement whose seller or GPU the tool does not know."""
-    problems = []
-    for at, placement in enumerate(plan.placements):
-        for field, found, known in (
-            ("provider", placement.provider, words.sellers),
-            ("gpu", placement.gpu, words.gpus),
-        ):
-            if found not in known:
-                expected = f"one that {words.target} knows: {', '.join(sorted(known))}"
-                problems.append(FieldProblem(f"/placements/{at}/{field}", repr(found), expected))
-    if problems:
-        raise InputError(source, tuple(problems))
+def word_problems(at: str, placement: Placement, words: Words) -> Iterator[FieldProblem]:
+    """What the tool does not know of the placement ``at`` a pointer: its seller, its GPU."""
+    for field, found, known in (
+        ("provider", placement.provider, words.sellers),
+        ("gpu", placement.gpu, words.gpus),
+    ):
+        if found not in known:
+            expected = f"one that {words.target} knows: {', '.join(sorted(known))}"
+            yield FieldProblem(f"{at}/{field}", repr(found), expected)
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A placement that a tool cannot take, and everything that stands in the way."""
+
+    workload: str
+    problems: tuple[FieldProblem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """Texts by the name of their file, and what was left out."""
+
+    files: Mapping[str, str]
+    skipped: tuple[Skipped, ...] = ()
+
+
+def export_each(
+    plan: Plan,
+    source: str,
+    problems_of: Callable[[str, Placement], Iterable[FieldProblem]],
+    files_of: Callable[[str, Placement], Mapping[str, str]],
+) -> Exported:
+    """The files of every placement without a problem. InputError with all problems where none is left.
+
+    ``problems_of`` is given the pointer of a placement, ``files_of`` its name.
+    """
+    files: dict[str, str] = {}
+    skipped = []
+    for at, (name, placement) in enumerate(named(plan)):
+        problems = tuple(problems_of(f"/placements/{at}", placement))
+        if problems:
+            skipped.append(Skipped(placement.workload, problems))
+        else:
+            files |= files_of(name, placement)
+    if not files:
+        nothing = FieldProblem("/placements", "none", "a plan that places a workload")
+        raise InputError(source, tuple(p for one in skipped for p in one.problems) or (nothing,))
+    return Exported(files, tuple(skipped))
 
 
 def named(plan: Plan) -> Iterator[tuple[str, Placement]]:

@@ -5,13 +5,13 @@ Fields: the long options of ``vllm serve``, as documented under ``--config``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import yaml
 
 from api.export.servers import PORT, SERVED, Settings, engine_of, options, replicas_per_server, sequences_most
-from api.export.targets import load_precisions, named
-from broker.domain.basics.errors import FieldProblem, InputError
+from api.export.targets import Exported, export_each, load_precisions
+from broker.domain.basics.errors import FieldProblem
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.workload import ServingEngine
 
@@ -53,21 +53,18 @@ def batch_command(placement: Placement) -> str:
     return " ".join([head, *options(settings)])
 
 
-def vllm_files(plan: Plan, models: Mapping[str, str], source: str) -> dict[str, str]:
-    """A configuration for each placement that vLLM serves; ``models`` by workload.
+def vllm_files(plan: Plan, models: Mapping[str, str], source: str) -> Exported:
+    """A configuration for each placement that vLLM serves; the others are skipped. ``models`` by workload."""
 
-    Raises InputError for a plan without such a placement.
-    """
-    files = {
-        f"{name}.vllm.yaml": yaml.safe_dump(
-            vllm_settings(placement, models.get(placement.workload)), sort_keys=False
-        )
-        for name, placement in named(plan)
-        if placement.kind in SERVED and engine_of(placement) is ServingEngine.VLLM
-    }
-    if not files:
-        problem = FieldProblem(
-            "/placements", "no placement that vLLM serves", "at least one service or batch on vLLM"
-        )
-        raise InputError(source, (problem,))
-    return files
+    def files_of(name: str, placement: Placement) -> dict[str, str]:
+        settings = vllm_settings(placement, models.get(placement.workload))
+        return {f"{name}.vllm.yaml": yaml.safe_dump(settings, sort_keys=False)}
+
+    return export_each(plan, source, _not_served, files_of)
+
+
+def _not_served(at: str, placement: Placement) -> Iterator[FieldProblem]:
+    if placement.kind not in SERVED:
+        yield FieldProblem(f"{at}/kind", repr(str(placement.kind)), "a service or batch, which vLLM serves")
+    elif engine_of(placement) is not ServingEngine.VLLM:
+        yield FieldProblem(f"{at}/engine", repr(str(engine_of(placement))), "vllm")

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator
 from api.schemas.base.times import format_time, parse_time
 from broker.domain.basics.access import require_scope
 from broker.domain.basics.account import Caller, IdempotencyKey, Scope
-from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.errors import FieldProblem, InputError, NotAuthenticated
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import Tier
 from broker.domain.planning.workload import WorkloadKind
@@ -49,6 +49,8 @@ async def caller_of(request: Request) -> Caller:
         caller = await keys.find_visitor(visitor)
     else:
         caller = await keys.verify(None)
+    if caller.scopes == {Scope.CALENDAR_READ}:
+        raise NotAuthenticated("this is the token of a calendar: it opens calendars alone, in their address")
     idempotency_key = request.headers.get(IDEMPOTENCY_HEADER)
     if request.method != "POST" or idempotency_key is None:
         return caller

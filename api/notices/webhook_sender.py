@@ -91,6 +91,10 @@ class HttpWebhookSender:
             raise _refused(repr(origin_of(url)), EXPECTED) from None
         if parts.scheme not in ("https", "http") or not host or parts.username is not None:
             raise _refused(repr(origin_of(url)), EXPECTED)
+        if parts.scheme == "http" and not self._allow_loopback:
+            raise _refused(
+                repr(origin_of(url)), f"{EXPECTED}: over http:// anybody on the way could read events"
+            )
         port = port or (443 if parts.scheme == "https" else 80)
         address = await self._allowed_address(host, port, parts.scheme)
         rest = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from broker.domain.basics.access import TeamScope
+from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.page import Page
 from broker.domain.basics.webhook import Delivery, MoneyChange, OutboxEvent, SendOutcome, Webhook
 from broker.ports.unit_of_work import UnitOfWork
@@ -37,6 +38,10 @@ class WebhookRepository(Protocol):
 
     async def find_of_team(self, team: str) -> tuple[Webhook, ...]:
         """Webhooks that get the events of ``team``."""
+        ...
+
+    async def add_event(self, entry: AuditEntry) -> int:
+        """Appends an event to the outbox that is no entry of the audit trail; its ``event_id``."""
         ...
 
     async def take_events(self, limit: int) -> tuple[OutboxEvent, ...]:

@@ -53,6 +53,13 @@ async def insert_many(session: TeamSession, row: type[Row], many: Sequence[Value
         await session.execute(insert(table_of(row)), list(many), execution_options=options)
 
 
+async def insert_numbered(session: TeamSession, row: type[Row], values: Values, number: str) -> int:
+    """Inserts one row whose key the database draws; that key, which the column ``number`` has."""
+    options = await session.checked(row, [values])
+    statement = insert(table_of(row)).values(**values).returning(column_of(row, number))
+    return int((await session.execute(statement, execution_options=options)).scalar_one())
+
+
 async def insert_or_keep(session: TeamSession, row: type[Row], values: Values) -> bool:
     """Inserts one row unless its key is taken; returns whether it was inserted.
 

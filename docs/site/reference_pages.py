@@ -28,6 +28,7 @@ from api.bootstrap import build_product
 from api.cli.accuracy.accuracy_view import markdown_constants
 from api.cli.main import app
 from api.schemas.workloads.workload_forms import WorkloadsForm
+from broker.catalogue import load_events
 from broker.domain.basics.webhook import FAMILIES
 from broker.domain.holding.reservation import ReservationState
 from broker.domain.moving.reoptimization import ProposalState
@@ -204,7 +205,7 @@ def _limits(name: str, field: FieldInfo) -> str:
 
 def events_page() -> str:
     """Every event, by family, with what it tells of; and the events of a plan that is being made."""
-    told = MEANINGS["events"]
+    told = load_events()
     require_same("events", set(told), event_names())
     lines = [
         "# Events",

@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+from broker.catalogue import load_events
 from broker.settings import Settings
 from optimizer.calibration.evaluation.fitted_store import sourced_constants
 from providers.registry import SPECS
@@ -70,6 +71,7 @@ def test_a_name_without_a_meaning_and_a_meaning_without_a_name_fail_the_build(re
     with pytest.raises(ValueError, match=r"\['plan\.vanished'\]"):
         reference.require_same("events", {"plan.vanished"}, set())
     assert {"plan.done", "reservation.short", "budget.threshold"} <= reference.event_names()
+    reference.require_same("events", set(load_events()), reference.event_names())
 
 
 def test_every_constant_stands_with_its_source(reference: ModuleType) -> None:

@@ -60,7 +60,7 @@ def sky_tasks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         place = folder / ".sky" / "catalogs" / "v8" / cloud
         place.mkdir(parents=True)
         shutil.copy(CATALOGUE / f"{cloud}-vms.csv", place / "vms.csv")
-    for name, text in skypilot_files(the_plan(), {"chat": MODEL}, "plan.json").items():
+    for name, text in skypilot_files(the_plan(), {"chat": MODEL}, "plan.json").files.items():
         (folder / name).write_text(text)
     environ = {"HOME": str(folder), "SKY_RUNTIME_DIR": str(folder), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
     found: dict[str, Any] = run("skypilot", "accept_skypilot.py", str(folder), environ=environ)
@@ -85,7 +85,7 @@ def test_skypilot_reads_the_tasks(sky_tasks: dict[str, Any]) -> None:
 
 @pytest.mark.xdist_group("peers")
 def test_dstack_reads_fleets_and_runs(tmp_path: Path) -> None:
-    for name, text in dstack_files(the_plan(), {"chat": MODEL}, "plan.json").items():
+    for name, text in dstack_files(the_plan(), {"chat": MODEL}, "plan.json").files.items():
         (tmp_path / name).write_text(text)
     found = run("dstack", "accept_dstack.py", str(tmp_path), environ={"HOME": str(tmp_path)})
     assert len(found) == 8
@@ -118,14 +118,14 @@ VLLM_OPTIONS = {
 
 
 def test_vllm_configurations_have_documented_options_only() -> None:
-    files = vllm_files(the_plan(), {"chat": MODEL}, "plan.json")
+    files = vllm_files(the_plan(), {"chat": MODEL}, "plan.json").files
     assert set(files) == {"chat-1.vllm.yaml", "chat-2.vllm.yaml", "w-8-summaries.vllm.yaml"}
     read = {name: yaml.safe_load(text) for name, text in files.items()}
     assert all(set(settings) <= VLLM_OPTIONS for settings in read.values())
     assert read["chat-2.vllm.yaml"]["quantization"] == "fp8"
     assert (read["chat-1.vllm.yaml"]["model"], read["chat-1.vllm.yaml"]["dtype"]) == (MODEL, "bfloat16")
     assert "model" not in read["w-8-summaries.vllm.yaml"]
-    with pytest.raises(InputError, match="no placement that vLLM serves"):
+    with pytest.raises(InputError, match="a service or batch, which vLLM serves"):
         vllm_files(replace(the_plan(), placements=the_plan().placements[:1]), {}, "plan.json")
 
 
@@ -140,7 +140,7 @@ def test_a_replica_over_two_nodes_is_one_server() -> None:
         replicas=2,
         parallelism=Parallelism(tp=8, pp=2),
     )
-    task = yaml.safe_load(skypilot_files(a_plan(wide), {}, "plan.json")["wide.sky.yaml"])
+    task = yaml.safe_load(skypilot_files(a_plan(wide), {}, "plan.json").files["wide.sky.yaml"])
     assert task["num_nodes"] == 2
     assert task["service"]["replica_policy"] == {"min_replicas": 1, "max_replicas": 2}
     assert "--node-rank" in task["run"]
@@ -166,8 +166,8 @@ def served_by(engine: ServingEngine, kind: WorkloadKind = WorkloadKind.SERVING, 
 def test_each_engine_is_installed_and_started(engine: ServingEngine, install: str, command: str) -> None:
     """A plan for one engine run on another would not be the plan."""
     plan = served_by(engine)
-    task = yaml.safe_load(skypilot_files(plan, {}, "plan.json")["chat.sky.yaml"])
-    run_ = yaml.safe_load(dstack_files(plan, {}, "plan.json")["chat.dstack.yml"])
+    task = yaml.safe_load(skypilot_files(plan, {}, "plan.json").files["chat.sky.yaml"])
+    run_ = yaml.safe_load(dstack_files(plan, {}, "plan.json").files["chat.dstack.yml"])
     assert install in task["setup"]
     assert command in task["run"]
     assert install in run_["commands"][0]
@@ -177,11 +177,11 @@ def test_each_engine_is_installed_and_started(engine: ServingEngine, install: st
 def test_sglang_s_options() -> None:
     """Of its page of server arguments: degrees, replicas side by side, format, place; nodes of a server."""
     plan = served_by(ServingEngine.SGLANG, gpus_per_replica=4, ep=4, precision=Precision.FP8)
-    command = yaml.safe_load(dstack_files(plan, {}, "plan.json")["chat.dstack.yml"])["commands"][-1]
+    command = yaml.safe_load(dstack_files(plan, {}, "plan.json").files["chat.dstack.yml"])["commands"][-1]
     for option in ("--tp-size 4", "--dp-size 2", "--ep-size 4", "--quantization fp8", "--port 8000"):
         assert option in command
     wide = served_by(ServingEngine.SGLANG, gpus_per_replica=16, replicas=2)
-    task = yaml.safe_load(skypilot_files(wide, {}, "plan.json")["chat.sky.yaml"])
+    task = yaml.safe_load(skypilot_files(wide, {}, "plan.json").files["chat.sky.yaml"])
     assert '--nnodes "$SKYPILOT_NUM_NODES" --node-rank "$SKYPILOT_NODE_RANK" --dist-init-addr' in task["run"]
 
 
@@ -207,7 +207,7 @@ def test_attention_ranks_in_each_engine_s_words(engine: ServingEngine, told: str
     """vLLM counts them beside the tensor group and limits sequences a rank, SGLang inside it and over all,
     TensorRT-LLM reads them from a file."""
     plan = served_by(engine, dp=8, ep=8)
-    command = yaml.safe_load(dstack_files(plan, {}, "plan.json")["chat.dstack.yml"])["commands"][-1]
+    command = yaml.safe_load(dstack_files(plan, {}, "plan.json").files["chat.dstack.yml"])["commands"][-1]
     for option in told.split(" --"):
         assert f"--{option.removeprefix('--')}" in command
     if engine is ServingEngine.TENSORRT_LLM:
@@ -239,7 +239,7 @@ def test_what_an_engine_has_no_command_for_is_named(plan: Plan, field: str, expe
 
 def test_vllm_is_given_what_it_serves_alone() -> None:
     plan = a_plan(*the_plan().placements, *served_by(ServingEngine.SGLANG).placements)
-    assert set(vllm_files(plan, {}, "plan.json")) == {
+    assert set(vllm_files(plan, {}, "plan.json").files) == {
         "chat-1.vllm.yaml",
         "chat-2.vllm.yaml",
         "w-8-summaries.vllm.yaml",
@@ -279,6 +279,6 @@ def test_the_command_writes_and_prints(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert len(list((tmp_path / "out").iterdir())) == 8
     printed = broker("export", plan, "--to", "vllm", "--json")
-    assert set(json.loads(printed.stdout)["files"]) == set(vllm_files(the_plan(), {}, "plan.json"))
+    assert set(json.loads(printed.stdout)["files"]) == set(vllm_files(the_plan(), {}, "plan.json").files)
     assert broker("export", tmp_path / "none.json", "--to", "vllm").exit_code == 2
     assert load_hugging_face_names()["Llama-2-7B"] == "meta-llama/Llama-2-7b-hf"

@@ -16,8 +16,9 @@ from pydantic import BaseModel
 import api
 from api.cli.plans.backtest_view import Compared, Sums, _policy, compared_to_document, sums_of
 from api.reserved_fleets import _FleetWithMoney
-from api.routes.webhooks import DeliveryForm, NewWebhook, WebhookForm
+from api.schemas.accounts.calendars import CalendarForm, NewCalendar
 from api.schemas.accounts.keys import KeyForm, NewKey
+from api.schemas.accounts.webhooks import DeliveryForm, NewWebhook, TestDeliveryForm, WebhookForm
 from api.schemas.base.forms import From, PageForm
 from api.schemas.base.parts import JsonPart
 from api.schemas.base.problem import FieldProblemForm, Problem
@@ -39,6 +40,7 @@ from api.schemas.market import history
 from api.schemas.market.contract_prices import _Line
 from api.schemas.market.market import Market, MarketForm, MarketHead, market_to_document
 from api.schemas.plans.comparison import AcceptedComparisonForm
+from api.schemas.plans.cost_difference import CostDifferenceForm, WorkloadDifference
 from api.schemas.plans.division import _divided, division_to_document
 from api.schemas.plans.plan import EstimateForm, _metrics
 from api.schemas.plans.plan_record import AcceptedPlanForm, IntentionForm, StandingForm, _Shown
@@ -179,20 +181,24 @@ NOT_TOLD: Mapping[str, str] = {
 """What a view does not tell, a field or all else of a class, and why."""
 
 ENVELOPES = {
-    AcceptedComparisonForm, AcceptedPlanForm, ManifestForm, MarketForm, MarketHead, PageForm, Problem,
-    ProspectsForm, RefusalForm, ReservationsForm, RunningForm, SizeForm, SpendForm, UnreadForm,
+    AcceptedComparisonForm, AcceptedPlanForm, CalendarForm, CostDifferenceForm, ManifestForm, MarketForm,
+    MarketHead, PageForm, Problem, ProspectsForm, RefusalForm, ReservationsForm, RunningForm, SizeForm,
+    SpendForm, TestDeliveryForm, UnreadForm, WorkloadDifference,
 }  # fmt: skip
 """Lists of what has a form or view, and pairs of words: they flatten no dataclass."""
 REQUESTS = {
-    ExtensionRequest, IntentionForm, NewBudget, NewKey, NewWebhook, ReservationRequest, Word, _Line,
-    what_if.QuestionPart,
+    ExtensionRequest, IntentionForm, NewBudget, NewCalendar, NewKey, NewWebhook, ReservationRequest, Word,
+    _Line, what_if.QuestionPart,
 }  # fmt: skip
 ELSEWHERE = {EstimateForm: "written by _metrics", JsonPart: "the base of forms"}
 
 
 def models() -> Iterator[type[BaseModel]]:
-    """Every pydantic model that a module of the API defines, but those of workloads documents."""
+    """Every pydantic model that a module of the API defines, but those of workloads documents, and those of
+    tools of assistants, which tell chosen figures."""
     for found in pkgutil.walk_packages(api.__path__, "api."):
+        if found.name.startswith("api.mcp"):
+            continue
         for one in vars(importlib.import_module(found.name)).values():
             own = inspect.isclass(one) and one.__module__ == found.name
             if own and issubclass(one, BaseModel) and not issubclass(one, WorkloadPart):

@@ -19,6 +19,7 @@ from api.cli.plans.plan_view import misses_something, show_plan
 from api.cli.plans.progress import ProgressLine
 from api.planning.planning_call import build_planner
 from api.schemas.plans.plan import PLAN
+from api.schemas.workloads.workload_writer import to_document
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest, Serving
 from broker.ports.planning import PlanOptions
@@ -52,7 +53,8 @@ def plan(
         progress.say(f"planning {len(request.workloads)} workloads over {len(found.offers):,} offers")
         options = PlanOptions(time_limit, gap, seed, workers=load_settings().plan_workers)
         answer = build_planner().plan(request, found.offers, found.as_of, options, progress)
-    show_plan(answer, PLAN.write(answer), output, request, as_json=as_json)
+    document = {**PLAN.write(answer), "workloads": to_document(request)}
+    show_plan(answer, document, output, request, as_json=as_json)
     warn_of_price_lists(answer)
     tell_of_lanes(request)
     if misses_something(answer):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +22,7 @@ from api.cli.figures import day_and_time, usd
 from api.cli.holding.reservation_view import print_shortfalls
 from api.cli.output import Json, print_json, read_text, stderr, stdout
 from api.cli.plans.plan_view import misses_something, show_plan
-from api.client import BrokerClient, MadePlan, connect
+from api.client import BrokerClient, MadePlan, ServerTimedOut, connect
 from api.schemas.plans.plan_record import PlanSummaryForm, UnmadePlanForm
 from api.schemas.workloads.shortest import as_yaml, shortened
 from api.schemas.workloads.what_if import patched
@@ -33,8 +32,6 @@ from broker.domain.spend.approvals import ApprovalState
 from broker.ports.planning import BusinessStatus, PlanState
 
 app = typer.Typer(add_completion=False)
-
-PAUSE_S = 0.5
 
 
 @app.command()
@@ -195,19 +192,11 @@ def _made_unless_stopped(client: BrokerClient, plan_id: str, timeout_s: float) -
 
 
 def _made(client: BrokerClient, plan_id: str, timeout_s: float) -> MadePlan:
-    """Waits for the plan. Raises TimedOut, or the server's error if planning failed."""
-    until = time.monotonic() + timeout_s
-    while True:
-        found = client.find_plan(plan_id)
-        if isinstance(found, MadePlan):
-            return found
-        if found.state is PlanState.CANCELLED:
-            raise BrokerError(f"plan {plan_id} was cancelled")
-        if not found.state.is_on_its_way:
-            raise BrokerError(f"plan {plan_id} failed: {found.problem or 'nobody knows why'}")
-        if time.monotonic() >= until:
-            raise TimedOut(f"plan {plan_id} is {found.state}; look again with `broker plans {plan_id}`")
-        time.sleep(PAUSE_S)
+    """Waits for the plan. Raises TimedOut, or PlanFailed."""
+    try:
+        return client.wait_for_plan(plan_id, timeout_s)
+    except ServerTimedOut as error:
+        raise TimedOut(f"{error}; look again with `broker plans {plan_id}`") from error
 
 
 def _list(found: Sequence[PlanSummaryForm], *, as_json: bool) -> None:

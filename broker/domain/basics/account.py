@@ -8,13 +8,17 @@ from enum import StrEnum
 
 
 class Scope(StrEnum):
-    """What a key may do; ``admin`` may do everything, for every team."""
+    """What a key may do; ``admin`` may do everything, for every team.
+
+    ``calendar:read`` alone is the scope of a feed's token, which opens calendars and nothing else.
+    """
 
     PLANS_READ = "plans:read"
     PLANS_WRITE = "plans:write"
     RESERVATIONS_WRITE = "reservations:write"
     SPEND_READ = "spend:read"
     SPEND_APPROVE = "spend:approve"
+    CALENDAR_READ = "calendar:read"
     ADMIN = "admin"
 
 

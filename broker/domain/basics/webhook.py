@@ -38,6 +38,17 @@ TRIES_AFTER = tuple(
 """Waits before the second attempt and each later one. After the last attempt the event is given up."""
 
 
+TEST = "webhook.test"
+"""The event of a test, which goes to the tested webhook alone, whatever its patterns are."""
+
+
+class WebhookFormat(StrEnum):
+    """Form of a webhook's messages: this product's JSON, or what Slack's incoming webhooks take."""
+
+    JSON = "json"
+    SLACK = "slack"
+
+
 def can_match(pattern: str) -> bool:
     """Whether ``pattern`` can match the name of any event."""
     head = pattern.split(".", 1)[0]
@@ -59,11 +70,14 @@ class Webhook:
     created_at: datetime
     created_by: str
     disabled_at: datetime | None = None
+    format: WebhookFormat = WebhookFormat.JSON
 
     def wants(self, event: OutboxEvent) -> bool:
         """Whether to send ``event``: its name matches, and the webhook existed and was not disabled."""
         if self.disabled_at is not None or event.at < self.created_at:
             return False
+        if event.event == TEST:
+            return event.object_id == self.webhook_id
         return any(fnmatchcase(event.event, pattern) for pattern in self.events)
 
 

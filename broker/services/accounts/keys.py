@@ -77,6 +77,33 @@ class KeysService:
             await uow.commit()
         return key, secret
 
+    async def create_calendar(self, caller: Caller, name: str, team: str | None) -> tuple[ApiKey, str]:
+        """A key that opens the calendars of a team alone, and its secret, which is shown once.
+
+        NotPermitted for another team's, unless an administrator asks.
+        """
+        require_scope(caller, Scope.PLANS_READ)
+        if team not in (None, caller.team):
+            require_scope(caller, Scope.ADMIN)
+        key, secret = self._new_key(name, team or caller.team, frozenset({Scope.CALENDAR_READ}), None)
+        async with self._units(scope_of(caller)) as uow:
+            await uow.keys.add(key)
+            await uow.accounts.bind(caller.claim, (key.key_id,))
+            await uow.accounts.add_audit(_entry(key, "key.create", key.created_at, caller))
+            await uow.commit()
+        return key, secret
+
+    async def end_calendar(self, caller: Caller, key_id: str) -> None:
+        """Ends a key of a calendar for good; twice is no error. NotFound for another team's."""
+        require_scope(caller, Scope.PLANS_READ)
+        key = await self.find_key(caller, key_id)
+        if key.revoked_at is None:
+            async with self._units(scope_of(caller)) as uow:
+                now = self._clock.now()
+                await uow.keys.revoke(key_id, now)
+                await uow.accounts.add_audit(_entry(key, "key.revoke", now, caller))
+                await uow.commit()
+
     async def ensure_admin_key(self, given: str) -> None:
         """Gives the key ``given`` of the setting all scopes, and revokes the setting's earlier keys.
 

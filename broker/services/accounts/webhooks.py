@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from broker.domain.basics.access import EVERY_TEAM, require_scope, scope_of
 from broker.domain.basics.account import AuditEntry, Caller, Scope
-from broker.domain.basics.errors import FieldProblem, InputError, NotFound
+from broker.domain.basics.errors import Conflict, FieldProblem, InputError, NotFound
 from broker.domain.basics.identity import ENTROPY_BYTES, make_id
 from broker.domain.basics.money import ZERO, format_usd, to_cents
 from broker.domain.basics.page import Page
@@ -21,12 +21,14 @@ from broker.domain.basics.webhook import (
     EVERYTHING,
     FAMILIES,
     SECRET_BYTES,
+    TEST,
     Delivery,
     DeliveryState,
     MoneyChange,
     OutboxEvent,
     SendOutcome,
     Webhook,
+    WebhookFormat,
     can_match,
     make_secret,
     next_try,
@@ -38,6 +40,7 @@ from broker.domain.spend.spend import ChargeBasis
 from broker.ports.unit_of_work import Clock
 from broker.ports.webhooks import WebhookSender, WebhookUnitOfWork, WebhookUnits
 from broker.redaction import origin_of
+from broker.services.accounts.slack_message import slack_message
 from broker.together import all_ended
 
 BATCH = 100
@@ -68,7 +71,13 @@ class WebhooksService:
         self._sending = asyncio.Lock()
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    async def create(self, caller: Caller, url: str, events: Sequence[str] = EVERYTHING) -> Webhook:
+    async def create(
+        self,
+        caller: Caller,
+        url: str,
+        events: Sequence[str] = EVERYTHING,
+        message_format: WebhookFormat = WebhookFormat.JSON,
+    ) -> Webhook:
         """A new webhook for events of the caller's team; an administrator's gets the events of all teams.
 
         Raises InputError for an address that is not public, and for a pattern that matches no event.
@@ -91,6 +100,7 @@ class WebhooksService:
             secret=make_secret(self._random_bytes(SECRET_BYTES)),
             created_at=now,
             created_by=caller.key_id,
+            format=message_format,
         )
         async with self._units(scope_of(caller)) as uow:
             await uow.webhooks.add(webhook)
@@ -122,6 +132,23 @@ class WebhooksService:
             await uow.accounts.add_audit(self._entry(webhook, caller, "webhook.delete"))
             await uow.commit()
 
+    async def test(self, caller: Caller, webhook_id: str) -> str:
+        """Puts a test event for one webhook into the outbox; the id of the message that will be sent.
+
+        NotFound for another team's, Conflict for one that has ended.
+        """
+        webhook, _ = await self.find(caller, webhook_id)
+        if webhook.disabled_at is not None:
+            raise Conflict(f"webhook {webhook_id} has ended: its address answered 410 (gone); make a new one")
+        team = caller.team if webhook.team == ALL_TEAMS else webhook.team
+        entry = replace(
+            self._entry(webhook, caller, TEST), team=team, detail="A test, asked for by its owner"
+        )
+        async with self._units(scope_of(caller)) as uow:
+            event_id = await uow.webhooks.add_event(entry)
+            await uow.commit()
+        return message_id_of(event_id, webhook_id)
+
     async def deliver(self) -> int:
         """Empties the outbox and tries all due deliveries, in order per webhook. Returns their number."""
         async with self._sending:
@@ -148,13 +175,15 @@ class WebhooksService:
                 last = newest[event.object_id] == event.event_id
                 money = await _money(uow, event) if last else None
                 wanted = [w for w in await uow.webhooks.find_of_team(event.team) if w.wants(event)]
-                body = _body(event, money)
-                await uow.webhooks.add_deliveries([self._delivery(event, w, body) for w in wanted])
+                bodies = {one: _BODIES[one](event, money) for one in {w.format for w in wanted}}
+                await uow.webhooks.add_deliveries(
+                    [self._delivery(event, w, bodies[w.format]) for w in wanted]
+                )
             await uow.commit()
         return len(events) == BATCH
 
     def _delivery(self, event: OutboxEvent, webhook: Webhook, body: str) -> Delivery:
-        message_id = f"msg-{event.event_id}-{webhook.webhook_id}"
+        message_id = message_id_of(event.event_id, webhook.webhook_id)
         now = self._clock.now()
         return Delivery(event.event_id, webhook.webhook_id, message_id, body, DeliveryState.PENDING, 0, now)
 
@@ -214,6 +243,11 @@ class WebhooksService:
             team=webhook.team,
             detail=origin_of(webhook.url),  # the rest of the address may be a secret
         )
+
+
+def message_id_of(event_id: int, webhook_id: str) -> str:
+    """The id of the message of one event to one webhook, in all its attempts."""
+    return f"msg-{event_id}-{webhook_id}"
 
 
 async def _money(uow: WebhookUnitOfWork, event: OutboxEvent) -> MoneyChange | None:
@@ -290,3 +324,13 @@ def _body(event: OutboxEvent, money: MoneyChange | None) -> str:
     }
     at = event.at.isoformat().replace("+00:00", "Z")
     return json.dumps({"type": event.event, "timestamp": at, "data": data}, ensure_ascii=False)
+
+
+def _slack_body(event: OutboxEvent, money: MoneyChange | None) -> str:
+    return json.dumps(slack_message(event, money), ensure_ascii=False)
+
+
+_BODIES: Mapping[WebhookFormat, Callable[[OutboxEvent, MoneyChange | None], str]] = {
+    WebhookFormat.JSON: _body,
+    WebhookFormat.SLACK: _slack_body,
+}

@@ -12,13 +12,13 @@ from broker.domain.basics.account import AuditEntry, IdempotencyKey, RememberedA
 from broker.domain.basics.errors import ConcurrentChange, NotFound
 from broker.domain.basics.page import Page
 from broker.store.accounts.sealing import Seal
-from broker.store.accounts.webhook_tables import OutboxRow
+from broker.store.accounts.webhook_tables import OutboxRow, outbox_values
 from broker.store.columns import row_as, values_of
 from broker.store.pages import fetch_page
 from broker.store.tables import AuditRow, MetaRow, RememberedAnswerRow
 from broker.store.team_session import TeamSession
 from broker.store.workers import is_alive
-from broker.store.writes import UNSYNCHRONIZED, Values, change, insert_many, insert_or_keep, update_one
+from broker.store.writes import UNSYNCHRONIZED, change, insert_many, insert_or_keep, update_one
 
 INSTALL_ID = "install_id"
 """Name of the installation's id in ``meta``; the first migration creates it."""
@@ -116,7 +116,7 @@ class SqlAccountRepository:
     async def add_audit(self, entry: AuditEntry) -> None:
         """Appends to the audit trail and to the outbox."""
         await insert_many(self._session, AuditRow, [values_of(entry)])
-        await insert_many(self._session, OutboxRow, [_outbox_values(entry)])
+        await insert_many(self._session, OutboxRow, [outbox_values(entry)])
 
     async def find_audit(
         self, limit: int, cursor: str | None, object_id: str | None = None
@@ -142,15 +142,3 @@ class SqlAccountRepository:
 def _claim(team: str, key: str, route: str) -> ColumnElement[bool]:
     row = RememberedAnswerRow
     return and_(row.team == team, row.key == key, row.route == route)
-
-
-def _outbox_values(entry: AuditEntry) -> Values:
-    return {
-        "at": entry.at,
-        "event": entry.action,
-        "team": entry.team,
-        "object_kind": entry.object_kind,
-        "object_id": entry.object_id,
-        "actor": entry.actor,
-        "detail": entry.detail,
-    }

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
+from broker.domain.basics.account import AuditEntry
 from broker.store.columns import Identifier, Prose, Serial
 from broker.store.tables import Row
 
@@ -26,6 +27,7 @@ class WebhookRow(Row):
     created_at: Mapped[datetime]
     created_by: Mapped[str]
     disabled_at: Mapped[datetime | None]
+    format: Mapped[str] = mapped_column(server_default="json")
 
 
 class OutboxRow(Row):
@@ -42,6 +44,19 @@ class OutboxRow(Row):
     object_id: Mapped[str] = mapped_column(Identifier)
     actor: Mapped[str]
     detail: Mapped[str] = mapped_column(Prose)
+
+
+def outbox_values(entry: AuditEntry) -> dict[str, Any]:
+    """The event of an entry of the audit trail."""
+    return {
+        "at": entry.at,
+        "event": entry.action,
+        "team": entry.team,
+        "object_kind": entry.object_kind,
+        "object_id": entry.object_id,
+        "actor": entry.actor,
+        "detail": entry.detail,
+    }
 
 
 class DeliveryRow(Row):

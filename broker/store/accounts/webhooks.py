@@ -7,16 +7,38 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, and_, delete, func, select
 
+from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.errors import NotFound
 from broker.domain.basics.money import from_micro_usd, to_micro_usd
 from broker.domain.basics.page import Page
-from broker.domain.basics.webhook import ALL_TEAMS, Delivery, DeliveryState, MoneyChange, OutboxEvent, Webhook
+from broker.domain.basics.webhook import (
+    ALL_TEAMS,
+    Delivery,
+    DeliveryState,
+    MoneyChange,
+    OutboxEvent,
+    Webhook,
+    WebhookFormat,
+)
 from broker.store.accounts.sealing import Seal
-from broker.store.accounts.webhook_tables import DeliveryRow, OutboxRow, ToldMoneyRow, WebhookRow
+from broker.store.accounts.webhook_tables import (
+    DeliveryRow,
+    OutboxRow,
+    ToldMoneyRow,
+    WebhookRow,
+    outbox_values,
+)
 from broker.store.columns import row_as
 from broker.store.pages import fetch_page
 from broker.store.team_session import TeamSession
-from broker.store.writes import change, insert_new, insert_or_keep, update_one, upsert_many
+from broker.store.writes import (
+    change,
+    insert_new,
+    insert_numbered,
+    insert_or_keep,
+    update_one,
+    upsert_many,
+)
 
 _NEWEST_FIRST = (WebhookRow.created_at, WebhookRow.webhook_id)
 
@@ -39,6 +61,7 @@ class SqlWebhookRepository:
             "created_at": webhook.created_at,
             "created_by": webhook.created_by,
             "disabled_at": webhook.disabled_at,
+            "format": webhook.format.value,
         }
         await insert_new(self._session, WebhookRow, values, f"webhook {webhook.webhook_id}")
 
@@ -65,6 +88,7 @@ class SqlWebhookRepository:
             created_at=row.created_at,
             created_by=row.created_by,
             disabled_at=row.disabled_at,
+            format=WebhookFormat(row.format),
         )
 
     async def remove(self, webhook_id: str) -> None:
@@ -82,6 +106,10 @@ class SqlWebhookRepository:
         told = WebhookRow.team.in_((team, ALL_TEAMS))
         chosen = select(WebhookRow).where(told).order_by(WebhookRow.webhook_id)
         return tuple(self._webhook(row) for row in await self._session.scalars(chosen))
+
+    async def add_event(self, entry: AuditEntry) -> int:
+        """Appends an event to the outbox; its id."""
+        return await insert_numbered(self._session, OutboxRow, outbox_values(entry), "event_id")
 
     async def take_events(self, limit: int) -> tuple[OutboxEvent, ...]:
         """Removes the oldest events from the outbox and returns them.

@@ -1,42 +1,48 @@
-"""The HTTP client of a running broker, for the commands that need a server."""
+"""The synchronous client of a running broker, which the command line uses too."""
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel
 
+from api.client import calls
+from api.client.answers import (
+    MadePlan,
+    ServerTimedOut,
+    failure_of,
+    made_or_waiting,
+    parsed,
+    problem_of,
+)
+from api.client.calls import part
 from api.schemas.accounts.audit import AuditForm
 from api.schemas.accounts.keys import KeyForm, KeyPage, NewKeyForm
+from api.schemas.accounts.webhooks import NewWebhookForm, TestDeliveryForm, ToldWebhookForm, WebhookForm
 from api.schemas.base.forms import PageForm
-from api.schemas.base.problem import Problem, error_of
 from api.schemas.finance.economics import CLOSED_MONTH, SAVINGS, ChangesForm, IntervalForm, UnitsForm
 from api.schemas.finance.finance import ApprovalForm, ApprovalPage, BudgetForm, BudgetPage
 from api.schemas.finance.spend import AS_OF_HEADER, SpendForm
-from api.schemas.holding.reservation import (
-    RELEASE_ESTIMATE,
-    ReservationForm,
-    ReservationsForm,
-    ShortfallForm,
-)
+from api.schemas.holding.reservation import RELEASE_ESTIMATE, ReservationForm, ShortfallForm
 from api.schemas.market.provider import QUARANTINED, QuarantinedForm
 from api.schemas.plans.comparison import COMPARISON, AcceptedComparisonForm, ComparisonDocument
-from api.schemas.plans.plan import PLAN
-from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm, StandingForm, UnmadePlanForm
+from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm, UnmadePlanForm
 from api.schemas.plans.reoptimization import REOPTIMIZATION, ReoptimizationForm
 from broker.domain.basics.account import AuditEntry
-from broker.domain.basics.errors import BrokerError, FieldProblem, InputError
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.webhook import EVERYTHING, WebhookFormat
+from broker.domain.market.offer import Offer
 from broker.domain.market.price_gate import Quarantined
 from broker.domain.moving.reoptimization import Reoptimization
 from broker.domain.moving.savings import Savings
-from broker.domain.planning.plan import Plan
 from broker.domain.reconciling.shortfalls import Shortfall
 from broker.domain.spend.approvals import ApprovalState, Verdict
 from broker.domain.spend.budgets import BudgetPeriod
@@ -47,53 +53,29 @@ from broker.settings import Settings
 
 Form = TypeVar("Form", bound=BaseModel)
 Parsed = TypeVar("Parsed")
-Item = TypeVar("Item", covariant=True)
-PAGE = 200
+Item = TypeVar("Item")
+T = TypeVar("T")
 _NO_KEY = re.compile(r"[^!-~]")
-TIMEOUT_S = 60.0
-
-
-class ServerTimedOut(BrokerError):
-    """The server did not answer in time; the requested action may still happen."""
-
-
-class _PageOf(Protocol[Item]):
-    """A page of a list."""
-
-    @property
-    def items(self) -> Sequence[Item]: ...
-
-    @property
-    def next_cursor(self) -> str | None: ...
-
-    @classmethod
-    def model_validate(cls, obj: Any) -> Self: ...
-
-
-@dataclass(frozen=True, slots=True)
-class MadePlan:
-    """A finished plan, its status, and the document that has both."""
-
-    plan: Plan
-    stands: StandingForm
-    document: dict[str, Any]
 
 
 class BrokerClient:
-    """A client of one server with one key. Problem documents are raised as the errors that they stand for."""
+    """Calls one server with one key, and closes its connections at the end of a ``with`` block.
+
+    An error of the server is raised as the BrokerError that it means. ``timeout_s`` limits one request.
+    """
 
     def __init__(
         self,
         base_url: str,
         key: str,
         *,
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float = calls.TIMEOUT_S,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._base_url = base_url
         self._http = httpx.Client(
             base_url=base_url,
-            headers={"Authorization": f"Bearer {key}"} if key else {},
+            headers=authorization(key),
             timeout=timeout_s,
             transport=transport,
         )
@@ -106,15 +88,68 @@ class BrokerClient:
     ) -> None:
         self._http.close()
 
-    def ask_for_plan(self, workloads: str, idempotency_key: str) -> AcceptedPlanForm:
+    def list_offers(
+        self,
+        *,
+        gpu: str | None = None,
+        provider: str | None = None,
+        region: str | None = None,
+        tier: str | None = None,
+    ) -> Iterator[Offer]:
         """Asks for a plan of a workloads document (YAML or JSON)."""
-        headers = {"Idempotency-Key": idempotency_key, "Content-Type": "application/yaml"}
-        answer = self._call("POST", "/v1/plans", headers=headers, content=workloads.encode())
-        return self._read(AcceptedPlanForm, answer)
+        return self._each(calls.list_offers(gpu, provider, region, tier))
+
+    def find_offer(self, offer_id: str) -> Offer:
+        """One offer that is on sale now. Raises NotFound."""
+        return self._do(calls.find_offer(offer_id))
+
+    def plan(
+        self,
+        workloads: calls.Workloads,
+        *,
+        time_limit_s: float | None = None,
+        timeout_s: float = calls.PLAN_TIMEOUT_S,
+        idempotency_key: str | None = None,
+    ) -> MadePlan:
+        """Asks for a plan of a workloads document and waits for it, at most ``timeout_s``.
+
+        ``time_limit_s`` limits the search. Raises InputError for the document, PlanFailed, ServerTimedOut.
+        """
+        asked = self.ask_for_plan(workloads, idempotency_key, time_limit_s=time_limit_s)
+        return self.wait_for_plan(asked.plan_id, timeout_s)
+
+    def ask_for_plan(
+        self,
+        workloads: calls.Workloads,
+        idempotency_key: str | None = None,
+        *,
+        time_limit_s: float | None = None,
+    ) -> AcceptedPlanForm:
+        """Asks for a plan of a workloads document: YAML or JSON text, a path, or its fields."""
+        return self._do(calls.ask_for_plan(workloads, idempotency_key, time_limit_s))
+
+    def wait_for_plan(self, plan_id: str, timeout_s: float = calls.PLAN_TIMEOUT_S) -> MadePlan:
+        """The plan once it is made. Raises PlanFailed, ServerTimedOut, NotFound."""
+        until = time.monotonic() + timeout_s
+        while (made := made_or_waiting(self.find_plan(plan_id))) is None:
+            if time.monotonic() >= until:
+                raise ServerTimedOut(f"plan {plan_id} is not made after {timeout_s:g} s")
+            time.sleep(calls.PAUSE_S)
+        return made
 
     def find_plan(self, plan_id: str) -> MadePlan | UnmadePlanForm:
-        """One plan, or where it stands; NotFound."""
-        return self._parsed(_plan_form, self._call("GET", f"/v1/plans/{_part(plan_id)}"))
+        """One plan, or where it stands. Raises NotFound."""
+        return self._do(calls.find_plan(plan_id))
+
+    def list_plans(self) -> Iterator[PlanSummaryForm]:
+        """All plans, newest first, fetched page by page."""
+        return self._each(calls.list_plans())
+
+    def cancel_plan(self, plan_id: str) -> None:
+        """Cancels a plan that is queued or running; twice is no error. Raises Conflict
+        for a finished plan.
+        """
+        self._do(calls.cancel_plan(plan_id))
 
     def ask_what_if(
         self, plan_id: str, changes: Sequence[Mapping[str, object]], idempotency_key: str
@@ -123,73 +158,74 @@ class BrokerClient:
         answer = self._call(
             "POST",
             "/v1/plans",
-            headers={"Idempotency-Key": idempotency_key},
+            headers=calls.once(idempotency_key),
             body={"based_on": plan_id, "changes": list(changes)},
         )
         return self._read(AcceptedComparisonForm, answer)
 
     def find_comparison(self, comparison_id: str) -> ComparisonDocument:
         """A plan beside its variants; NotFound."""
-        return self._parsed(COMPARISON.read, self._call("GET", f"/v1/comparisons/{_part(comparison_id)}"))
+        return self._parsed(COMPARISON.read, self._call("GET", f"/v1/comparisons/{part(comparison_id)}"))
 
     def compare_plans(self, plan_ids: Sequence[str]) -> ComparisonDocument:
         """Plans beside the first of them; NotFound."""
         params = {"plan": list(plan_ids)}
         return self._parsed(COMPARISON.read, self._call("GET", "/v1/comparisons", params=params))
 
-    def list_plans(self) -> Iterator[PlanSummaryForm]:
-        """All plans, newest first, fetched page by page."""
-        return self._pages(PageForm[PlanSummaryForm], "/v1/plans")
-
-    def cancel_plan(self, plan_id: str) -> None:
-        """Cancels a plan that is queued or running; twice is no error. Raises Conflict
-        for a finished plan.
-        """
-        self._call("DELETE", f"/v1/plans/{_part(plan_id)}")
-
     def set_intended(self, plan_id: str, *, intended: bool) -> None:
         """Sets whether a draft counts in projected spend. Raises Conflict for a plan that is not a draft."""
-        self._call("POST", f"/v1/plans/{_part(plan_id)}/intend", body={"intended": intended})
+        self._call("POST", f"/v1/plans/{part(plan_id)}/intend", body={"intended": intended})
 
-    def reserve_plan(self, plan_id: str, idempotency_key: str) -> list[ReservationForm]:
-        """Reserves all of a plan. The same idempotency key gives the same answer, and nothing is bought
-        twice.
+    def reserve_plan(self, plan_id: str, idempotency_key: str | None = None) -> list[ReservationForm]:
+        """Reserves all of a plan; the same key again gives the same answer and buys nothing twice.
+
+        Raises Conflict where market or plan have changed, ApprovalRequired, OverBudget, ProviderError.
         """
-        answer = self._call(
-            "POST", f"/v1/plans/{_part(plan_id)}/reserve", headers={"Idempotency-Key": idempotency_key}
-        )
-        return self._read(ReservationsForm, answer).reservations
+        return self._do(calls.reserve_plan(plan_id, idempotency_key))
+
+    def reserve_offer(
+        self,
+        offer_id: str,
+        nodes: int,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        workload: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> ReservationForm:
+        """Reserves nodes of one offer: from now unless ``start``, until released unless ``end`` (aware)."""
+        return self._do(calls.reserve_offer(offer_id, nodes, start, end, workload, idempotency_key))
 
     def find_reservation(self, reservation_id: str) -> ReservationForm:
         """One reservation. Raises NotFound."""
-        return self._read(ReservationForm, self._call("GET", f"/v1/reservations/{_part(reservation_id)}"))
+        return self._do(calls.find_reservation(reservation_id))
 
     def list_reservations(self, plan_id: str | None = None) -> Iterator[ReservationForm]:
         """All reservations, newest first, fetched page by page."""
-        return self._pages(PageForm[ReservationForm], "/v1/reservations", {"plan_id": plan_id})
+        return self._each(calls.list_reservations(plan_id))
+
+    def release(self, reservation_id: str) -> ReservationForm:
+        """Requests the release of a reservation; twice is no error."""
+        return self._do(calls.release(reservation_id))
 
     def list_shortfalls(self, plan_id: str | None = None) -> list[Shortfall]:
         """Times for which sellers refuse reserved nodes, earliest first."""
         path = "/v1/reservations/shortfalls"
         return list(self._pages(PageForm[ShortfallForm], path, {"plan_id": plan_id}))
 
-    def release(self, reservation_id: str) -> ReservationForm:
-        """Requests the release of a reservation; twice is no error."""
-        return self._read(ReservationForm, self._call("DELETE", f"/v1/reservations/{_part(reservation_id)}"))
-
     def estimate_release(self, reservation_id: str) -> ReleaseEstimate:
         """What the release of a reservation would give back now, and what would stay owed; NotFound."""
-        path = f"/v1/reservations/{_part(reservation_id)}/release"
+        path = f"/v1/reservations/{part(reservation_id)}/release"
         return self._parsed(RELEASE_ESTIMATE.read, self._call("GET", path))
 
     def estimate_plan_release(self, plan_id: str) -> ReleaseEstimate:
         """The same of all that a plan holds."""
-        path = f"/v1/plans/{_part(plan_id)}/release"
+        path = f"/v1/plans/{part(plan_id)}/release"
         return self._parsed(RELEASE_ESTIMATE.read, self._call("GET", path))
 
     def extend(self, reservation_id: str, end: str) -> ReservationForm:
         """Extends a reservation until ``end`` (a time with its zone); twice is no error."""
-        path = f"/v1/reservations/{_part(reservation_id)}/extend"
+        path = f"/v1/reservations/{part(reservation_id)}/extend"
         return self._read(ReservationForm, self._call("POST", path, body={"end": end}))
 
     def list_reoptimizations(self) -> Iterator[Reoptimization]:
@@ -198,14 +234,14 @@ class BrokerClient:
 
     def find_reoptimization(self, reoptimization_id: str) -> Reoptimization:
         """One re-optimization with its moves. Raises NotFound."""
-        path = f"/v1/reoptimizations/{_part(reoptimization_id)}"
+        path = f"/v1/reoptimizations/{part(reoptimization_id)}"
         return self._parsed(REOPTIMIZATION.read, self._call("GET", path))
 
     def decide_proposal(self, reoptimization_id: str, word: str, idempotency_key: str) -> Reoptimization:
         """Accepts or rejects a proposal (``word``: accept, reject). Raises Conflict for one that has lapsed
         or was decided.
         """
-        path = f"/v1/reoptimizations/{_part(reoptimization_id)}/{word}"
+        path = f"/v1/reoptimizations/{part(reoptimization_id)}/{word}"
         answer = self._call("POST", path, headers={"Idempotency-Key": idempotency_key})
         return self._parsed(REOPTIMIZATION.read, answer)
 
@@ -224,7 +260,7 @@ class BrokerClient:
 
     def revoke_key(self, key_id: str) -> None:
         """Revokes a key for good; twice is no error."""
-        self._call("DELETE", f"/v1/keys/{_part(key_id)}")
+        self._call("DELETE", f"/v1/keys/{part(key_id)}")
 
     def list_quarantine(self) -> Iterator[Quarantined]:
         """All offers in quarantine, oldest first."""
@@ -254,7 +290,7 @@ class BrokerClient:
     def decide(self, plan_id: str, verdict: Verdict, comment: str) -> None:
         """Approves or rejects a plan."""
         verb = {Verdict.APPROVED: "approve", Verdict.REJECTED: "reject"}[verdict]
-        self._call("POST", f"/v1/plans/{_part(plan_id)}/{verb}", body={"comment": comment})
+        self._call("POST", f"/v1/plans/{part(plan_id)}/{verb}", body={"comment": comment})
 
     def find_changes(self, before: str, after: str) -> ChangesForm:
         """Why the month or plan ``after`` costs more or less than ``before``."""
@@ -283,8 +319,8 @@ class BrokerClient:
     def find_spend(
         self,
         *,
-        group_by: str,
-        interval: Interval,
+        group_by: str = "team",
+        interval: Interval = Interval.MONTH,
         since: str | None = None,
         until: str | None = None,
         view: CostView = CostView.AMORTIZED,
@@ -293,9 +329,34 @@ class BrokerClient:
         """Projected and actual spend by period and group. ``narrowed`` filters by team, provider, tier and so
         on.
         """
-        wanted = {"group_by": group_by, "interval": str(interval), "from": since, "to": until, **narrowed}
-        wanted["view"] = str(view)
-        return self._read(SpendForm, self._call("GET", "/v1/spend/projection", params=wanted))
+        return self._do(calls.find_spend(group_by, interval, since, until, view, narrowed))
+
+    def create_webhook(
+        self,
+        url: str,
+        events: Sequence[str] = EVERYTHING,
+        *,
+        message_format: WebhookFormat = WebhookFormat.JSON,
+        idempotency_key: str | None = None,
+    ) -> NewWebhookForm:
+        """A webhook with its secret, which no later answer has. ``events``: names, or patterns with ``*``."""
+        return self._do(calls.create_webhook(url, events, message_format, idempotency_key))
+
+    def list_webhooks(self) -> Iterator[WebhookForm]:
+        """Every webhook of the team, newest first, page by page."""
+        return self._each(calls.list_webhooks())
+
+    def find_webhook(self, webhook_id: str) -> ToldWebhookForm:
+        """One webhook with its last deliveries. Raises NotFound."""
+        return self._do(calls.find_webhook(webhook_id))
+
+    def test_webhook(self, webhook_id: str, idempotency_key: str | None = None) -> TestDeliveryForm:
+        """Sends the event ``webhook.test`` to it. Conflict for one that has ended."""
+        return self._do(calls.test_webhook(webhook_id, idempotency_key))
+
+    def delete_webhook(self, webhook_id: str) -> None:
+        """Nothing more is sent to it."""
+        self._do(calls.delete_webhook(webhook_id))
 
     def download(self, path: str, file: Path, params: Mapping[str, str | None]) -> str:
         """Streams an answer into ``file`` and returns its ``Broker-As-Of`` header."""
@@ -304,14 +365,32 @@ class BrokerClient:
             with self._http.stream("GET", path, params=given) as answer, file.open("wb") as out:
                 if not answer.is_success:
                     answer.read()
-                    raise _error(answer)
+                    raise problem_of(answer)
                 for block in answer.iter_bytes():
                     out.write(block)
                 return str(answer.headers.get(AS_OF_HEADER, ""))
-        except httpx.ReadTimeout as error:
-            raise ServerTimedOut(f"GET {path}: no answer in time") from error
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise self._unreachable(error) from error
+            raise failure_of(self._base_url, f"GET {path}", error) from error
+
+    def _do(self, call: calls.Call[T]) -> T:
+        answer = self._call(
+            call.method,
+            call.path,
+            params=call.params,
+            headers=call.headers,
+            body=call.body,
+            content=call.content,
+        )
+        return parsed(self._base_url, call.read, answer) if call.has_answer else call.read(None)
+
+    def _each(self, listing: calls.Listing[T]) -> Iterator[T]:
+        cursor: str | None = None
+        while True:
+            page = self._do(listing.page(cursor))
+            yield from page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return
 
     def _call(
         self,
@@ -328,74 +407,46 @@ class BrokerClient:
             answer = self._http.request(
                 method, path, params=given, headers=headers, json=body, content=content
             )
-        except httpx.ReadTimeout as error:
-            raise ServerTimedOut(f"{method} {path}: no answer in time; the server may still do it") from error
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise self._unreachable(error) from error
+            raise failure_of(self._base_url, f"{method} {path}", error) from error
         if answer.is_success:
             return answer
-        raise _error(answer)
+        raise problem_of(answer)
 
     def _pages(
-        self, form: type[_PageOf[Item]], path: str, wanted: Mapping[str, str | None] | None = None
+        self,
+        form: type[calls.PageOf[Item]],
+        path: str,
+        wanted: Mapping[str, str | None] = MappingProxyType({}),
     ) -> Iterator[Item]:
-        cursor: str | None = None
-        while True:
-            asked = {"limit": str(PAGE), **(wanted or {}), "cursor": cursor}
-            page = self._parsed(form.model_validate, self._call("GET", path, params=asked))
-            yield from page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        return self._each(calls.Listing(path, form, wanted))
 
     def _read(self, form: type[Form], answer: httpx.Response) -> Form:
         return self._parsed(form.model_validate, answer)
 
     def _parsed(self, parse: Callable[[Any], Parsed], answer: httpx.Response) -> Parsed:
-        try:
-            return parse(answer.json())
-        except ValueError as error:
-            raise self._not_a_broker(answer.text[:60]) from error
-
-    def _unreachable(self, error: Exception) -> InputError:
-        found = f"{self._base_url!r} ({str(error) or type(error).__name__})"
-        expected = "the address of a running broker (start one with `broker up`)"
-        return InputError("environment", (FieldProblem("BROKER_URL", found, expected),))
-
-    def _not_a_broker(self, found: str) -> InputError:
-        problem = FieldProblem("BROKER_URL", f"{self._base_url!r} that answers {found!r}", "a broker")
-        return InputError("environment", (problem,))
-
-
-def _plan_form(body: dict[str, Any]) -> MadePlan | UnmadePlanForm:
-    if "placements" not in body:
-        return UnmadePlanForm.model_validate(body)
-    return MadePlan(PLAN.read(body), StandingForm.model_validate(body), body)
-
-
-def _part(name: str) -> str:
-    """A path segment. A slash is escaped, so that an id with one is not found and does not reach another
-    route.
-    """
-    return name.replace("/", "%2F")
+        return parsed(self._base_url, parse, answer)
 
 
 def _budget(team: str, period: BudgetPeriod) -> str:
     return f"/v1/budgets/{quote(team, safe='*')}/{period}"
 
 
-def _error(answer: httpx.Response) -> BrokerError:
-    try:
-        return error_of(Problem.model_validate(answer.json()))
-    except ValueError:
-        return error_of(Problem(title=answer.reason_phrase or "no reason", status=answer.status_code))
+def connect(settings: Settings | None = None) -> BrokerClient:
+    """A client of the server that BROKER_URL names, with BROKER_KEY; InputError for what is no key."""
+    return BrokerClient(*address_and_key(settings or Settings()))
 
 
-def connect(settings: Settings) -> BrokerClient:
-    """A client of the server at BROKER_URL with BROKER_KEY. Raises InputError for a malformed key."""
+def address_and_key(settings: Settings) -> tuple[str, str]:
+    """The server's address and the key that the settings name."""
     key = settings.key.get_secret_value().strip() if settings.key is not None else ""
     if _NO_KEY.search(key):
         expected = "a key as `broker keys --new` prints it"
-        problem = FieldProblem("BROKER_KEY", "characters that are not allowed in a key", expected)
+        problem = FieldProblem("BROKER_KEY", "characters that no key has", expected)
         raise InputError("environment", (problem,))
-    return BrokerClient(settings.url, key)
+    return settings.url, key
+
+
+def authorization(key: str) -> dict[str, str]:
+    """The header that carries a key."""
+    return {"Authorization": f"Bearer {key}"} if key else {}

@@ -1,0 +1,137 @@
+"""Windows as an iCalendar (RFC 5545): what a plan holds and what is reserved, for people's calendars.
+
+An event is one time in which a workload holds nodes of one offer. Its UID stays the same while offer,
+workload and begin do, so that a calendar changes an event in place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from icalendar import Calendar, Event
+
+from api.export.targets import Exported
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.window import Segment
+from broker.domain.holding.reservation import Reservation, ReservationState
+from broker.domain.planning.plan import Placement, Plan
+
+MEDIA_TYPE = "text/calendar; charset=utf-8"
+PRODUCT = "-//gpu-capacity-broker//windows//EN"
+REFRESH = timedelta(hours=1)
+NEVER_HELD = frozenset({ReservationState.FAILED})
+
+
+def ical_files(plan: Plan, models: Mapping[str, str], source: str) -> Exported:
+    """One calendar with the windows of a plan. InputError for a plan that places nothing."""
+    if not plan.placements:
+        nothing = FieldProblem("/placements", "none", "a plan that places a workload")
+        raise InputError(source, (nothing,))
+    return Exported({f"{plan.plan_id}.ics": plan_calendar(plan)})
+
+
+def plan_calendar(plan: Plan) -> str:
+    """The times in which each placement of a plan holds nodes."""
+    events = [
+        _event(
+            (placement.workload, placement.offer_id, spell[0].start),
+            plan.as_of,
+            spell[0].start,
+            spell[-1].end,
+            f"{placement.workload}: {_nodes(spell)} × {placement.gpus // placement.nodes} {placement.gpu}",
+            f"{placement.provider} {placement.zone or placement.region}",
+            f"Planned by {plan.plan_id}, {placement.sku}, {str(placement.tier).replace('_', ' ')}; the whole "
+            f"placement costs ${placement.cost_usd:,.2f}",
+            "TENTATIVE",
+        )
+        for placement in plan.placements
+        for spell in _spells(placement)
+    ]
+    return _calendar(f"Plan {plan.plan_id}", events)
+
+
+def _spells(placement: Placement) -> list[list[Segment]]:
+    """Segments that follow one another without a gap."""
+    ordered = sorted(placement.segments, key=lambda segment: segment.start)
+    spells = [[ordered[0]]]
+    for before, after in pairwise(ordered):
+        if after.start > before.end:
+            spells.append([])
+        spells[-1].append(after)
+    return spells
+
+
+def _nodes(segments: Sequence[Segment]) -> str:
+    least, most = (pick(segment.nodes for segment in segments) for pick in (min, max))
+    return str(most) if least == most else f"{least} to {most}"
+
+
+def reservations_calendar(rows: Iterable[Reservation]) -> str:
+    """The times of reservations; those of one workload at one offer from one begin to one end are one event.
+
+    What was never held is left out. One without an end is an event at its begin, which says so.
+    """
+    alike: dict[tuple[object, ...], list[Reservation]] = {}
+    for row in rows:
+        if row.state not in NEVER_HELD:
+            end = row.released_at or row.end
+            alike.setdefault((row.workload or "", row.offer.offer_id, row.start, end), []).append(row)
+    events = []
+    for (workload, offer_id, start, _), group in alike.items():
+        first, nodes = group[0], sum(row.nodes for row in group)
+        end = first.released_at or first.end
+        offer, until = first.offer, "" if end is not None else "; held until it is released"
+        states = ", ".join(sorted({str(row.state) for row in group}))
+        events.append(
+            _event(
+                (workload, offer_id, start),
+                max(row.created_at for row in group),
+                first.start,
+                end,
+                f"{workload or 'no workload'}: {nodes} × {offer.sku.gpus_per_node} {offer.sku.gpu}",
+                f"{offer.provider} {offer.zone or offer.region}",
+                f"Reserved, {states}{until}: {', '.join(row.reservation_id for row in group)}",
+                "CONFIRMED",
+            )
+        )
+    return _calendar("Reserved GPU capacity", events)
+
+
+def _event(
+    key: tuple[object, ...],
+    stamp: datetime,
+    start: datetime,
+    end: datetime | None,
+    summary: str,
+    location: str,
+    description: str,
+    status: str,
+) -> Event:
+    event = Event()
+    digest = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
+    event.add("uid", f"{digest}@gpu-capacity-broker")
+    event.add("dtstamp", stamp)
+    event.add("dtstart", start)
+    if end is not None:
+        event.add("dtend", max(start, end))
+    event.add("summary", summary)
+    event.add("location", location)
+    event.add("description", description)
+    event.add("status", status)
+    event.add("transp", "TRANSPARENT")  # it makes nobody busy
+    return event
+
+
+def _calendar(name: str, events: Iterable[Event]) -> str:
+    calendar = Calendar()
+    calendar.add("prodid", PRODUCT)
+    calendar.add("version", "2.0")
+    calendar.add("method", "PUBLISH")
+    calendar.add("x-wr-calname", name)
+    calendar.add("refresh-interval", REFRESH, parameters={"VALUE": "DURATION"})
+    for event in events:
+        calendar.add_component(event)
+    return str(calendar.to_ical(), encoding="utf-8")

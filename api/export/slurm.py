@@ -1,0 +1,108 @@
+"""Placements as Slurm batch scripts: ``TZ=UTC sbatch FILE``.
+
+Options: those of ``sbatch`` and ``srun``. A script begins with the window and ends with it. Slurm reads times
+without a zone in that of the shell that submits, hence ``TZ=UTC``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from shlex import quote
+
+from api.export.engines import command_problems, commands_of
+from api.export.environment import BATCH_GUARD, MODEL_GUARD, RUN_GUARD, environment
+from api.export.servers import gpus_per_node, nodes_per_server, servers
+from api.export.targets import Exported, export_each
+from api.export.vllm import batch_command
+from broker.domain.basics.errors import FieldProblem
+from broker.domain.planning.plan import Placement, Plan
+from broker.domain.planning.workload import WorkloadKind
+
+MASTER_PORT = 29500
+FIRST = 'MASTER=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)'
+LEFT_TO_USER = frozenset({"COMMAND", "INPUT", "OUTPUT"})
+
+
+def slurm_files(plan: Plan, models: Mapping[str, str], source: str) -> Exported:
+    """A script a placement; what no command can start is skipped."""
+
+    def files_of(name: str, placement: Placement) -> dict[str, str]:
+        return {f"{name}.sbatch": _script(name, placement, models)}
+
+    return export_each(plan, source, _problems, files_of)
+
+
+def _problems(at: str, placement: Placement) -> Iterator[FieldProblem]:
+    yield from command_problems(at, placement)
+    if _minutes(placement) < 1:
+        yield FieldProblem(f"{at}/segments", "less than a minute", "a window of at least a minute")
+
+
+def _held(placement: Placement) -> tuple[datetime, datetime]:
+    return min(s.start for s in placement.segments), max(s.end for s in placement.segments)
+
+
+def _minutes(placement: Placement) -> int:
+    """Whole minutes of the window; a job must not outlive it."""
+    start, end = _held(placement)
+    return int((end - start).total_seconds() // 60)
+
+
+def _script(name: str, placement: Placement, models: Mapping[str, str]) -> str:
+    days, minutes = divmod(_minutes(placement), 24 * 60)
+    nodes, copies = _shape(placement)
+    gpu = placement.gpu.split("-")[0].lower()
+    options = {
+        "job-name": name,
+        "nodes": str(nodes),
+        "ntasks-per-node": "1",
+        "gres": f"gpu:{gpu}:{gpus_per_node(placement)}",
+        "begin": f"{_held(placement)[0]:%Y-%m-%dT%H:%M:%S}",
+        "time": f"{days}-{minutes // 60:02}:{minutes % 60:02}:00",
+        **({"array": f"1-{copies}"} if copies > 1 else {}),
+    }
+    lines = [
+        "#!/bin/bash",
+        *(f"#SBATCH --{option}={value}" for option, value in options.items()),
+        f"# Submit with: TZ=UTC sbatch {name}.sbatch",
+        f"# The GPU's type {gpu!r} is that of your gres.conf; leave it out where that names none.",
+        "set -euo pipefail",
+        *_exports(placement, models),
+        *_commands(placement, nodes),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _shape(placement: Placement) -> tuple[int, int]:
+    """Nodes of one job, and how many jobs there are: a service's servers are jobs of one array."""
+    if placement.kind is WorkloadKind.TRAINING:
+        return placement.nodes, 1
+    if placement.kind is WorkloadKind.BATCH:
+        return 1, 1
+    return nodes_per_server(placement), servers(placement)[1]
+
+
+def _exports(placement: Placement, models: Mapping[str, str]) -> Iterator[str]:
+    """The environment; what the user submits with ``--export`` or has exported wins."""
+    for variable, value in environment(placement, models).items():
+        if variable not in LEFT_TO_USER and value:
+            yield f"export {variable}=${{{variable}:-{quote(value)}}}"
+
+
+def _commands(placement: Placement, nodes: int) -> list[str]:
+    if placement.kind is WorkloadKind.BATCH:
+        return [MODEL_GUARD, BATCH_GUARD, f"srun {batch_command(placement)}"]
+    if placement.kind is WorkloadKind.SERVING:
+        engine = commands_of(placement)
+        serve = engine.serve(placement)
+        if nodes == 1 or engine.spans is None:
+            return [MODEL_GUARD, f"srun bash -c {quote(serve)}"]
+        joined = engine.spans.format(nodes="$SLURM_NNODES", rank="$SLURM_NODEID", first="$MASTER")
+        return [MODEL_GUARD, f"export {FIRST}", f"srun bash -c {quote(serve + joined)}"]
+    torchrun = (
+        '"torchrun --nnodes $SLURM_NNODES --node-rank \\$SLURM_NODEID '
+        f"--nproc-per-node {gpus_per_node(placement)} "
+        f'--master-addr $MASTER --master-port {MASTER_PORT} $COMMAND"'
+    )
+    return [RUN_GUARD, FIRST, f"srun bash -c {torchrun}"]

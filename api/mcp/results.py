@@ -1,0 +1,244 @@
+"""What the tools answer: figures of offers, plans and reservations. Pure."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from pydantic import BaseModel, Field
+
+from api.schemas.base.parts import Money
+from api.schemas.base.times import Instant
+from api.schemas.holding.reservation import ReservationForm
+from api.schemas.plans.cost_difference import held, place_of
+from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Placement, Plan
+
+METRICS = (
+    "hours",
+    "tokens_per_s",
+    "mfu",
+    "requests_per_s_per_replica",
+    "ttft_p95_ms",
+    "itl_p95_ms",
+    "usd_per_million_tokens",
+)
+"""Of an estimate, those that people decide by."""
+NEXT_BEST = 3
+
+
+class OfferResult(BaseModel):
+    """One offer. ``nodes_in_stock`` null: the seller does not say how many there are."""
+
+    offer_id: str
+    provider: str
+    region: str
+    country: str | None
+    gpu: str
+    gpus_per_node: int
+    tier: str
+    usd_per_gpu_hour: Money
+    usd_per_node_hour: Money
+    stock: str
+    nodes_in_stock: int | None
+    fabric: str | None
+
+
+class OffersResult(BaseModel):
+    """Offers, cheapest per GPU-hour first. ``more``: there are further ones."""
+
+    offers: list[OfferResult]
+    more: bool
+
+
+class PlacementResult(BaseModel):
+    """Where one workload runs. ``nodes`` is the most that is held at once, ``estimate`` has medians."""
+
+    workload: str
+    kind: str
+    provider: str
+    place: str
+    gpu: str
+    nodes: int
+    gpus: int
+    tier: str
+    held_from: Instant
+    held_until: Instant
+    cost_usd: Money
+    estimate: dict[str, float]
+    why: list[str]
+    next_best: list[str] = Field(
+        description="Other places, what they would cost, and what speaks against them"
+    )
+
+
+class FixResult(BaseModel):
+    """A change of the workloads document that places the workload, and the cost with it."""
+
+    says: str
+    cost_usd: Money
+
+
+class UnplacedResult(BaseModel):
+    """A workload that has no place, and why."""
+
+    workload: str
+    obstacle: str
+    nearest_fix: str
+    fixes: list[FixResult]
+
+
+class PlanResult(BaseModel):
+    """A plan. ``state`` is queued, running, failed or cancelled while there is none, and then the rest is
+    empty. ``gap`` is the share by which a better plan could be cheaper at most."""
+
+    plan_id: str
+    state: str
+    status: str | None = None
+    standing: str | None = None
+    problem: str | None = None
+    needs_approval: bool = False
+    cost_usd: Money | None = None
+    gap: float | None = None
+    placements: list[PlacementResult] = []
+    unplaced: list[UnplacedResult] = []
+
+
+class ReservationResult(BaseModel):
+    """One reservation."""
+
+    reservation_id: str
+    state: str
+    workload: str | None
+    provider: str
+    region: str
+    gpu: str | None
+    nodes: int
+    start: Instant
+    end: Instant | None
+    usd_per_node_hour: Money | None
+    reason: str
+
+
+class OrderResult(BaseModel):
+    """What reserving came to. Without ``reserved`` nothing was bought: ``confirmation`` is to be given in a
+    second call once a person has agreed to ``would_buy``."""
+
+    reserved: bool
+    plan_id: str
+    cost_usd: Money
+    would_buy: list[str]
+    confirmation: str | None = None
+    told: str
+    reservations: list[ReservationResult] = []
+
+
+class SpendLine(BaseModel):
+    """Spend of one group in one period, by how certain it is."""
+
+    period: Instant
+    group: str
+    basis: str
+    usd: Money
+
+
+class SpendResult(BaseModel):
+    """Projected and actual spend."""
+
+    total_usd: Money
+    lines: list[SpendLine]
+
+
+def offer_result(offer: Offer) -> OfferResult:
+    """The figures of an offer."""
+    return OfferResult(
+        offer_id=offer.offer_id,
+        provider=offer.provider,
+        region=offer.region,
+        country=offer.country,
+        gpu=offer.sku.gpu,
+        gpus_per_node=offer.sku.gpus_per_node,
+        tier=str(offer.tier),
+        usd_per_gpu_hour=(offer.price_usd_per_node_hour / offer.sku.gpus_per_node).quantize(
+            Decimal("0.0001")
+        ),
+        usd_per_node_hour=offer.price_usd_per_node_hour,
+        stock=str(offer.stock.level),
+        nodes_in_stock=offer.stock.nodes,
+        fabric=None if offer.sku.fabric is None else str(offer.sku.fabric.kind),
+    )
+
+
+def plan_result(plan: Plan, *, state: str, standing: str | None, needs_approval: bool) -> PlanResult:
+    """A plan as a tool answers it."""
+    return PlanResult(
+        plan_id=plan.plan_id,
+        state=state,
+        status=str(plan.status),
+        standing=standing,
+        needs_approval=needs_approval,
+        cost_usd=plan.cost_usd,
+        gap=plan.gap,
+        placements=[_placement(one) for one in plan.placements],
+        unplaced=[
+            UnplacedResult(
+                workload=one.workload,
+                obstacle=str(one.reason),
+                nearest_fix=one.nearest_fix,
+                fixes=[FixResult(says=fix.says, cost_usd=fix.cost_usd) for fix in one.fixes],
+            )
+            for one in plan.unplaced
+        ],
+    )
+
+
+def _placement(placement: Placement) -> PlacementResult:
+    start, end = held(placement)
+    return PlacementResult(
+        workload=placement.workload,
+        kind=str(placement.kind),
+        provider=placement.provider,
+        place=place_of(placement),
+        gpu=placement.gpu,
+        nodes=placement.nodes,
+        gpus=placement.gpus,
+        tier=str(placement.tier),
+        held_from=start,
+        held_until=end,
+        cost_usd=placement.cost_usd,
+        estimate={
+            name: placement.estimate.value[name] for name in METRICS if name in placement.estimate.value
+        },
+        why=list(placement.why.sentences[:NEXT_BEST]),
+        next_best=[
+            f"{one.offer_id} for ${one.cost_usd:,.2f}: {one.because}"
+            for one in placement.why.next_best[:NEXT_BEST]
+        ],
+    )
+
+
+def would_buy(plan: Plan) -> list[str]:
+    """What reserving a plan orders, a line each."""
+    return [
+        f"{one.workload}: {one.nodes} × {one.gpus // one.nodes} {one.gpu} at {place_of(one)} "
+        f"({str(one.tier).replace('_', ' ')}), {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC, "
+        f"${one.cost_usd:,.2f}"
+        for one in plan.placements
+        for start, end in (held(one),)
+    ]
+
+
+def reservation_result(row: ReservationForm) -> ReservationResult:
+    """The figures of a reservation."""
+    return ReservationResult(
+        reservation_id=row.reservation_id,
+        state=str(row.state),
+        workload=row.workload,
+        provider=row.provider,
+        region=row.region,
+        gpu=row.gpu,
+        nodes=row.nodes,
+        start=row.start,
+        end=row.end,
+        usd_per_node_hour=row.price_usd_per_node_hour,
+        reason=row.reason,
+    )

@@ -1,0 +1,103 @@
+"""Windows as calendars: by a key, or by the secret address of a feed, which opens nothing else.
+
+Calendar programs send no header, so the address of a feed carries a token. The token is the secret of a key
+whose only scope is ``calendar:read``; its hash alone is stored, and it can be ended at any time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Query, Request
+from fastapi.responses import Response
+
+from api.export.ical import MEDIA_TYPE, plan_calendar, reservations_calendar
+from api.http.dependencies import PlanReader, answer_once, caller_of, json_answer, product_of
+from api.http.strict_requests import FormRoute
+from api.routes.parameters import KeyId, PlanId
+from api.schemas.accounts.calendars import CalendarForm, NewCalendar
+from broker.domain.basics.access import require_scope
+from broker.domain.basics.account import ApiKey, Caller, Scope
+from broker.domain.basics.errors import Conflict, NotPermitted
+from broker.services.accounts.accounts import Answer
+
+router = APIRouter(prefix="/v1", tags=["calendars"], route_class=FormRoute)
+CALENDAR: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/calendar": {"schema": {"type": "string"}}}}
+}
+FEED = "/v1/reservations.ics?token="
+
+
+async def reader_of(
+    request: Request,
+    token: Annotated[str | None, Query(max_length=200, description="The token of a feed")] = None,
+) -> Caller:
+    """Who may read windows: the holder of a key with ``plans:read``, or of a feed's address."""
+    if token is None:
+        caller = await caller_of(request)
+        require_scope(caller, Scope.PLANS_READ)
+        return caller
+    caller = await product_of(request).keys.verify(token)
+    if caller.scopes != {Scope.CALENDAR_READ}:
+        raise NotPermitted("a key that opens more than a calendar must not stand in an address: make a feed")
+    return replace(caller, scopes=frozenset({Scope.PLANS_READ}))
+
+
+CalendarReader = Annotated[Caller, Depends(reader_of)]
+
+
+@router.post("/calendars", status_code=201, responses={201: {"model": CalendarForm}})
+async def create_calendar(
+    request: Request, caller: PlanReader, wanted: Annotated[NewCalendar | None, Body()] = None
+) -> Response:
+    """Makes a feed of what the team has reserved; the address that it answers is shown once."""
+    wish = wanted or NewCalendar()
+    keys = product_of(request).keys
+
+    async def act() -> Answer:
+        key, token = await keys.create_calendar(caller, wish.name, wish.team)
+        made = _form(key, token)
+        kept = json_answer(201, _form(key, None).model_dump(mode="json"))
+        return replace(json_answer(201, made.model_dump(mode="json")), remembered=kept.body)
+
+    async def again(stored: tuple[str, ...]) -> Answer:
+        found = await keys.find_key(caller, stored[0])
+        return json_answer(201, _form(found, None).model_dump(mode="json"))
+
+    return await answer_once(request, caller, act, again)
+
+
+def _form(key: ApiKey, token: str | None) -> CalendarForm:
+    url = None if token is None else f"{FEED}{token}"
+    return CalendarForm(
+        key_id=key.key_id, team=key.team, name=key.name, created_at=key.created_at, token=token, url=url
+    )
+
+
+@router.delete("/calendars/{key_id}", status_code=204)
+async def delete_calendar(request: Request, caller: PlanReader, key_id: KeyId) -> Response:
+    """Ends a feed at once; a second time is no error. Keys are listed by `GET /v1/keys`."""
+    keys = product_of(request).keys
+    if (await keys.find_key(caller, key_id)).scopes != {Scope.CALENDAR_READ}:
+        raise Conflict(
+            f"key {key_id} is none of a calendar; an administrator ends it by DELETE /v1/keys/{key_id}"
+        )
+    await keys.end_calendar(caller, key_id)
+    return Response(status_code=204)
+
+
+@router.get("/plans/{plan_id}/windows.ics", response_class=Response, responses=CALENDAR)
+async def show_plan_calendar(request: Request, caller: CalendarReader, plan_id: PlanId) -> Response:
+    """The windows of a plan as an iCalendar."""
+    record = await product_of(request).planning.find_plan(caller, plan_id)
+    if record.plan is None:
+        raise Conflict(f"plan {plan_id} is {record.state}: it has no windows yet")
+    return Response(plan_calendar(record.plan), media_type=MEDIA_TYPE)
+
+
+@router.get("/reservations.ics", response_class=Response, responses=CALENDAR)
+async def show_reservations_calendar(request: Request, caller: CalendarReader) -> Response:
+    """What is reserved, and was, as an iCalendar: the own team's, an administrator's of every team."""
+    rows = await product_of(request).reservations.find_every(caller)
+    return Response(reservations_calendar(rows), media_type=MEDIA_TYPE)
