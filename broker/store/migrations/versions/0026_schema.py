@@ -325,15 +325,12 @@ def _create_plans() -> None:
         sa.Column("decisions", DOCUMENT, nullable=True),
         sa.Column("intended_by", sa.String(), nullable=True),
         sa.Column("reserved_at", INSTANT, nullable=True),
-        sa.Column("comparison_id", IDENTIFIER, nullable=True),
-        sa.Column("variant", DOCUMENT, nullable=True),
         sa.Column("claimed_by", IDENTIFIER, nullable=True),
         sa.Column("claimed_until", INSTANT, nullable=True),
         sa.Column("version", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("plan_id", name=op.f("pk_plans")),
     )
     op.create_index(op.f("ix_plans_approval_created_at"), "plans", ["approval", "created_at"], unique=False)
-    op.create_index(op.f("ix_plans_comparison_id"), "plans", ["comparison_id"], unique=False)
     op.create_index(op.f("ix_plans_created_at_plan_id"), "plans", ["created_at", "plan_id"], unique=False)
     op.create_index(
         op.f("ix_plans_state_team_workloads_key"), "plans", ["state", "team", "workloads_key"], unique=False
