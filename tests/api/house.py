@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -220,12 +220,12 @@ class Home:
         self.clients.append(client)
         return client
 
-    async def key(self, team: str, scopes: Sequence[Scope] | None = None) -> str:
+    async def key(self, team: str, scopes: Collection[Scope] | None = None) -> str:
         """The secret of a new key of ``team``; without ``scopes`` it may do all but administrate."""
         granted = frozenset(Scope) - {Scope.ADMIN} if scopes is None else frozenset(scopes)
         return (await self.product.keys.create_key("test", team, granted))[1]
 
-    async def team(self, team: str, scopes: Sequence[Scope] | None = None) -> httpx.AsyncClient:
+    async def team(self, team: str, scopes: Collection[Scope] | None = None) -> httpx.AsyncClient:
         """A client with a key of its own."""
         return self.client(await self.key(team, scopes))
 

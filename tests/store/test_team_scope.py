@@ -16,9 +16,9 @@ import pytest
 from sqlalchemy import Select, delete, func, insert, select, text, update
 from sqlalchemy.orm import aliased
 
-from broker.domain.basics.access import EVERY_TEAM, TeamScope
+from broker.domain.basics.access import EVERY_TEAM, ROLE_OVER_ALL_TEAMS, TeamScope
 from broker.domain.basics.account import ApiKey, AuditEntry, IdempotencyKey, RememberedAnswer, Scope, Session
-from broker.domain.basics.errors import BrokerError, NotFound
+from broker.domain.basics.errors import BrokerError, NotFound, NotPermitted
 from broker.domain.basics.export_jobs import ExportJob, ExportState
 from broker.domain.basics.webhook import Delivery, DeliveryState, MoneyChange, Webhook
 from broker.domain.basics.window import Window
@@ -273,6 +273,56 @@ async def test_no_method_of_a_repository_tells_or_changes_what_another_team_has(
     assert {full for full, (answer, _) in own.items() if "EVERY_TEAM" in answer} == REFUSED
 
 
+DECISIONS: frozenset[str] = frozenset(
+    {
+        "accounts.add_audit",
+        "accounts.bind",
+        "accounts.complete",
+        "accounts.forget",
+        "accounts.let_go",
+        "accounts.remember",
+        "accounts.take_over",
+        "budgets.put",
+        "budgets.remove",
+        "budgets.take_back",
+        "budgets.tell",
+        "exports.add",
+        "exports.finish",
+        "exports.forget",
+        "plans.claim_unfinished",
+        "plans.update",
+        "plans.withdraw_intentions",
+        "retention.forget_answers",
+    }
+)
+"""What a unit of work for a key of all teams may change: decisions, exports, and the history of both."""
+
+
+async def test_a_key_of_all_teams_sees_every_team_and_changes_nothing_but_decisions(store: Store) -> None:
+    await settle(store)
+    for scope in (ROLE_OVER_ALL_TEAMS, ROLE_OVER_ALL_TEAMS.narrowed_to(TEAM)):
+        found, owners = await walked(store, scope), await walked(store, OWNER)
+        changing = {full for full, (_, changed) in found.items() if changed}
+        assert changing <= DECISIONS
+        assert {"plans.update", "budgets.put", "accounts.add_audit"} <= changing
+        for full, (answer, changed) in owners.items():
+            if not changed and not answer.startswith(("RuntimeError", "None")):
+                assert found[full][0] == answer or found[full][0].startswith("NotPermitted"), full
+    assert {full for full, (_, changed) in found.items() if changed}
+
+
+async def test_a_key_of_all_teams_is_refused_statements_on_what_it_may_not_write(store: Store) -> None:
+    await settle(store)
+    async with store.unit_of_work(ROLE_OVER_ALL_TEAMS) as uow:
+        for statement in (
+            update(ReservationRow).values(state="done"),
+            delete(UNITS),
+            text("DELETE FROM plans"),
+        ):
+            with pytest.raises(NotPermitted, match="reads and decides"):
+                await uow._session.execute(statement)
+
+
 async def test_what_is_said_to_be_of_everybody_is_there(store: Store) -> None:
     async with store.unit_of_work(EVERY_TEAM) as uow:
         known = dict(repositories(uow))
@@ -299,7 +349,7 @@ def test_a_table_that_names_an_object_of_a_team_says_whose_it_is() -> None:
         assert not names or row in team_rows() or row.owner or row.is_the_installations, (row, names)
 
 
-PLANS, RESERVATIONS = table_of(PlanRow), table_of(ReservationRow)
+PLANS, RESERVATIONS, UNITS = table_of(PlanRow), table_of(ReservationRow), table_of(UnitRow)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from api.http.dependencies import SAFE_METHODS, product_of
 from api.pages import TEMPLATES
 from api.pages.parts import words
 from api.plan_words import doing, folded, sentences_of, strategy
+from broker.domain.basics.access import scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import BrokerError, InputError, NotAuthenticated, NotFound
 from broker.domain.basics.money import price_figure
@@ -76,11 +77,20 @@ def show(request: Request, template: str, title: str, status_code: int = 200, **
         "caller": caller,
         "may": {scope.name.lower(): caller is not None and caller.may(scope) for scope in Scope},
         "sections": _sections(caller),
+        "whose": None if caller is None else whose_data(caller, request.query_params.get("team")),
         "section": "/" + request.url.path.split("/")[1],
         "is_sandbox": isinstance(product_of(request).clock, MarketClock),
         **context,
     }
     return templates.TemplateResponse(request, template, page, status_code=status_code)
+
+
+def whose_data(caller: Caller, wanted: str | None) -> str:
+    """Whose plans, reservations and spend a page shows to ``caller``, who may wish for one team's."""
+    scope = scope_of(caller, wanted or None)
+    if scope.team is None:
+        return "All teams"
+    return f"Team: {scope.team}" if caller.sees_every_team else f"Team: {scope.team} only"
 
 
 def _sections(caller: Caller | None) -> list[tuple[str, str]]:
