@@ -20,6 +20,7 @@ from broker.domain.basics.access import EVERY_TEAM, ROLE_OVER_ALL_TEAMS, TeamSco
 from broker.domain.basics.account import ApiKey, AuditEntry, IdempotencyKey, RememberedAnswer, Scope, Session
 from broker.domain.basics.errors import BrokerError, NotFound, NotPermitted
 from broker.domain.basics.export_jobs import ExportJob, ExportState
+from broker.domain.basics.person import PendingSignIn, Person, PersonSession
 from broker.domain.basics.webhook import Delivery, DeliveryState, MoneyChange, Webhook
 from broker.domain.basics.window import Window
 from broker.domain.holding.launches import LaunchAttempt, LaunchOutcome
@@ -62,6 +63,16 @@ LOST = replace(
 LOOK = Reoptimization("secret-look", TEAM, "secret-plan", "a test", NOON, ProposalState.PROPOSED)
 KEY = ApiKey("secret-key", "secret", TEAM, frozenset({Scope.PLANS_READ}), "ab" * 32, NOON)
 SESSION = Session("cd" * 32, "secret-key", NOON, NOON + HOUR)
+PENDING = PendingSignIn("12" * 32, "nonce", "verifier", "/secret", NOON + HOUR)
+PERSON = PersonSession(
+    sha256="34" * 32,
+    person=Person("secret-sub", "secret@example.org", TEAM, frozenset({Scope.PLANS_READ})),
+    created_at=NOON,
+    expires_at=NOON + 2 * HOUR,
+    confirmed_at=NOON,
+    due_at=NOON,
+    refresh_token="secret-refresh",
+)
 ANSWER = RememberedAnswer(TEAM, "secret-claim", "/v1/plans", "ef" * 32, NOON)
 CLAIM = IdempotencyKey(TEAM, "secret-claim", "/v1/plans")
 LEFT = replace(CLAIM, key="secret-left")
@@ -109,6 +120,7 @@ ARGUMENTS: Mapping[str, Any] = {
     "object_id": None,
     "old": {},
     "ordinal": 0,
+    "pending": replace(PENDING, state_sha256="56" * 32),
     "period": BudgetPeriod.MONTH,
     "plan_id": "secret-plan",
     "plan_ids": ["secret-cancelled"],
@@ -125,6 +137,7 @@ ARGUMENTS: Mapping[str, Any] = {
     "session": replace(SESSION, sha256="01" * 32),
     "sha256": "ab" * 32,
     "since": NOON,
+    "state_sha256": PENDING.state_sha256,
     "states": [ApprovalState.WAITING],
     "stem": "broker-ab-secret",
     "team": TEAM,
@@ -147,6 +160,11 @@ OTHERWISE: Mapping[str, Mapping[str, Any]] = {
     "keys.add": {"key": replace(KEY, key_id="secret-new", sha256="ef" * 32)},
     "keys.find_session": {"sha256": SESSION.sha256},
     "keys.drop_session": {"sha256": SESSION.sha256},
+    "people.add_person_session": {"session": replace(PERSON, sha256="78" * 32)},
+    "people.find_person_session": {"sha256": PERSON.sha256},
+    "people.claim_confirmation": {"sha256": PERSON.sha256},
+    "people.confirm_person_session": {"session": replace(PERSON, confirmed_at=NOON + HOUR)},
+    "people.drop_person_session": {"sha256": PERSON.sha256},
     "webhooks.add": {"webhook": replace(HOOK, webhook_id="secret-new")},
     "exports.add": {"job": replace(EXPORT, export_id="secret-new")},
     "budgets.tell": {"alert": replace(ALERT, percent=100)},
@@ -171,6 +189,8 @@ REFUSED: frozenset[str] = frozenset(
     {
         "launches.add",
         "launches.find_since",
+        "people.add_sign_in",
+        "people.take_sign_in",
         "retention.forget_answers",
         "retention.forget_audit",
         "retention.forget_deliveries",
@@ -242,6 +262,8 @@ async def settle(store: Store) -> None:
         await uow.accounts.add_audit(ENTRY)
         await uow.keys.add(KEY)
         await uow.keys.add_session(SESSION)
+        await uow.people.add_sign_in(PENDING, NOON)
+        await uow.people.add_person_session(PERSON)
         await uow.webhooks.add(HOOK)
         await uow.webhooks.add_deliveries([DELIVERY])
         await uow.budgets.put(BUDGET)

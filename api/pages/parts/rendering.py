@@ -79,6 +79,7 @@ def show(request: Request, template: str, title: str, status_code: int = 200, **
         "sections": _sections(caller),
         "whose": None if caller is None else whose_data(caller, request.query_params.get("team")),
         "section": "/" + request.url.path.split("/")[1],
+        "provider": product_of(request).settings.oidc_name if product_of(request).people.is_offered else None,
         "is_sandbox": isinstance(product_of(request).clock, MarketClock),
         **context,
     }
