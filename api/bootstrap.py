@@ -20,6 +20,7 @@ from api.identity.openid import OpenIdProvider
 from api.notices.events import PlanEvents
 from api.notices.notifier import LoggedNotifier, WakeSignal
 from api.notices.webhook_sender import HttpWebhookSender
+from api.one_time_links import OneTimeLinks
 from api.planning.planning_call import (
     build_estimator,
     build_planner,
@@ -142,6 +143,7 @@ class Product:
     background: Background = field(default_factory=Background)
     readiness: Readiness = field(default_factory=Readiness)
     failed_sign_ins: FailedAttempts = field(default_factory=FailedAttempts)
+    links: OneTimeLinks = field(default_factory=OneTimeLinks)
 
     async def close(self) -> None:
         """Ends tasks, connections and worker processes, and releases the database, in that order.
