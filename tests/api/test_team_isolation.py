@@ -346,7 +346,7 @@ async def test_a_key_of_all_teams_reads_what_each_team_reads_and_may_narrow_to_o
             assert told == [word for word in SECRETS if word in str(every[key])], key
     narrowed = (await finance.get("/v1/plans", params={"team": RIVAL})).json()
     assert narrowed["items"] == []
-    assert len((await finance.get("/v1/plans", params={"team": OWNER})).json()["items"]) == 3
+    assert len((await finance.get("/v1/plans", params={"team": OWNER})).json()["items"]) == 4
 
 
 OWN_ALONE = frozenset({"/v1/keys", "/v1/webhooks"})

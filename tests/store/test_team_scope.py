@@ -26,6 +26,7 @@ from broker.domain.basics.window import Window
 from broker.domain.holding.launches import LaunchAttempt, LaunchOutcome
 from broker.domain.holding.reservation import ReservationState, Unit, UnitState
 from broker.domain.moving.reoptimization import ProposalState, Reoptimization
+from broker.domain.planning.variant import Variant
 from broker.domain.spend.approvals import ApprovalState
 from broker.domain.spend.budgets import Budget, BudgetAlert, BudgetPeriod
 from broker.domain.spend.month_close import ClosedMonth
@@ -50,6 +51,10 @@ PLAN = replace(
     plan=a_plan(),
     needs_approval=True,
     requested_by="secret-key",
+)
+COMPARED = replace(
+    plan_record("secret-variant", "secret-run", team=TEAM),
+    variant=Variant("secret-comparison", "secret-plan", "secret", 0),
 )
 QUEUED = plan_record("secret-queued", team=TEAM, state=PlanState.QUEUED)
 CANCELLED = plan_record("secret-cancelled", team=TEAM, state=PlanState.CANCELLED)
@@ -96,6 +101,7 @@ ARGUMENTS: Mapping[str, Any] = {
     "bill_ids": ["secret-plan", "secret-lost"],
     "budget": replace(BUDGET, limit_usd=Decimal(6)),
     "claim": CLAIM,
+    "comparison_id": "secret-comparison",
     "content": b"other",
     "costs": {"secret-rsv": FocusCosts(1, 1)},
     "cursor": None,
@@ -250,7 +256,7 @@ async def owned(session: TeamSession) -> dict[str, list[Any]]:
 async def settle(store: Store) -> None:
     """One of everything for the owner."""
     async with store.unit_of_work(EVERY_TEAM) as uow:
-        for record in (PLAN, QUEUED, CANCELLED, INTENDED):
+        for record in (PLAN, COMPARED, QUEUED, CANCELLED, INTENDED):
             await uow.plans.add(record)
         for row in (HELD, LOST):
             await uow.reservations.add(row)
