@@ -21,7 +21,7 @@ from api.http.strict_requests import only_known_parameters
 from api.jobs.cluster_node import ClusterNode
 from api.pages import STATIC
 from api.pages import routes as pages
-from api.pages.parts import session
+from api.pages.parts import link_sign_in, provider_sign_in, session
 from api.pages.parts.rendering import on_http_exception, tell
 from api.routes import (
     approvals,
@@ -91,7 +91,18 @@ def _rooms() -> Sequence[BaseRoute]:
     together = APIRouter(dependencies=[Depends(only_known_parameters)])
     for room in (calendars, plans, comparisons, approvals, reservations, prices, market, reoptimizations):
         together.include_router(room.router)
-    for room in (spend, economics, budgets, keys, webhooks, operations, session, pages):
+    for room in (
+        spend,
+        economics,
+        budgets,
+        keys,
+        webhooks,
+        operations,
+        session,
+        provider_sign_in,
+        link_sign_in,
+        pages,
+    ):
         together.include_router(room.router)
     return tuple(together.routes)
 

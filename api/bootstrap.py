@@ -15,9 +15,12 @@ from typing import cast
 from api.background import Background, Readiness
 from api.clocks import SystemClock
 from api.export.jobs import ExportJobs
+from api.identity.configured import people_of, provider_of
+from api.identity.openid import OpenIdProvider
 from api.notices.events import PlanEvents
 from api.notices.notifier import LoggedNotifier, WakeSignal
 from api.notices.webhook_sender import HttpWebhookSender
+from api.one_time_links import OneTimeLinks
 from api.planning.planning_call import (
     build_estimator,
     build_planner,
@@ -46,6 +49,7 @@ from broker.domain.spend.intervals import IntervalRules
 from broker.ports.unit_of_work import Clock
 from broker.services.accounts.accounts import AccountsService
 from broker.services.accounts.keys import KeysService
+from broker.services.accounts.people import PeopleService
 from broker.services.accounts.retention import RetentionRules, RetentionService
 from broker.services.accounts.webhooks import WebhooksService
 from broker.services.holding.buyer import Buyer
@@ -115,6 +119,7 @@ class Product:
     events: PlanEvents
     accounts: AccountsService
     keys: KeysService
+    people: PeopleService
     offers: OffersService
     prices: PricesService
     retention: RetentionService
@@ -133,10 +138,12 @@ class Product:
     economics: EconomicsService
     webhooks: WebhooksService
     exports: ExportJobs
+    identity: OpenIdProvider | None = None
     missing: Mapping[str, tuple[Missing, ...]] = field(default_factory=dict)
     background: Background = field(default_factory=Background)
     readiness: Readiness = field(default_factory=Readiness)
     failed_sign_ins: FailedAttempts = field(default_factory=FailedAttempts)
+    links: OneTimeLinks = field(default_factory=OneTimeLinks)
 
     async def close(self) -> None:
         """Ends tasks, connections and worker processes, and releases the database, in that order.
@@ -148,6 +155,8 @@ class Product:
             stack.callback(self.executor.shutdown, wait=False, cancel_futures=True)
             if isinstance(self.clock, MarketClock):
                 stack.push_async_callback(self.clock.aclose)
+            if self.identity is not None:
+                stack.push_async_callback(self.identity.aclose)
             for adapter in self.adapters.values():
                 stack.push_async_callback(adapter.aclose)
             stack.push_async_callback(self.background.stop)
@@ -230,6 +239,8 @@ def build_product(
         memory_gib=settings.planner_memory_gib,
     )
     plan_queue = PlanQueue(executor)
+    true_time = SystemClock()
+    identity = provider_of(settings, true_time)
     stale_after = max(LEAST_STALE_AFTER, timedelta(seconds=STALE_AFTER_POLLS * settings.poll_seconds))
     usable = OfferRules(
         stale_after, not_planned(reached), can_be_ordered(reached), load_spot_prior(), load_launch_table()
@@ -285,6 +296,8 @@ def build_product(
         events=events,
         accounts=AccountsService(units, clock),
         keys=KeysService(units, clock),
+        people=people_of(settings, units, true_time, identity),
+        identity=identity,
         offers=OffersService(
             units,
             adapters,

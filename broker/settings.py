@@ -92,6 +92,19 @@ class Settings(BaseSettings):
     drain_seconds: float = Field(default=5.0, ge=0, le=600)
     admin_key: SecretStr | None = None
     secrets_key: SecretStr | None = None
+    public_url: str | None = Field(default=None, pattern=r"^https?://[^/?#]+$")
+    oidc_issuer: str | None = Field(default=None, pattern=r"^https?://[^?#]+$")
+    oidc_client_id: str | None = None
+    oidc_client_secret: SecretStr | None = None
+    oidc_audience: str | None = None
+    oidc_scopes: str = "openid profile email"
+    oidc_name: str = "single sign-on"
+    oidc_team_claim: str = "groups"
+    oidc_teams: dict[str, str] = Field(default_factory=dict)
+    oidc_role_claim: str = "groups"
+    oidc_roles: dict[str, Literal["viewer", "member", "approver", "admin"]] = Field(default_factory=dict)
+    oidc_default_role: Literal["viewer", "member", "approver", "none"] = "viewer"
+    oidc_confirm_minutes: float = Field(default=10.0, ge=1, le=15)
     poll_seconds: float = Field(default=60.0, gt=0)
     reconcile_seconds: float = Field(default=15.0, gt=0)
     reoptimize_seconds: float = Field(default=900.0, gt=0)

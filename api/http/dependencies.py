@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -21,6 +22,7 @@ from broker.domain.basics.window import Window
 from broker.domain.market.offer import Tier
 from broker.domain.planning.workload import WorkloadKind
 from broker.services.accounts.accounts import Answer, Replay
+from broker.services.accounts.people import PERSON_PREFIX
 
 if TYPE_CHECKING:
     from api.bootstrap import Product
@@ -29,6 +31,8 @@ IDEMPOTENCY_HEADER = "Idempotency-Key"
 LONGEST_KEY = 255
 SESSION_COOKIE = "broker_session"
 MOST_ITEMS = 200
+JWT = re.compile(r"eyJ[\w-]*\.[\w-]+\.[\w-]*")
+"""What is no key: a signed token, whose header is JSON."""
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 FindCaller = Callable[[Request], Awaitable[Caller]]
@@ -40,21 +44,31 @@ def product_of(request: Request) -> Product:
 
 
 async def caller_of(request: Request) -> Caller:
-    """The caller, by bearer key, or by the pages' session for GET. Raises NotAuthenticated."""
-    scheme, _, key = request.headers.get("Authorization", "").partition(" ")
-    keys, visitor = product_of(request).keys, request.cookies.get(SESSION_COOKIE)
-    if scheme.lower() == "bearer":
-        caller = await keys.verify(key.strip())
+    """The caller, by bearer key or token, or by the pages' session for GET. Raises NotAuthenticated."""
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    product, visitor = product_of(request), request.cookies.get(SESSION_COOKIE)
+    key = given.strip()
+    if scheme.lower() == "bearer" and JWT.fullmatch(key):
+        caller = await product.people.verify(key)
+    elif scheme.lower() == "bearer":
+        caller = await product.keys.verify(key)
     elif visitor and request.method in SAFE_METHODS:
-        caller = await keys.find_visitor(visitor)
+        caller = await find_visitor(product, visitor)
     else:
-        caller = await keys.verify(None)
+        caller = await product.keys.verify(None)
     if caller.scopes == {Scope.CALENDAR_READ}:
         raise NotAuthenticated("this is the token of a calendar: it opens calendars alone, in their address")
     idempotency_key = request.headers.get(IDEMPOTENCY_HEADER)
     if request.method != "POST" or idempotency_key is None:
         return caller
     return replace(caller, claim=IdempotencyKey(caller.team, idempotency_key, _route(request)))
+
+
+async def find_visitor(product: Product, token: str | None) -> Caller:
+    """Who is signed in with the session ``token``, of a key or of a person. Raises NotAuthenticated."""
+    if token is not None and token.startswith(PERSON_PREFIX):
+        return await product.people.find_visitor(token)
+    return await product.keys.find_visitor(token)
 
 
 def _route(request: Request) -> str:

@@ -35,6 +35,20 @@ IDEMPOTENCY: dict[str, Any] = {
     "description": "Names the request: sent again with the same body it has one effect and one answer",
     "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
 }
+SECURITY_SCHEMES: dict[str, Any] = {
+    "key": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "An API key (`broker_live_…`), made with `POST /v1/keys` or `broker keys --new`",
+    },
+    "token": {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "JWT",
+        "description": "An access token of the identity provider, where `BROKER_OIDC_AUDIENCE` is set: "
+        "team and scopes follow from its claims",
+    },
+}
 
 
 def install(app: FastAPI) -> None:
@@ -79,6 +93,6 @@ def build_document(app: FastAPI) -> dict[str, Any]:
         ref_template=REF.format(model=WORKLOAD),
     )[1]["$defs"]
     schemas.update({WORKLOAD.format(model=name): schema for name, schema in workloads.items()})
-    components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-    document["security"] = [{"key": []}]
+    components["securitySchemes"] = SECURITY_SCHEMES
+    document["security"] = [{name: []} for name in SECURITY_SCHEMES]
     return document

@@ -21,6 +21,7 @@ from api.http.dependencies import (
 from api.http.strict_requests import FormRoute
 from api.routes.parameters import KeyId, OfTeam
 from api.schemas.accounts.keys import KeyForm, KeyPage, NewKey, NewKeyForm, key_to_document
+from broker.domain.basics.access import default_scopes
 from broker.domain.basics.account import ApiKey
 from broker.services.accounts.accounts import Answer
 
@@ -29,11 +30,14 @@ router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=FormRoute)
 
 @router.post("", status_code=201, responses={201: {"model": NewKeyForm}})
 async def create_key(request: Request, caller: Administrator, wanted: Annotated[NewKey, Body()]) -> Response:
-    """Creates a key for a team. Its secret is shown once and not stored."""
+    """Creates a key for a team, or with team `*` one that reads, approves and sets budgets for every team.
+
+    Its secret is shown once and not stored.
+    """
     keys = product_of(request).keys
 
     async def act() -> Answer:
-        scopes = frozenset(wanted.scopes)
+        scopes = default_scopes(wanted.team) if wanted.scopes is None else frozenset(wanted.scopes)
         key, secret = await keys.create_key(wanted.name, wanted.team, scopes, caller, wanted.expires_at)
         return _made(key, secret)
 

@@ -22,16 +22,21 @@ NAMING = {
     "pk": "pk_%(table_name)s",
 }
 
+INSERT, UPDATE, DELETE = "insert", "update", "delete"
+EVERY_WRITE = frozenset({INSERT, UPDATE, DELETE})
+
 
 class Row(DeclarativeBase):
     """Base of all rows. Only units of work of its team see a row with a column ``team``.
 
     ``owner``: for rows without this column, the column that refers to a row with a team, and its class.
     ``is_the_installations``: it has data of teams, but no unit of work of one team may use it.
+    ``decisions_may``: the writes of a unit of work that only decides (``TeamScope.decides_only``).
     """
 
     owner: ClassVar[tuple[str, type[Row]] | None] = None
     is_the_installations: ClassVar[bool] = False
+    decisions_may: ClassVar[frozenset[str]] = frozenset()
     metadata = MetaData(naming_convention=NAMING)
     type_annotation_map = {  # noqa: RUF012  read once by SQLAlchemy
         str: String(),
@@ -174,6 +179,7 @@ class PlanRow(Row):
         Index(None, "state", "team", "workloads_key"),
         Index(None, "approval", "created_at"),
     )
+    decisions_may = frozenset({UPDATE})
 
     plan_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
     team: Mapped[str] = mapped_column(Identifier)
@@ -368,6 +374,7 @@ class RememberedAnswerRow(Row):
     """
 
     __tablename__ = "remembered_answers"
+    decisions_may = EVERY_WRITE
 
     team: Mapped[str] = mapped_column(Identifier, primary_key=True)
     key: Mapped[str] = mapped_column(Identifier, primary_key=True)
@@ -386,6 +393,7 @@ class AuditRow(Row):
 
     __tablename__ = "audit_entries"
     __table_args__ = (Index(None, "at", "audit_id"), Index(None, "team", "at"))
+    decisions_may = frozenset({INSERT})
 
     audit_id: Mapped[int] = mapped_column(Serial, primary_key=True)
     at: Mapped[datetime]

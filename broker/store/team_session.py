@@ -19,8 +19,8 @@ from sqlalchemy.sql import visitors
 from sqlalchemy.sql.base import ExecutableOption
 
 from broker.domain.basics.access import TeamScope
-from broker.domain.basics.errors import NotFound
-from broker.store.tables import Row
+from broker.domain.basics.errors import NotFound, NotPermitted
+from broker.store.tables import DELETE, INSERT, UPDATE, Row
 
 R = TypeVar("R", bound=Row)
 _SCOPE = "team_scope"
@@ -119,6 +119,8 @@ def _conditions(team: str) -> tuple[ExecutableOption, ...]:
 def _keep_to_team(asked: ORMExecuteState) -> None:
     scope: TeamScope = asked.session.info[_SCOPE]
     options = asked.execution_options
+    if scope.decides_only:
+        _require_decision(asked)
     if scope.team is None or _ALL_TEAMS_ASKED in options:
         return
     if asked.is_insert and _VALUES_SEEN in options:
@@ -126,6 +128,22 @@ def _keep_to_team(asked: ORMExecuteState) -> None:
     _require_filterable(asked)
     if asked.is_orm_statement:
         asked.statement = asked.statement.options(*_conditions(scope.team))
+
+
+def _require_decision(asked: ORMExecuteState) -> None:
+    """Raises NotPermitted for a write of anything but decisions."""
+    if asked.is_select:
+        return
+    kinds = {INSERT: asked.is_insert, UPDATE: asked.is_update, DELETE: asked.is_delete}
+    written = {kind for kind, is_this in kinds.items() if is_this}
+    table = getattr(asked.statement, "table", None)
+    if not written or not isinstance(table, Table) or not written <= _decisions_may()[table.name]:
+        raise NotPermitted("a key of all teams reads and decides; to change this, use a key of its team")
+
+
+@cache
+def _decisions_may() -> Mapping[str, frozenset[str]]:
+    return {str(row.__tablename__): row.decisions_may for row in _rows()}
 
 
 def _require_filterable(asked: ORMExecuteState) -> None:

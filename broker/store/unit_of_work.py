@@ -15,6 +15,7 @@ from broker.domain.basics.access import TeamScope
 from broker.domain.basics.errors import LeadershipLost
 from broker.ports.accounts import KeyRepository, RetentionRepository
 from broker.ports.holding import LaunchRepository, ReservationRepository
+from broker.ports.people import PersonRepository
 from broker.ports.planning import PlanRepository
 from broker.ports.prices import PriceRepository
 from broker.ports.spend import BudgetRepository, ExportRepository, RollupRepository
@@ -27,6 +28,7 @@ from broker.ports.unit_of_work import (
 from broker.ports.webhooks import WebhookRepository
 from broker.store.accounts.accounts import SqlAccountRepository
 from broker.store.accounts.keys import SqlKeyRepository
+from broker.store.accounts.people import SqlPersonRepository
 from broker.store.accounts.retention import SqlRetentionRepository
 from broker.store.accounts.sealing import Seal
 from broker.store.accounts.webhooks import SqlWebhookRepository
@@ -75,6 +77,7 @@ class SqlUnitOfWork:
     reoptimizations: ReoptimizationRepository
     accounts: AccountRepository
     keys: KeyRepository
+    people: PersonRepository
     webhooks: WebhookRepository
     budgets: BudgetRepository
     rollups: RollupRepository
@@ -96,6 +99,7 @@ class SqlUnitOfWork:
         self.reoptimizations = SqlReoptimizationRepository(self._session)
         self.accounts = SqlAccountRepository(self._session, worker_id, seal)
         self.keys = SqlKeyRepository(self._session)
+        self.people = SqlPersonRepository(self._session, seal)
         self.webhooks = SqlWebhookRepository(self._session, seal)
         self.budgets = SqlBudgetRepository(self._session)
         self.rollups = SqlRollupRepository(self._session)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,7 +17,9 @@ from pydantic import SecretStr
 from api.app import create_app
 from api.background import Background
 from api.bootstrap import Product
+from api.clocks import SystemClock
 from api.export.jobs import ExportJobs
+from api.identity.configured import people_of, provider_of
 from api.notices.events import PlanEvents
 from api.notices.notifier import LoggedNotifier
 from api.notices.webhook_sender import HttpWebhookSender
@@ -102,6 +104,7 @@ class House:
 
     database: Path
     clock: Clock = field(default_factory=FakeClock)
+    true_time: Clock = field(default_factory=SystemClock)
     plan_call: PlanCall = plan_on_cheapest
     offers: tuple[Offer, ...] = OFFERS
     rules: PlanningRules = field(default_factory=PlanningRules)
@@ -139,6 +142,7 @@ class House:
         queue = PlanQueue(self.executor)
         planner = (units, self.plan_call, queue, self.clock, self.notifier)
         background = Background()
+        identity = provider_of(self.settings, self.true_time)
         return Product(
             settings=self.settings,
             store=store,
@@ -150,6 +154,8 @@ class House:
             events=events,
             accounts=AccountsService(units, self.clock),
             keys=KeysService(units, self.clock),
+            people=people_of(self.settings, units, self.true_time, identity),
+            identity=identity,
             offers=OffersService(units, adapters, self.clock, gate=self.gate, plan=polls),
             prices=PricesService(units, self.clock),
             retention=RetentionService(units, self.clock),
@@ -220,12 +226,12 @@ class Home:
         self.clients.append(client)
         return client
 
-    async def key(self, team: str, scopes: Sequence[Scope] | None = None) -> str:
+    async def key(self, team: str, scopes: Collection[Scope] | None = None) -> str:
         """The secret of a new key of ``team``; without ``scopes`` it may do all but administrate."""
         granted = frozenset(Scope) - {Scope.ADMIN} if scopes is None else frozenset(scopes)
         return (await self.product.keys.create_key("test", team, granted))[1]
 
-    async def team(self, team: str, scopes: Sequence[Scope] | None = None) -> httpx.AsyncClient:
+    async def team(self, team: str, scopes: Collection[Scope] | None = None) -> httpx.AsyncClient:
         """A client with a key of its own."""
         return self.client(await self.key(team, scopes))
 

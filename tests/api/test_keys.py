@@ -46,6 +46,13 @@ async def test_only_administrators_make_and_end_keys(home: Home) -> None:
     assert (await other.get(f"/v1/keys/{mine['key_id']}")).status_code == 404
 
 
+async def test_a_key_without_scopes_has_those_of_its_kind(home: Home) -> None:
+    admin = home.client()
+    made = [(await admin.post("/v1/keys", json={"name": "ada", "team": team})).json() for team in ("*", "ml")]
+    assert made[0]["scopes"] == ["plans:read", "spend:approve", "spend:read"]
+    assert made[1]["scopes"] == ["plans:read", "plans:write", "reservations:write", "spend:read"]
+
+
 async def test_nobody_ends_the_key_they_ask_with(home: Home) -> None:
     admin = home.client()
     own = next(k for k in (await admin.get("/v1/keys")).json()["items"] if "admin" in k["scopes"])
@@ -63,7 +70,8 @@ async def test_nobody_ends_the_key_they_ask_with(home: Home) -> None:
         ({"expires_at": "2030-01-01"}, "/expires_at"),
         ({"expires_at": "9999-12-31T23:59:59-14:00"}, "/expires_at"),
         ({"expires_at": 4_000_000_000}, "/expires_at"),
-        ({"team": "*"}, "/team"),
+        ({"team": "*"}, "/scopes"),
+        ({"team": "*", "scopes": ["admin"]}, "/scopes"),
         ({"admin": True}, "/admin"),
     ],
 )

@@ -18,7 +18,8 @@ from typing import Any
 import httpx
 from fastapi.routing import iter_route_contexts
 
-from broker.domain.basics.access import EVERY_TEAM
+from broker.domain.basics.access import ALL_TEAMS_SCOPES, EVERY_TEAM
+from broker.domain.basics.webhook import ALL_TEAMS
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.moving.reoptimization import Move, ProposalState, Reoptimization
 from broker.domain.planning.patch import PatchOperation, PatchVerb
@@ -329,6 +330,76 @@ async def test_what_a_team_has_does_not_exist_for_another(home: Home) -> None:
     for method, path, expect, answer in await write(home, owner, names):
         if expect is Expect.HIDDEN:
             assert answer.status_code not in (403, 404, 405, 422), f"{method} {path}: {answer.text}"
+
+
+DECIDED_BY_ALL_TEAMS = {
+    ("POST", f"{PLAN}/approve"),
+    ("POST", f"{PLAN}/reject"),
+    ("PUT", BUDGET),
+    ("DELETE", BUDGET),
+}
+"""What a key of all teams may change of any team."""
+
+
+async def test_a_key_of_all_teams_reads_what_each_team_reads_and_may_narrow_to_one(home: Home) -> None:
+    owner, finance = await home.team(OWNER), await home.team(ALL_TEAMS, ALL_TEAMS_SCOPES)
+    names = await settle(home, owner)
+    owners, every = await read(home, owner, names), await read(home, finance, names)
+    for key, answer in owners.items():
+        path = key.split(" ")[0]
+        if EXPECTED["GET", path] is Expect.SUMS and path not in OWN_ALONE:
+            assert not isinstance(every[key], int), (key, every[key])
+            told = [word for word in SECRETS if word in str(answer)]
+            assert told == [word for word in SECRETS if word in str(every[key])], key
+    narrowed = (await finance.get("/v1/plans", params={"team": RIVAL})).json()
+    assert narrowed["items"] == []
+    assert len((await finance.get("/v1/plans", params={"team": OWNER})).json()["items"]) == 4
+
+
+OWN_ALONE = frozenset({"/v1/keys", "/v1/webhooks"})
+"""They say who made a key or webhook, of whatever team; there is nothing of ``SECRETS`` in them."""
+
+
+async def test_a_key_of_all_teams_decides_and_changes_nothing_else(home: Home) -> None:
+    owner, finance = await home.team(OWNER), await home.team(ALL_TEAMS, ALL_TEAMS_SCOPES)
+    names = await settle(home, owner)
+    before = (await owner.get("/v1/webhooks")).json()
+    for method, path in EXPECTED:
+        if method == "GET":
+            continue
+        query, body = QUERIES.get(path, ({},))[0], BODIES.get(path)
+        answer = await finance.request(method, filled(path, names), params=query, json=body)
+        if (method, path) in DECIDED_BY_ALL_TEAMS:
+            assert answer.is_success, (method, path, answer.text)
+        else:
+            assert (answer.status_code, answer.json()["code"]) == (403, "not-permitted"), (method, path)
+    assert (await owner.get("/v1/webhooks")).json() == before
+    trail = (await owner.get("/v1/audit", params={"object_id": "plan-draft"})).json()["items"]
+    assert [entry["action"] for entry in trail] == ["plan.reject", "plan.approve"]
+    assert {entry["team"] for entry in trail} == {OWNER}
+
+
+async def test_pages_say_whose_data_they_show_and_why_a_list_is_empty(home: Home) -> None:
+    owner = await home.team(OWNER)
+    await settle(home, owner)
+    shown = {}
+    for name, client in (
+        ("team", await home.team("finance")),
+        ("all", await home.team(ALL_TEAMS, ALL_TEAMS_SCOPES)),
+        ("admin", home.client()),
+    ):
+        await client.post("/signin", data={"key": client.headers["Authorization"].split()[1]})
+        shown[name] = client
+    for path in ("/plans", "/approvals", "/reservations", "/proposals", "/spend?group_by=workload"):
+        lonely = (await shown["team"].get(path)).text
+        assert "Team: finance only" in lonely, path
+        assert "You see team finance only" in lonely, path
+        for name in ("all", "admin"):
+            page = (await shown[name].get(path)).text
+            assert ">All teams<" in page, (name, path)
+            assert "You see team" not in page, (name, path)
+            assert [word for word in SECRETS if word in page], (name, path)
+    assert "Team: research<" in (await shown["all"].get("/spend?team=research")).text
 
 
 async def test_no_page_shows_what_another_team_has(home: Home) -> None:

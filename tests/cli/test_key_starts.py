@@ -105,6 +105,9 @@ def test_a_new_admin_key_ends_the_one_before_for_good(tmp_path: Path) -> None:
         )
 
 
+LINK = re.compile(r"open once, within 10 minutes: (http://127\.0\.0\.1:\d+/signin/link\?token=[\w-]+)")
+
+
 def local_key(server: Running) -> tuple[str, str]:
     """What ``up`` says of its key, and the key."""
     line = re.compile(r"admin key \((.*)\): (\S+)")
@@ -121,6 +124,14 @@ def test_up_uses_its_local_key_again(tmp_path: Path, sandbox_market: SandboxHand
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     with serving(tmp_path, *command, **seller) as server:
         told, key = local_key(server)
+        link = wait_for("the link", 60, lambda: LINK.search(server.log.read_text()))[1]
+        assert server.log.read_text().rstrip().endswith(link), "the link is the last line"
+        with httpx.Client() as browser:
+            opened = browser.get(link)
+            assert (opened.status_code, opened.headers["Location"]) == (303, "/signin/done")
+            assert "All teams" in browser.get(f"{server.url}/").text
+        assert httpx.get(link).status_code == 401
+        assert re.search(r"1 provider: [\d,]+ offers, ", server.log.read_text())
         assert told.startswith("of this machine, valid until 20")
         assert (key, status(server, key)) == (first[1], 200)
         headers = {"Authorization": f"Bearer {key}"}

@@ -24,7 +24,7 @@ BROKER = Path(sys.executable).parent / "broker"
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which ``broker up --once`` has run."""
     path = tmp_path_factory.mktemp("home")
-    done = run(path, "up", "--once", "--workloads", str(QUICKSTART))
+    done = run(path, "up", "--once", "--verbose", "--workloads", str(QUICKSTART))
     assert done.returncode == 0, done.stderr
     (path / "out.txt").write_text(done.stdout)
     (path / "err.txt").write_text(done.stderr)

@@ -6,14 +6,19 @@ Told from the source of every use case, so that a new one is looked at too.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+
+import pytest
 
 import api
 import broker.services
+from broker.domain.basics.access import ALL_TEAMS_SCOPES, EVERY_TEAM, TEAM_SCOPES, TeamScope, scope_of
+from broker.domain.basics.account import Caller, Scope
+from broker.domain.basics.webhook import ALL_TEAMS
 
 FOLDERS = (Path(broker.services.__file__).parent, Path(api.__file__).parent)
-WIDE = frozenset({"EVERY_TEAM", "TeamScope"})
+WIDE = frozenset({"EVERY_TEAM", "ROLE_OVER_ALL_TEAMS", "TeamScope"})
 """What makes a scope from no caller."""
 ALLOWED: Mapping[tuple[str, str], str] = {
     ("KeysService.create_key", "EVERY_TEAM"): "only the installation makes a key without a caller",
@@ -71,6 +76,24 @@ def reaching() -> set[tuple[str, str]]:
 
 def test_what_a_caller_asks_for_is_opened_for_the_caller() -> None:
     assert reaching() == set(ALLOWED)
+
+
+@pytest.mark.parametrize(
+    ("scopes", "team", "wished", "expected"),
+    [
+        (TEAM_SCOPES, "research", None, TeamScope("research")),
+        (TEAM_SCOPES, "research", "rivals", TeamScope("research")),
+        (TEAM_SCOPES, "research", ALL_TEAMS, TeamScope("research")),
+        (ALL_TEAMS_SCOPES, ALL_TEAMS, None, TeamScope(None, decides_only=True)),
+        (ALL_TEAMS_SCOPES, ALL_TEAMS, "rivals", TeamScope("rivals", decides_only=True)),
+        ({Scope.ADMIN}, "admin", None, EVERY_TEAM),
+        ({Scope.ADMIN}, "admin", "rivals", TeamScope("rivals")),
+    ],
+)
+def test_a_caller_is_opened_what_its_team_and_scopes_say(
+    scopes: Iterable[Scope], team: str, wished: str | None, expected: TeamScope
+) -> None:
+    assert scope_of(Caller("key", team, frozenset(scopes)), wished) == expected
 
 
 def test_the_use_cases_are_found() -> None:

@@ -16,15 +16,17 @@ import pytest
 from sqlalchemy import Select, delete, func, insert, select, text, update
 from sqlalchemy.orm import aliased
 
-from broker.domain.basics.access import EVERY_TEAM, TeamScope
+from broker.domain.basics.access import EVERY_TEAM, ROLE_OVER_ALL_TEAMS, TeamScope
 from broker.domain.basics.account import ApiKey, AuditEntry, IdempotencyKey, RememberedAnswer, Scope, Session
-from broker.domain.basics.errors import BrokerError, NotFound
+from broker.domain.basics.errors import BrokerError, NotFound, NotPermitted
 from broker.domain.basics.export_jobs import ExportJob, ExportState
+from broker.domain.basics.person import PendingSignIn, Person, PersonSession
 from broker.domain.basics.webhook import Delivery, DeliveryState, MoneyChange, Webhook
 from broker.domain.basics.window import Window
 from broker.domain.holding.launches import LaunchAttempt, LaunchOutcome
 from broker.domain.holding.reservation import ReservationState, Unit, UnitState
 from broker.domain.moving.reoptimization import ProposalState, Reoptimization
+from broker.domain.planning.variant import Variant
 from broker.domain.spend.approvals import ApprovalState
 from broker.domain.spend.budgets import Budget, BudgetAlert, BudgetPeriod
 from broker.domain.spend.month_close import ClosedMonth
@@ -50,6 +52,10 @@ PLAN = replace(
     needs_approval=True,
     requested_by="secret-key",
 )
+COMPARED = replace(
+    plan_record("secret-variant", "secret-run", team=TEAM),
+    variant=Variant("secret-comparison", "secret-plan", "secret", 0),
+)
 QUEUED = plan_record("secret-queued", team=TEAM, state=PlanState.QUEUED)
 CANCELLED = plan_record("secret-cancelled", team=TEAM, state=PlanState.CANCELLED)
 INTENDED = replace(plan_record("secret-old", "secret-run", team=TEAM), intended_by="secret-key")
@@ -62,6 +68,16 @@ LOST = replace(
 LOOK = Reoptimization("secret-look", TEAM, "secret-plan", "a test", NOON, ProposalState.PROPOSED)
 KEY = ApiKey("secret-key", "secret", TEAM, frozenset({Scope.PLANS_READ}), "ab" * 32, NOON)
 SESSION = Session("cd" * 32, "secret-key", NOON, NOON + HOUR)
+PENDING = PendingSignIn("12" * 32, "nonce", "verifier", "/secret", NOON + HOUR)
+PERSON = PersonSession(
+    sha256="34" * 32,
+    person=Person("secret-sub", "secret@example.org", TEAM, frozenset({Scope.PLANS_READ})),
+    created_at=NOON,
+    expires_at=NOON + 2 * HOUR,
+    confirmed_at=NOON,
+    due_at=NOON,
+    refresh_token="secret-refresh",
+)
 ANSWER = RememberedAnswer(TEAM, "secret-claim", "/v1/plans", "ef" * 32, NOON)
 CLAIM = IdempotencyKey(TEAM, "secret-claim", "/v1/plans")
 LEFT = replace(CLAIM, key="secret-left")
@@ -85,6 +101,7 @@ ARGUMENTS: Mapping[str, Any] = {
     "bill_ids": ["secret-plan", "secret-lost"],
     "budget": replace(BUDGET, limit_usd=Decimal(6)),
     "claim": CLAIM,
+    "comparison_id": "secret-comparison",
     "content": b"other",
     "costs": {"secret-rsv": FocusCosts(1, 1)},
     "cursor": None,
@@ -109,6 +126,7 @@ ARGUMENTS: Mapping[str, Any] = {
     "object_id": None,
     "old": {},
     "ordinal": 0,
+    "pending": replace(PENDING, state_sha256="56" * 32),
     "period": BudgetPeriod.MONTH,
     "plan_id": "secret-plan",
     "plan_ids": ["secret-cancelled"],
@@ -125,6 +143,7 @@ ARGUMENTS: Mapping[str, Any] = {
     "session": replace(SESSION, sha256="01" * 32),
     "sha256": "ab" * 32,
     "since": NOON,
+    "state_sha256": PENDING.state_sha256,
     "states": [ApprovalState.WAITING],
     "stem": "broker-ab-secret",
     "team": TEAM,
@@ -147,6 +166,11 @@ OTHERWISE: Mapping[str, Mapping[str, Any]] = {
     "keys.add": {"key": replace(KEY, key_id="secret-new", sha256="ef" * 32)},
     "keys.find_session": {"sha256": SESSION.sha256},
     "keys.drop_session": {"sha256": SESSION.sha256},
+    "people.add_person_session": {"session": replace(PERSON, sha256="78" * 32)},
+    "people.find_person_session": {"sha256": PERSON.sha256},
+    "people.claim_confirmation": {"sha256": PERSON.sha256},
+    "people.confirm_person_session": {"session": replace(PERSON, confirmed_at=NOON + HOUR)},
+    "people.drop_person_session": {"sha256": PERSON.sha256},
     "webhooks.add": {"webhook": replace(HOOK, webhook_id="secret-new")},
     "exports.add": {"job": replace(EXPORT, export_id="secret-new")},
     "budgets.tell": {"alert": replace(ALERT, percent=100)},
@@ -171,6 +195,8 @@ REFUSED: frozenset[str] = frozenset(
     {
         "launches.add",
         "launches.find_since",
+        "people.add_sign_in",
+        "people.take_sign_in",
         "retention.forget_answers",
         "retention.forget_audit",
         "retention.forget_deliveries",
@@ -230,7 +256,7 @@ async def owned(session: TeamSession) -> dict[str, list[Any]]:
 async def settle(store: Store) -> None:
     """One of everything for the owner."""
     async with store.unit_of_work(EVERY_TEAM) as uow:
-        for record in (PLAN, QUEUED, CANCELLED, INTENDED):
+        for record in (PLAN, COMPARED, QUEUED, CANCELLED, INTENDED):
             await uow.plans.add(record)
         for row in (HELD, LOST):
             await uow.reservations.add(row)
@@ -242,6 +268,8 @@ async def settle(store: Store) -> None:
         await uow.accounts.add_audit(ENTRY)
         await uow.keys.add(KEY)
         await uow.keys.add_session(SESSION)
+        await uow.people.add_sign_in(PENDING, NOON)
+        await uow.people.add_person_session(PERSON)
         await uow.webhooks.add(HOOK)
         await uow.webhooks.add_deliveries([DELIVERY])
         await uow.budgets.put(BUDGET)
@@ -273,6 +301,56 @@ async def test_no_method_of_a_repository_tells_or_changes_what_another_team_has(
     assert {full for full, (answer, _) in own.items() if "EVERY_TEAM" in answer} == REFUSED
 
 
+DECISIONS: frozenset[str] = frozenset(
+    {
+        "accounts.add_audit",
+        "accounts.bind",
+        "accounts.complete",
+        "accounts.forget",
+        "accounts.let_go",
+        "accounts.remember",
+        "accounts.take_over",
+        "budgets.put",
+        "budgets.remove",
+        "budgets.take_back",
+        "budgets.tell",
+        "exports.add",
+        "exports.finish",
+        "exports.forget",
+        "plans.claim_unfinished",
+        "plans.update",
+        "plans.withdraw_intentions",
+        "retention.forget_answers",
+    }
+)
+"""What a unit of work for a key of all teams may change: decisions, exports, and the history of both."""
+
+
+async def test_a_key_of_all_teams_sees_every_team_and_changes_nothing_but_decisions(store: Store) -> None:
+    await settle(store)
+    for scope in (ROLE_OVER_ALL_TEAMS, ROLE_OVER_ALL_TEAMS.narrowed_to(TEAM)):
+        found, owners = await walked(store, scope), await walked(store, OWNER)
+        changing = {full for full, (_, changed) in found.items() if changed}
+        assert changing <= DECISIONS
+        assert {"plans.update", "budgets.put", "accounts.add_audit"} <= changing
+        for full, (answer, changed) in owners.items():
+            if not changed and not answer.startswith(("RuntimeError", "None")):
+                assert found[full][0] == answer or found[full][0].startswith("NotPermitted"), full
+    assert {full for full, (_, changed) in found.items() if changed}
+
+
+async def test_a_key_of_all_teams_is_refused_statements_on_what_it_may_not_write(store: Store) -> None:
+    await settle(store)
+    async with store.unit_of_work(ROLE_OVER_ALL_TEAMS) as uow:
+        for statement in (
+            update(ReservationRow).values(state="done"),
+            delete(UNITS),
+            text("DELETE FROM plans"),
+        ):
+            with pytest.raises(NotPermitted, match="reads and decides"):
+                await uow._session.execute(statement)
+
+
 async def test_what_is_said_to_be_of_everybody_is_there(store: Store) -> None:
     async with store.unit_of_work(EVERY_TEAM) as uow:
         known = dict(repositories(uow))
@@ -299,7 +377,7 @@ def test_a_table_that_names_an_object_of_a_team_says_whose_it_is() -> None:
         assert not names or row in team_rows() or row.owner or row.is_the_installations, (row, names)
 
 
-PLANS, RESERVATIONS = table_of(PlanRow), table_of(ReservationRow)
+PLANS, RESERVATIONS, UNITS = table_of(PlanRow), table_of(ReservationRow), table_of(UnitRow)
 
 
 @pytest.mark.parametrize(

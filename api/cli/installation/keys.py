@@ -18,8 +18,10 @@ from api.cli.figures import day_and_time
 from api.cli.output import Json, print_json, stderr, stdout
 from api.client import connect
 from api.schemas.accounts.keys import KeyForm, NewKeyForm
+from broker.domain.basics.access import default_scopes
 from broker.domain.basics.account import Scope
 from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.webhook import ALL_TEAMS
 
 app = typer.Typer(add_completion=False)
 
@@ -28,17 +30,22 @@ ANSWERS = {
     "new": frozenset({"team", "scope", "days"}),
     "revoke": frozenset[str](),
 }
-TEAM_SCOPES = (Scope.PLANS_READ, Scope.PLANS_WRITE, Scope.RESERVATIONS_WRITE, Scope.SPEND_READ)
 
 
 @app.command()
 def keys(
     context: typer.Context,
     new: Annotated[str | None, typer.Option("--new", metavar="NAME", help="Make a key of this name.")] = None,
-    team: Annotated[str | None, typer.Option(help="The team of the new key.")] = None,
+    team: Annotated[
+        str | None,
+        typer.Option(help="The team of the new key; '*': a key that sees and decides for all teams."),
+    ] = None,
     scope: Annotated[
         list[Scope] | None,
-        typer.Option(help="What the new key may do; again for more. Without it all but approve and admin."),
+        typer.Option(
+            help="What the new key may do; again for more. Without it all but approve and admin, "
+            "and for team '*' reading and approving."
+        ),
     ] = None,
     days: Annotated[
         int | None, typer.Option(min=1, max=3650, help="How long the new key lasts; without it no end.")
@@ -52,8 +59,7 @@ def keys(
 
     Example: BROKER_KEY=… broker keys --new ci --team research --days 90
 
-    Example of finance: broker keys --new ada --team finance --scope spend:read
-    --scope spend:approve --scope plans:read
+    Example of finance, over all teams: broker keys --new ada --team '*'
     """
     require_companions(context, ANSWERS)
     if new is not None and team is None:
@@ -62,7 +68,11 @@ def keys(
         if revoke is not None:
             client.revoke_key(revoke)
         if new is not None and team is not None:
-            body: dict[str, object] = {"name": new, "team": team, "scopes": list(scope or TEAM_SCOPES)}
+            body: dict[str, object] = {
+                "name": new,
+                "team": team,
+                "scopes": sorted(scope or default_scopes(team)),
+            }
             if days is not None:
                 body["expires_at"] = (datetime.now(UTC) + timedelta(days=days)).isoformat()
             made = client.create_key(body, str(uuid4()))
@@ -80,8 +90,12 @@ def _print_made(made: NewKeyForm, *, as_json: bool) -> None:
     if as_json:
         print_json(made.model_dump(mode="json"))
         return
-    stderr().print(f"key {made.key_id} of {made.team}; its secret, shown once:")
+    stderr().print(f"key {made.key_id} of {_team_words(made.team)}; its secret, shown once:")
     stdout().print(made.secret or "", soft_wrap=True)
+
+
+def _team_words(team: str) -> str:
+    return "all teams" if team == ALL_TEAMS else team
 
 
 def print_keys(console: Console, found: Sequence[KeyForm]) -> None:
@@ -94,7 +108,7 @@ def print_keys(console: Console, found: Sequence[KeyForm]) -> None:
     for name in ("name", "team", "may", "state"):
         table.add_column(name, overflow="fold")
     for key in found:
-        table.add_row(key.key_id, key.name, key.team, " ".join(key.scopes), _state(key))
+        table.add_row(key.key_id, key.name, _team_words(key.team), " ".join(key.scopes), _state(key))
     console.print(table)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
 import os
 import socket
@@ -21,10 +22,11 @@ from api.cli.errors import ExitCode
 from api.cli.installation.listening import listen, serve_until_stopped, url_of
 from api.cli.installation.sandbox import DEFAULT_SEED
 from api.cli.installation.serve import Database, Host, Port, settle_given_key, warn
-from api.cli.market.poll import poll_now, print_rounds
+from api.cli.market.poll import poll_now, print_rounds, print_totals
 from api.cli.output import Json, print_json, read_text, reveal, stderr, stdout
 from api.cli.plans.plan_view import misses_something, print_plan
 from api.cli.plans.progress import ProgressLine
+from api.one_time_links import LINK_TIME
 from api.plan_requests import options_of
 from api.planning.relay import progress_of
 from api.schemas.plans.plan import PLAN
@@ -58,11 +60,13 @@ def up(
     workloads: Annotated[
         Path, typer.Option(help="What to plan; default: a bundled example.", show_default=False)
     ] = BUNDLED,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print a line for each provider, too.")] = False,
     as_json: Json = False,
 ) -> None:
     """Do everything: database, market, poll, plan of the example workloads, then serve.
 
-    Without a configured provider a sandbox market is started, on real, dated prices.
+    Without a configured provider a sandbox market is started, on real, dated prices. The last line is a link
+    that signs a browser on this machine in, once, within ten minutes.
 
     Example: broker up --once
     """
@@ -70,7 +74,7 @@ def up(
     check_variables(os.environ)
     listening = nullcontext(None) if once else listen(settings.host, settings.port)
     with listening as bound, _market(settings, live) as sandbox_url:
-        missing = asyncio.run(_run(settings, sandbox_url, live, workloads, bound, as_json))
+        missing = asyncio.run(_run(settings, sandbox_url, live, workloads, bound, as_json, verbose))
     if missing:
         raise typer.Exit(ExitCode.UNPLACED)
 
@@ -105,10 +109,11 @@ async def _run(
     workloads: Path,
     bound: socket.socket | None,
     as_json: bool,
+    verbose: bool,
 ) -> bool:
     product = build_product(settings, load_environment(), sandbox_url=sandbox_url, live=live)
     try:
-        plan, request = await _make_plan(product, workloads)
+        plan, request = await _make_plan(product, workloads, verbose)
         if as_json:
             print_json(PLAN.write(plan))
         else:
@@ -121,14 +126,14 @@ async def _run(
         await product.close()
 
 
-async def _make_plan(product: Product, workloads: Path) -> tuple[Plan, PlanRequest]:
+async def _make_plan(product: Product, workloads: Path, verbose: bool) -> tuple[Plan, PlanRequest]:
     text = read_text(workloads)
     with ProgressLine() as progress:
         progress.say("preparing the database")
         await product.store.migrate()
         progress.say(f"asking {len(product.adapters)} providers")
         rounds = await poll_now(product, None)
-    print_rounds(stderr(), rounds)
+    (print_rounds if verbose else print_totals)(stderr(), rounds)
     now = product.clock.now()
     request = read_workloads(text, source=str(workloads), base=workloads.parent, now=now)
     with ProgressLine() as progress:
@@ -155,14 +160,22 @@ async def _follow(product: Product, plan_id: str, show: ProgressLine) -> None:
 
 async def _serve(product: Product, bound: socket.socket) -> None:
     await settle_given_key(product)
-    local = None if product.settings.admin_key is not None else await _local_key(product)
+    given = product.settings.admin_key
+    local = None if given is not None else await _local_key(product)
     console = stderr()
-    console.print(f"\nserving on {url_of(bound)}: open it in a browser and sign in with a key", markup=False)
+    console.print(f"\nserving on {url_of(bound)}", markup=False)
     if local is not None:
         until = f"{local.expires_at:%Y-%m-%d %H:%M} UTC" if local.expires_at is not None else "it is revoked"
         which = "shown once" if local.is_new else f"of this machine, valid until {until}"
         reveal(f"admin key ({which}): {local.secret}")
         reveal(f"try: BROKER_URL={url_of(bound)} BROKER_KEY={local.secret} broker reservations")
+    key = local.secret if local is not None else given.get_secret_value() if given is not None else ""
+    if ipaddress.ip_address(bound.getsockname()[0]).is_loopback:
+        token = product.links.make(key, product.clock.now())
+        minutes = int(LINK_TIME.total_seconds() // 60)
+        reveal(f"open once, within {minutes} minutes: {url_of(bound)}/signin/link?token={token}")
+    else:
+        console.print(f"open {url_of(bound)} in a browser and sign in with a key", markup=False)
     await serve_until_stopped(create_app(product), bound)
 
 

@@ -80,3 +80,15 @@ def print_rounds(console: Console, rounds: Sequence[PollRound]) -> None:
             round_.error or "",
         )
     console.print(table)
+
+
+def print_totals(console: Console, rounds: Sequence[PollRound]) -> None:
+    """One line for all providers, and one for each that failed."""
+    failed = [round_ for round_ in rounds if round_.error]
+    offers = sum(round_.offers for round_ in rounds)
+    rejected = sum(len(round_.rejected) for round_ in rounds)
+    seconds = max((round_.seconds for round_ in rounds), default=0.0)
+    asked = f"{len(rounds)} provider{'' if len(rounds) == 1 else 's'}"
+    console.print(f"{asked}: {offers:,} offers, {rejected:,} rows rejected, {seconds:.1f} s")
+    for round_ in failed:
+        console.print(f"{round_.provider} failed: {round_.error}", style="red")

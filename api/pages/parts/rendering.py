@@ -19,6 +19,7 @@ from api.pages import TEMPLATES
 from api.pages.parts import words
 from api.plan_words import doing, folded, sentences_of, strategy
 from api.release_words import estimate_words
+from broker.domain.basics.access import scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import BrokerError, InputError, NotAuthenticated, NotFound
 from broker.domain.basics.money import price_figure
@@ -78,11 +79,21 @@ def show(request: Request, template: str, title: str, status_code: int = 200, **
         "caller": caller,
         "may": {scope.name.lower(): caller is not None and caller.may(scope) for scope in Scope},
         "sections": _sections(caller),
+        "whose": None if caller is None else whose_data(caller, request.query_params.get("team")),
         "section": "/" + request.url.path.split("/")[1],
+        "provider": product_of(request).settings.oidc_name if product_of(request).people.is_offered else None,
         "is_sandbox": isinstance(product_of(request).clock, MarketClock),
         **context,
     }
     return templates.TemplateResponse(request, template, page, status_code=status_code)
+
+
+def whose_data(caller: Caller, wanted: str | None) -> str:
+    """Whose plans, reservations and spend a page shows to ``caller``, who may wish for one team's."""
+    scope = scope_of(caller, wanted or None)
+    if scope.team is None:
+        return "All teams"
+    return f"Team: {scope.team}" if caller.sees_every_team else f"Team: {scope.team} only"
 
 
 def _sections(caller: Caller | None) -> list[tuple[str, str]]:

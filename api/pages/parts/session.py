@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 from fastapi import Depends, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
-from api.http.dependencies import SESSION_COOKIE, product_of, with_scope
+from api.http.dependencies import SESSION_COOKIE, find_visitor, product_of, with_scope
 from api.pages.parts.rendering import page_router, show
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import NotAuthenticated, NotPermitted
@@ -29,7 +29,7 @@ router = page_router()
 
 async def visitor_of(request: Request) -> Caller:
     """The visitor of the session cookie. Raises NotAuthenticated."""
-    caller = await product_of(request).keys.find_visitor(request.cookies.get(SESSION_COOKIE))
+    caller = await find_visitor(product_of(request), request.cookies.get(SESSION_COOKIE))
     request.state.visitor = caller
     return caller
 
@@ -84,9 +84,21 @@ async def sign_in(request: Request) -> Response:
         words = "That key is unknown, expired or was revoked. Keys begin with broker_live_."
         return show(request, "signin.html", "Sign in", 401, next=wanted, error=words)
     response = RedirectResponse(wanted, 303)
-    secure, seconds = request.url.scheme == "https", int(SESSION_TIME.total_seconds())
-    response.set_cookie(SESSION_COOKIE, token, seconds, httponly=True, samesite="strict", secure=secure)
+    set_session(request, response, token)
     return response
+
+
+def set_session(request: Request, response: Response, token: str) -> None:
+    """Gives the browser the cookie of a session."""
+    seconds = int(SESSION_TIME.total_seconds())
+    secure = is_secure(request)
+    response.set_cookie(SESSION_COOKIE, token, seconds, httponly=True, samesite="strict", secure=secure)
+
+
+def is_secure(request: Request) -> bool:
+    """Whether the browser reaches us by https, so that cookies may be kept to it."""
+    public = product_of(request).settings.public_url or ""
+    return request.url.scheme == "https" or public.startswith("https:")
 
 
 def _sign_in_form(body: bytes) -> dict[str, list[str]]:
@@ -95,13 +107,3 @@ def _sign_in_form(body: bytes) -> dict[str, list[str]]:
     if len(body) > LARGEST_SIGN_IN_BYTES:
         return {}
     return parse_qs(body.decode(errors="replace"))
-
-
-@router.post("/signout")
-async def sign_out(request: Request) -> Response:
-    """Ends the session: the cookie and its entry in the store."""
-    require_same_origin(request)
-    await product_of(request).keys.sign_out(request.cookies.get(SESSION_COOKIE, ""))
-    response = RedirectResponse("/signin", 303)
-    response.delete_cookie(SESSION_COOKIE, httponly=True, samesite="strict")
-    return response

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.schemas.base.forms import From, PageForm, write
-from api.schemas.base.parts import OneTeam
 from api.schemas.base.times import Instant, ToldInstant
 from api.schemas.base.validation import TRIMMED
 from broker.domain.basics.account import ApiKey, Scope
@@ -16,13 +15,16 @@ Words = Annotated[str, Field(min_length=1, max_length=100, pattern=TRIMMED)]
 
 
 class NewKey(BaseModel):
-    """A key to create. ``expires_at`` null: it is valid until it is revoked."""
+    """A key to create. Team ``*`` is the role over all teams, which reads and decides.
+
+    ``scopes`` null: the usual ones of such a key. ``expires_at`` null: it is valid until it is revoked.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     name: Words
-    team: Annotated[Words, OneTeam]
-    scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope))]
+    team: Words
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope))] | None = None
     expires_at: ToldInstant | None = None
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from broker.domain.basics.webhook import ALL_TEAMS
+
 
 class Scope(StrEnum):
     """What a key may do; ``admin`` may do everything, for every team.
@@ -81,9 +83,14 @@ class Caller:
         """Whether the caller has ``scope``."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
+    @property
+    def sees_every_team(self) -> bool:
+        """Whether the caller is an administrator, or has the role over all teams."""
+        return Scope.ADMIN in self.scopes or self.team == ALL_TEAMS
+
     def sees(self, team: str) -> bool:
         """Whether the caller may see objects of ``team``."""
-        return Scope.ADMIN in self.scopes or team == self.team
+        return self.sees_every_team or team == self.team
 
 
 @dataclass(frozen=True, slots=True)

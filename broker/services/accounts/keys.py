@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from broker.domain.basics.access import EVERY_TEAM, require_scope, scope_of
+from broker.domain.basics.access import EVERY_TEAM, require_holdable, require_scope, scope_of
 from broker.domain.basics.account import ApiKey, AuditEntry, Caller, Scope, Session
 from broker.domain.basics.errors import Conflict, FieldProblem, InputError, NotAuthenticated
 from broker.domain.basics.page import Page
@@ -62,9 +62,13 @@ class KeysService:
         by: Caller | None = None,
         expires_at: datetime | None = None,
     ) -> tuple[ApiKey, str]:
-        """A new key and its secret, which is never stored. ``by`` None: the installation creates it."""
+        """A new key and its secret, which is never stored. ``by`` None: the installation creates it.
+
+        InputError for an expiry in the past, and for scopes that a key of all teams may not have.
+        """
         if by is not None:
             require_scope(by, Scope.ADMIN)
+        require_holdable(team, scopes)
         if expires_at is not None and expires_at <= self._clock.now():
             problem = FieldProblem("/expires_at", expires_at.isoformat(), "a time in the future")
             raise InputError("key", (problem,))

@@ -11,6 +11,7 @@ from broker.domain.basics.account import AuditEntry, Caller, Scope
 from broker.domain.basics.errors import Conflict, NotPermitted
 from broker.domain.basics.money import usd_words
 from broker.domain.basics.page import Page
+from broker.domain.basics.person import is_same_actor
 from broker.domain.planning.plan import Plan
 from broker.domain.spend.approvals import (
     ApprovalState,
@@ -158,7 +159,7 @@ class ApprovalsService:
         return await find_budget_charges(self._units, self._summaries, scope, self._clock.now())
 
     def _require_four_eyes(self, caller: Caller, record: PlanRecord) -> None:
-        if self._four_eyes and caller.key_id == record.requested_by:
+        if self._four_eyes and is_same_actor(caller.key_id, record.requested_by):
             raise NotPermitted(
                 f"key {caller.key_id} requested plan {record.plan_id}, so somebody else has to approve it"
             )
@@ -179,7 +180,7 @@ class ApprovalsService:
         if state is None or record.plan is None:
             return None
         figures = await self._figures(uow, record, record.plan, charges)
-        own = self._four_eyes and caller.key_id == record.requested_by
+        own = self._four_eyes and is_same_actor(caller.key_id, record.requested_by)
         return Approval(
             record=record,
             state=state,

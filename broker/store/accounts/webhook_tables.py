@@ -10,7 +10,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from broker.domain.basics.account import AuditEntry
 from broker.store.columns import Identifier, Prose, Serial
-from broker.store.tables import Row
+from broker.store.tables import INSERT, Row
 
 
 class WebhookRow(Row):
@@ -35,6 +35,7 @@ class OutboxRow(Row):
 
     __tablename__ = "outbox"
     __table_args__ = {"sqlite_autoincrement": True}  # noqa: RUF012  read once by SQLAlchemy
+    decisions_may = frozenset({INSERT})
 
     event_id: Mapped[int] = mapped_column(Serial, primary_key=True)
     at: Mapped[datetime]

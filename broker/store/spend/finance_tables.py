@@ -9,13 +9,14 @@ from sqlalchemy import BigInteger, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
 from broker.store.columns import Identifier, Prose
-from broker.store.tables import ReservationRow, Row
+from broker.store.tables import EVERY_WRITE, ReservationRow, Row
 
 
 class BudgetRow(Row):
     """A team's budget per period. Only a horizon budget has ``starts_at`` and ``ends_at``."""
 
     __tablename__ = "budgets"
+    decisions_may = EVERY_WRITE
 
     team: Mapped[str] = mapped_column(Identifier, primary_key=True)
     period: Mapped[str] = mapped_column(Identifier, primary_key=True)
@@ -31,6 +32,7 @@ class BudgetAlertRow(Row):
     """An alert that was sent in one period of a budget. The primary key prevents sending it twice."""
 
     __tablename__ = "budget_alerts"
+    decisions_may = EVERY_WRITE
 
     team: Mapped[str] = mapped_column(Identifier, primary_key=True)
     period: Mapped[str] = mapped_column(Identifier, primary_key=True)
@@ -114,6 +116,7 @@ class ExportRow(Row):
     """A spend export; ``content`` is its file once it is written."""
 
     __tablename__ = "exports"
+    decisions_may = EVERY_WRITE
 
     export_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
     team: Mapped[str] = mapped_column(Identifier)
