@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from broker.domain.basics.access import EVERY_TEAM, require_holdable, require_scope, scope_of
 from broker.domain.basics.account import ApiKey, AuditEntry, Caller, Scope, Session
-from broker.domain.basics.errors import Conflict, FieldProblem, InputError, NotAuthenticated
+from broker.domain.basics.errors import Conflict, FieldProblem, InputError, NotAuthenticated, NotPermitted
 from broker.domain.basics.page import Page
 from broker.ports.accounts import KeyUnitOfWork, KeyUnits
 from broker.ports.unit_of_work import Clock
@@ -98,9 +98,19 @@ class KeysService:
         return key, secret
 
     async def end_calendar(self, caller: Caller, key_id: str) -> None:
-        """Ends a key of a calendar for good; twice is no error. NotFound for another team's."""
+        """Ends a key of a calendar for good; twice is no error.
+
+        NotFound for another team's, Conflict for a key that opens more than calendars, NotPermitted for a key
+        of all teams, which decides and changes nothing else.
+        """
         require_scope(caller, Scope.PLANS_READ)
+        if scope_of(caller).decides_only:
+            raise NotPermitted(f"key {caller.key_id} of all teams ends no team's calendar")
         key = await self.find_key(caller, key_id)
+        if key.scopes != {Scope.CALENDAR_READ}:
+            raise Conflict(
+                f"key {key_id} is none of a calendar; an administrator ends it by DELETE /v1/keys/{key_id}"
+            )
         if key.revoked_at is None:
             async with self._units(scope_of(caller)) as uow:
                 now = self._clock.now()
