@@ -40,6 +40,7 @@ CHANGE = Form(
     """,
     adds={"change_usd": Money},
     order=("after_usd change_usd price_usd",),
+    optional={"unused_usd": ZERO},
 )
 
 
