@@ -216,7 +216,7 @@ def test_a_window_is_billed_for_its_own_time_whenever_it_was_ordered(ordered_h: 
 def test_what_is_left_before_it_was_granted_is_billed_its_first_second(gone_h: float) -> None:
     granted = Window(NOON + HOUR, NOON + 7 * HOUR)
     span, usd = only(left(waiting(granted), granted.start + gone_h * HOUR), NOON + 8 * HOUR)
-    assert (span.held, usd) == (Window(granted.start, granted.start + SECOND), 20)
+    assert (span.held, usd) == (Window(granted.start, granted.start + SECOND), Decimal(20))
 
 
 @pytest.mark.parametrize(("plan", "shares"), [("plan-1", [3, 4, 3]), (None, [3, 3, 3])])
@@ -278,4 +278,6 @@ def test_the_used_part_of_a_window_was_wanted_and_not_given_back(
     if gone_h is not None:
         row = left(row, START + gone_h * HOUR)
     span, _ = only(row, END)
-    assert used_part(span) == (None if used is None else Window(START + used[0] * HOUR, START + used[1] * HOUR))
+    assert used_part(span) == (
+        None if used is None else Window(START + used[0] * HOUR, START + used[1] * HOUR)
+    )

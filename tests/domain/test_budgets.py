@@ -183,7 +183,9 @@ def test_the_last_of_all_periods_ends_last() -> None:
     assert furthest_end([month, long, quarter], now) == at(2027, 2, 1)
 
 
-@pytest.mark.parametrize(("basis", "word"), [(ChargeBasis.ACTUAL, "owed"), (ChargeBasis.PROJECTED, "expected")])
+@pytest.mark.parametrize(
+    ("basis", "word"), [(ChargeBasis.ACTUAL, "owed"), (ChargeBasis.PROJECTED, "expected")]
+)
 def test_an_alert_says_whether_it_is_owed_or_expected(basis: ChargeBasis, word: str) -> None:
     month = budget(BudgetPeriod.MONTH)
     told = str(BudgetAlert(month, month.window_at(at(2026, 11, 26)), 50, basis, Decimal("51.5")))

@@ -61,9 +61,7 @@ def a_row(*units: Unit, offer: Offer = HOURLY, active: bool = False, granted: bo
     )
 
 
-def a_lease(
-    ordinal: int = 0, state: LeaseState = LeaseState.ENDED, *, ended: float | None = None
-) -> Lease:
+def a_lease(ordinal: int = 0, state: LeaseState = LeaseState.ENDED, *, ended: float | None = None) -> Lease:
     return Lease("fake", f"i-{ordinal}", state, f"t-{ordinal}", ended_at=after(ended))
 
 
