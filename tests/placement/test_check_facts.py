@@ -16,7 +16,7 @@ from broker.domain.market.offer import HostKind, Tier, WindowKind
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.effective_rules import EffectiveRules
 from broker.domain.planning.plan import Obstacle, PlanStatus, Unplaced
-from broker.domain.planning.workload import Dataset, Policy, Serving, Training
+from broker.domain.planning.workload import Dataset, Policy, Serving, ServingEngine, Training
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.rules import available, identity, totals
 from optimizer.placement.rules.case import Case, run_end, usable_stretches
@@ -132,12 +132,17 @@ def test_a_replica_is_split_in_one_of_the_ways_that_engines_know(
     judge([line for line in said if "on a)" in line and "do not fit" not in line], words)
 
 
-@pytest.mark.parametrize(("engine", "words"), [(None, None), ("vllm", None), ("sglang", "engine is sglang")])
-def test_a_service_runs_on_the_engine_that_it_asks_for(engine: str | None, words: str | None) -> None:
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [(None, None), (ServingEngine.VLLM, None), (ServingEngine.SGLANG, "engine is sglang")],
+)
+def test_a_service_runs_on_the_engine_that_it_asks_for(
+    engine: ServingEngine | None, words: str | None
+) -> None:
     found, asked, offers = service_plan()
     (service,) = asked.workloads
     assert isinstance(service, Serving)
-    assert service.engine == "vllm"
+    assert service.engine is ServingEngine.VLLM
     told = replace(found, placements=tuple(replace(one, engine=engine) for one in found.placements[:1]))
     judge(refusals(identity, (told, asked, offers)), words)
     run, wished, sold = run_plan()
@@ -213,9 +218,7 @@ def test_spot_is_for_runs_that_may_be_interrupted(interruptible: bool, words: st
     assert len(list(violations(case_of((found, asked, spot))))) == len(found.placements)
 
 
-@pytest.mark.parametrize(
-    ("until", "words"), [(10, None), (9.999, "the offer ends at"), (6, "the offer ends at")]
-)
+@pytest.mark.parametrize(("until", "words"), [(10, None), (9.999, "offer ends at"), (6, "offer ends at")])
 def test_an_offer_lasts_until_the_last_of_what_is_held(until: float, words: str | None) -> None:
     checked = held(replace(ON_DEMAND, available_until=at(until)), [span(0, 5), span(7, 10)])
     judge(refusals(available, checked), words)
