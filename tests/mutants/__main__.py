@@ -67,7 +67,7 @@ ROOMS: Mapping[str, Room] = {
     "checker": Room(
         _modules("optimizer/placement/rules", "*"),
         _tests("placement", "check_rules check_edges check_services check_facts")
-        + _tests("placement", "quotas transfers waiting check_mutations validity"),
+        + _tests("placement", "quotas transfers waiting cold_starts check_mutations validity"),
     ),
     "reconciling": Room(
         _modules("broker/domain/reconciling", "ending reconciling")

@@ -347,8 +347,8 @@ def test_a_line_is_the_cost_of_its_time_to_a_cent_for_each_placement(
     found, asked, offers = run_plan()
     (line,) = found.spend
     first, second = (
-        replace(line, end=at(4), usd=Decimal(4) + shift),
-        replace(line, start=at(4), usd=Decimal(6) - shift),
+        replace(line, end=at(5), usd=Decimal(5) + shift),
+        replace(line, start=at(5), usd=Decimal(5) - shift),
     )
     said = refusals(totals, (replace(found, spend=(first, second)), asked, offers))
     assert len(said) == 2 * (words is not None), said
@@ -370,9 +370,9 @@ def test_each_hour_after_a_soft_deadline_has_its_price(late_h: float, usd: int) 
 
 def test_the_price_of_lateness_is_exact_over_long_times() -> None:
     found, asked, offers = held(
-        ON_DEMAND, [span(0, 10)], deadline=at(-9990), late_usd_per_hour=Decimal("1000.00")
+        ON_DEMAND, [span(0, 10)], deadline=at(-9990), late_usd_per_hour=Decimal(100_000)
     )
-    assert totals.expected_penalty_usd(case_of((found, asked, offers))) == 10_000_000
+    assert totals.expected_penalty_usd(case_of((found, asked, offers))) == 1_000_000_000
 
 
 def test_what_must_be_placed_and_is_not_makes_a_plan_infeasible() -> None:
@@ -388,3 +388,25 @@ def test_what_must_be_placed_and_is_not_makes_a_plan_infeasible() -> None:
     assert refusals(totals, (unbounded, wished, offers)) == []
     unknown = replace(found, unplaced=left_out("nobody"))
     assert refusals(totals, (unknown, asked, offers)) == []
+
+
+@pytest.mark.parametrize(("unused", "words"), [("0.50", None), ("0.00", "expected 0.50")])
+def test_the_rest_of_an_hour_that_is_begun_is_unused(unused: str, words: str | None) -> None:
+    """Half an hour is held, and an hour at a dollar is billed."""
+    found, asked, offers = service_plan()
+    sold = replace(offers[0], billing_increment_s=3600)
+    first = replace(
+        found.placements[0],
+        segments=(Segment(at(0), at(0.5), 1),),
+        cost_usd=Decimal(1),
+        paid_unused_usd=Decimal(unused),
+    )
+    said = refusals(totals, (replace(found, placements=(first,)), asked, [sold]))
+    judge([line for line in said if "paid_unused_usd" in line], words)
+
+
+def test_a_line_has_a_duration() -> None:
+    found, asked, offers = run_plan()
+    (line,) = found.spend
+    empty = replace(line, start=at(5), end=at(5), usd=Decimal(0))
+    judge(refusals(totals, (replace(found, spend=(line, empty)), asked, offers)), "or has no duration")

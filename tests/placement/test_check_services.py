@@ -146,6 +146,12 @@ def test_each_of_three_places_carries_half_of_what_may_be_lost(
     judge(refusals(serving, fleet(*rows, hourly=(16.0,), redundancy=loss)), words)
 
 
+def test_a_single_place_that_may_be_lost_leaves_nothing() -> None:
+    loss = Redundancy(1, 0, Survival.ZONE, 0.5)
+    said = refusals(serving, fleet((A, [span(0, 4, 2)]), redundancy=loss))
+    judge(said, "0.0000 requests/s are left without the largest zone, 4.0000 are asked")
+
+
 def test_demand_of_a_long_list_is_that_of_its_own_hour() -> None:
     """Four requests/s, but eight in the thirtieth hour alone."""
     hourly = [4.0] * 48
