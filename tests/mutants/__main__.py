@@ -62,7 +62,7 @@ ROOMS: Mapping[str, Room] = {
         + _modules("broker/services/spend", "approvals budgets intervals")
         + _modules("broker/services", "holding/changes moving/proposals"),
         _tests("api", "team_isolation access keys approvals budgets economics webhooks")
-        + _tests("services", "keys proposals"),
+        + _tests("services", "keys proposals finance_access"),
     ),
     "checker": Room(
         _modules("optimizer/placement/rules", "*"),

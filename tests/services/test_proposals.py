@@ -15,8 +15,8 @@ from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import ApprovalRequired, Conflict, NotFound, NotPermitted, PlanRejected
 from broker.domain.holding.reservation import ReservationState
 from broker.domain.moving.reoptimization import MoveState, ProposalState, Reoptimization
-from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode, ReoptimizePolicy
 from broker.domain.planning.plan import Plan
+from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode, ReoptimizePolicy
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.spend.approvals import Decision, Verdict
 from broker.ports.planning import BudgetWatch, PlanOptions, PlanRecord, PlanState
