@@ -13,12 +13,13 @@ from broker.catalogue import load_models
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.basics.window import Segment
 from broker.domain.market.offer import HostKind, Tier, WindowKind
-from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.moving.moving_costs import MovingTerms, finished_weights_gb
 from broker.domain.planning.effective_rules import EffectiveRules
-from broker.domain.planning.plan import Obstacle, PlanStatus, Unplaced
+from broker.domain.planning.plan import Obstacle, PlanStatus, SpendKind, Unplaced
+from broker.domain.planning.transfer import Transfer, TransferKind
 from broker.domain.planning.workload import Dataset, Policy, Serving, ServingEngine, Training
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.rules import available, identity, totals
+from optimizer.placement.rules import available, identity, totals, transfers
 from optimizer.placement.rules.case import Case, run_end, usable_stretches
 from optimizer.placement.rules.policy import broken_host_rules, broken_rules, violations
 from tests.placement.fake_estimator import FakeEstimator
@@ -410,3 +411,96 @@ def test_a_line_has_a_duration() -> None:
     (line,) = found.spend
     empty = replace(line, start=at(5), end=at(5), usd=Decimal(0))
     judge(refusals(totals, (replace(found, spend=(line, empty)), asked, offers)), "or has no duration")
+
+
+EGRESS = MovingTerms(egress_usd_per_gb={"gcp": Decimal("0.12")})
+COPIED = Dataset(20, "gcp", "eu")
+
+
+def copy(what: TransferKind) -> Transfer:
+    """20 GB at $0.12, and at ten gigabits a second."""
+    return Transfer(what, 20, "gcp", "eu", Decimal("2.40"), 16 / 3600)
+
+
+def egress_line(checked: Checked, start: float, end: float, usd: str) -> Checked:
+    """The same with one line for what leaves gcp."""
+    found, asked, offers = checked
+    line = replace(
+        found.spend[0],
+        kind=SpendKind.EGRESS,
+        start=at(start),
+        end=at(end),
+        usd=Decimal(usd),
+        billed_by="gcp",
+        workload=found.placements[0].workload,
+        provider=found.placements[0].provider,
+        tier=found.placements[0].tier,
+    )
+    return replace(found, spend=(*found.spend, line)), asked, offers
+
+
+@pytest.mark.parametrize(
+    ("segments", "end"),
+    [
+        ([(2, 5), (7, 12)], 12),
+        ([(7, 12), (2, 5)], 12),
+        ([(2, 5), (20, 30)], 24),  # its first day
+        ([(2, 5), (26, 30)], 5),
+    ],
+)
+def test_a_copy_is_paid_on_the_first_day_of_what_it_is_for(
+    segments: list[tuple[float, float]], end: float
+) -> None:
+    groups = [Segment(at(a), at(b), 1) for a, b in segments]
+    found, asked, offers = held(ON_DEMAND, groups, dataset=COPIED)
+    made = first_changed(found, transfers=(copy(TransferKind.DATASET),)), asked, offers
+    assert refusals(transfers, egress_line(made, 2, end, "2.40"), EGRESS) == []
+    for wrong in (made, egress_line(made, 2, end + 1, "2.40"), egress_line(made, 2, end, "2.41")):
+        judge(refusals(transfers, wrong, EGRESS), "by gcp: expected one line of 2.40")
+    untold = egress_line((found, asked, offers), 2, end, "2.40")
+    assert "transfers are none, expected 20 GB of dataset" in refusals(transfers, untold, EGRESS)[0]
+
+
+@pytest.mark.parametrize("where", [("lambda", "us-east"), ("lambda", "far")])
+def test_data_that_is_there_is_not_copied(where: tuple[str, str]) -> None:
+    data = Dataset(20, *where)
+    said = refusals(transfers, held(ON_DEMAND, [span(0, 10)], dataset=data), EGRESS)
+    judge(said, None if where[1] == "us-east" else "expected 20 GB of dataset from lambda")
+
+
+def test_weights_are_copied_once_to_each_place_and_paid_together() -> None:
+    """Two of three placements share a place; both copies of a day are one line."""
+    found, asked, _ = service_plan()
+    chat = replace(cast("Serving", asked.workloads[0]), weights=COPIED)
+    near, far = offer("near", "1.00"), offer("far", "1.00", region="far")
+    template = found.placements[0]
+    spans = ((near, (2, 5), True), (near, (1, 3), False), (far, (4, 9), True))
+    placements = tuple(
+        replace(
+            template,
+            offer_id=sold.offer_id,
+            segments=(Segment(at(a), at(b), 1),),
+            transfers=(copy(TransferKind.WEIGHTS),) if is_first else (),
+        )
+        for sold, (a, b), is_first in spans
+    )
+    made = replace(found, placements=placements), replace(asked, workloads=(chat,)), [near, far]
+    assert refusals(transfers, egress_line(made, 2, 9, "4.80"), EGRESS) == []
+    for start, end in ((4, 9), (2, 5)):
+        judge(refusals(transfers, egress_line(made, start, end, "4.80"), EGRESS), "one line of 4.80")
+
+
+@pytest.mark.parametrize("usd_per_gb", ["0", "0.10"])
+def test_weights_of_a_run_are_copied_from_where_it_ran_if_that_costs_anything(usd_per_gb: str) -> None:
+    found, asked, offers = waiting_plan()
+    elsewhere = offer("other", "1.00", provider="aws")
+    run, chat = found.placements
+    moved = replace(chat, offer_id="other", provider="aws")
+    terms = MovingTerms(egress_usd_per_gb={"lambda": Decimal(usd_per_gb)})
+    checked = replace(found, placements=(run, moved)), asked, [*offers, elsewhere]
+    said = refusals(transfers, checked, terms)
+    if usd_per_gb == "0":
+        assert said == []
+        return
+    gb = finished_weights_gb(cast("Training", asked.workload("run")).model)
+    judge(said, f"expected {gb:g} GB of weights from lambda")

@@ -25,9 +25,10 @@ from broker.domain.spend.budgets import Budget, BudgetPeriod
 from broker.domain.spend.spend import Charge, ChargeBasis, Interval
 from broker.ports.planning import PlanRecord, PlanState
 from broker.services.accounts.webhooks import MOST_PATTERNS, WebhooksService
+from broker.services.market.forecasting import ForecastSources
 from broker.services.spend.approvals import ApprovalsService, Looked
 from broker.services.spend.intervals import _at, _periods, _spans, _sums
-from broker.services.spend.spend_futures import ForecastSources, SpendFutures
+from broker.services.spend.spend_futures import SpendFutures
 from optimizer.spend_interval import MonteCarlo
 from tests.api.house import House
 from tests.fakes.clock import NOON, FakeClock
@@ -238,7 +239,7 @@ async def test_budgets_stand_each_against_its_own_teams_spend(product: Product) 
     found = {one.budget.team: one.expected_usd for one in await product.budgets.find_standings(admin)}
     assert found == {"research": 200, "product": 200, "nobody": 0, ALL_TEAMS: 400}
     (own,) = await product.budgets.find_standings(ALICE)
-    assert (own.budget.team, own.expected_usd) == ("research", 200)
+    assert (own.budget.team, own.expected_usd) == ("research", Decimal(200))
     one = await product.budgets.find_standing(admin, ALL_TEAMS, BudgetPeriod.MONTH)
     assert one.expected_usd == 400
     horizon = Window(NOON + HOUR, NOON + 3 * HOUR)
