@@ -49,7 +49,12 @@ ROOMS: Mapping[str, Room] = {
         _modules("broker/domain", "basics/money market/billing market/price_gate")
         + _modules("broker/domain/spend", "approvals budgets charging billed_spans")
         + _modules("broker/services/spend", "approving budget_gate"),
-        ("tests/domain", "tests/focus", *_tests("api", "budgets moves_and_budgets")),
+        (
+            "tests/domain",
+            "tests/focus",
+            "tests/services/test_budget_gate.py",
+            *_tests("api", "budgets moves_and_budgets"),
+        ),
     ),
     "stock": Room(
         _modules("broker/domain", "market/stock_pools reconciling/held_offers")

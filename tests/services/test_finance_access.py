@@ -385,6 +385,11 @@ def test_each_day_from_today_lies_in_its_period(now: datetime, days: int, period
     assert _periods(SPANS, now, days) == periods
 
 
+def test_a_window_that_begins_today_has_today_in_its_first_period() -> None:
+    midnight = NOON.replace(hour=0)
+    assert _periods(_spans(Window(midnight, midnight + 2 * DAY), Interval.DAY), NOON, 3) == (0, 1, -1)
+
+
 def test_money_counts_in_its_period_and_what_is_late_today() -> None:
     """Owed on each day what its number says; a dollar that was expected yesterday is expected today."""
 
