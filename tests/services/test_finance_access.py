@@ -62,10 +62,10 @@ USES: dict[str, tuple[Scope, Use]] = {
     "approvals.reject": (Scope.SPEND_APPROVE, lambda p, c: p.approvals.reject(c, "x", "no")),
     "budgets.put": (Scope.SPEND_APPROVE, lambda p, c: p.budgets.put(c, MONTH)),
     "budgets.remove": (Scope.SPEND_APPROVE, lambda p, c: p.budgets.remove(c, "x", BudgetPeriod.MONTH)),
-    "budgets.find_standings": (Scope.SPEND_READ, lambda p, c: p.budgets.find_standings(c)),
-    "budgets.find_standing": (
+    "budgets.find_statuses": (Scope.SPEND_READ, lambda p, c: p.budgets.find_statuses(c)),
+    "budgets.find_status": (
         Scope.SPEND_READ,
-        lambda p, c: p.budgets.find_standing(c, "x", BudgetPeriod.MONTH),
+        lambda p, c: p.budgets.find_status(c, "x", BudgetPeriod.MONTH),
     ),
     "intervals.find": (Scope.SPEND_READ, lambda p, c: p.intervals.find(c, WINDOW)),
     "changes.between_windows": (
@@ -156,7 +156,7 @@ async def test_a_plan_that_needs_no_word_or_is_not_made_is_not_shown(product: Pr
     await stored(product, plan_id="plan-2", plan=None, state=PlanState.RUNNING)
     assert await product.approvals.find_approval(ALICE, "plan-2") is None
     assert (await product.approvals.find_approvals(ALICE)).items == ()
-    with pytest.raises(Conflict, match="there is nothing to decide yet"):
+    with pytest.raises(Conflict, match="only a finished plan can be decided"):
         await product.approvals.approve(ALICE, "plan-2")
 
 
@@ -180,7 +180,7 @@ async def test_the_tightest_budget_is_the_one_that_is_told(product: Product) -> 
         (Looked(cost_now_usd=Decimal(200)), None),
         (Looked(cost_now_usd=Decimal("200.01")), None),
         (Looked(cost_now_usd=Decimal("199.99")), r"costs \$200\.00 now, \$199\.99 when it was looked at"),
-        (Looked(plan_sha256="0" * 64), "is not the one that was looked at"),
+        (Looked(plan_sha256="0" * 64), "changed since you looked at it"),
     ],
 )
 async def test_a_word_is_on_what_was_looked_at(product: Product, looked: Looked, words: str | None) -> None:
@@ -222,7 +222,7 @@ async def test_only_a_plan_that_is_not_held_can_be_rejected(product: Product) ->
     yes = await product.approvals.approve(FINANCE, PLAN.plan_id)
     assert [one.verdict.value for one in yes.decisions] == ["rejected", "approved"]
     await hold(product, a_reservation(PLAN.plan_id))
-    with pytest.raises(Conflict, match="is held already"):
+    with pytest.raises(Conflict, match="is already reserved"):
         await product.approvals.reject(FINANCE, PLAN.plan_id, "late")
 
 
@@ -232,22 +232,22 @@ async def test_budgets_stand_each_against_its_own_teams_spend(product: Product) 
     await hold(product, a_reservation(None, "research", "r-1"), a_reservation(None, "product", "r-2"))
     with pytest.raises(InputError):
         await product.budgets.put(admin, replace(MONTH, limit_usd=Decimal(0)))
-    assert await product.budgets.find_standings(admin) == ()
+    assert await product.budgets.find_statuses(admin) == ()
     teams = ("research", "product", "nobody", ALL_TEAMS)
     for team in teams:
         await product.budgets.put(admin, replace(MONTH, team=team))
         if team == "product":
-            both = {one.expected_usd for one in await product.budgets.find_standings(admin)}
+            both = {one.expected_usd for one in await product.budgets.find_statuses(admin)}
             assert both == {Decimal(200)}, "two teams' money, each its own"
-    found = {one.budget.team: one.expected_usd for one in await product.budgets.find_standings(admin)}
+    found = {one.budget.team: one.expected_usd for one in await product.budgets.find_statuses(admin)}
     assert found == {"research": 200, "product": 200, "nobody": 0, ALL_TEAMS: 400}
-    (own,) = await product.budgets.find_standings(ALICE)
+    (own,) = await product.budgets.find_statuses(ALICE)
     assert (own.budget.team, own.expected_usd) == ("research", Decimal(200))
-    one = await product.budgets.find_standing(admin, ALL_TEAMS, BudgetPeriod.MONTH)
+    one = await product.budgets.find_status(admin, ALL_TEAMS, BudgetPeriod.MONTH)
     assert one.expected_usd == 400
     part = replace(MONTH, period=BudgetPeriod.HORIZON, horizon=Window(NOON, NOON + 3 * HOUR))
     await product.budgets.put(admin, part)
-    standings = {one.budget.period: one.expected_usd for one in await product.budgets.find_standings(ALICE)}
+    standings = {one.budget.period: one.expected_usd for one in await product.budgets.find_statuses(ALICE)}
     assert standings == {BudgetPeriod.MONTH: 200, BudgetPeriod.HORIZON: 200}, (
         "what begins at noon, not that day"
     )
