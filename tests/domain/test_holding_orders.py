@@ -148,7 +148,7 @@ def test_what_others_hold_is_off_the_whole_pool() -> None:
 def test_nothing_is_reserved_longer_than_it_is_there() -> None:
     short = replace(an_offer(stock=4), available_until=NOON + 2 * HOUR)
     require_stock(Intent(short, 1, NOON, NOON + 2 * HOUR), ())
-    with pytest.raises(Conflict, match="there until"):
+    with pytest.raises(Conflict, match="only available until"):
         require_stock(Intent(short, 1, NOON, NOON + 3 * HOUR), ())
 
 
