@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from broker.domain.basics.money import CENT, from_micro_usd, split_cents, to_cents, to_micro_usd
 from broker.domain.basics.window import Segment, Window
 from broker.domain.market.billing import (
+    Block,
     Holding,
+    Meter,
+    billed_ahead,
     billed_seconds,
     holding_cost_usd,
     holdings,
@@ -155,3 +158,65 @@ def test_micro_usd_round_trips(micro: int) -> None:
 
 def test_cents_round_half_even() -> None:
     assert (to_cents(Decimal("0.125")), to_cents(Decimal("0.135"))) == (Decimal("0.12"), Decimal("0.14"))
+
+
+H = 3600 * 1_000_000
+"""Microseconds of an hour."""
+
+
+@pytest.mark.parametrize(
+    ("held_us", "billed_us", "amortized_us", "paid_us"),
+    [
+        (0, 2 * H, 0, 0),
+        (H, 2 * H, H, 2 * H),
+        (2 * H - 1, 2 * H, 2 * H - 1, 2 * H),
+        (2 * H, 2 * H, 2 * H, 2 * H),
+        (2 * H + 1, 2 * H + H // 2, 2 * H + H // 2, 2 * H + 1),
+        (2 * H + 2, 2 * H + H // 2, 2 * H + H // 2, 2 * H + 2),
+        (3 * H, 3 * H, 3 * H, 3 * H),
+    ],
+)
+def test_a_first_term_of_two_hours_is_spread_and_half_hours_count_as_they_begin(
+    held_us: int, billed_us: int, amortized_us: int, paid_us: int
+) -> None:
+    meter = Meter(2 * H, H // 2)
+    assert meter.billed_us(held_us) == billed_us
+    assert meter.amortized_us(held_us) == amortized_us
+    if held_us:
+        assert meter.paid_us(held_us) == paid_us
+
+
+@pytest.mark.parametrize(
+    ("held_us", "paid_us"),
+    [(0, 0), (1, 24 * H), (24 * H, 24 * H), (24 * H + 1, 48 * H), (48 * H, 48 * H), (48 * H + 2, 72 * H)],
+)
+def test_a_day_that_is_begun_is_paid_to_its_end(held_us: int, paid_us: int) -> None:
+    meter = Meter(0, 24 * H)
+    assert meter.paid_us(held_us) == paid_us
+    assert meter.amortized_us(held_us) == held_us
+
+
+def test_days_that_are_held_whole_are_as_many_blocks() -> None:
+    """Of two nodes by the day at $24 an hour; nothing begins at the instant of the end."""
+    by_day = offer(billing_increment_s=86_400)
+    blocks = billed_ahead(by_day, [Segment(at(0), at(48), 2)], Decimal(2304))
+    assert blocks == (Block(at(0), at(24), 2, Decimal(1152)), Block(at(24), at(48), 2, Decimal(1152)))
+    more = billed_ahead(by_day, [Segment(at(0), at(48.5), 1)], Decimal(1728))
+    assert [(b.at, b.until, b.usd) for b in more] == [
+        (at(24 * day), min(at(24 * day + 24), at(48.5)), Decimal(576)) for day in range(3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("weights", "shares"),
+    [
+        ([Decimal("0.5"), Decimal("1.5")], [25, 75]),
+        ([1, Decimal("0.25")], [80, 20]),
+        ([Decimal("1E+2"), Decimal(300)], [25, 75]),
+        ([Decimal("0.001"), Decimal("0.003")], [25, 75]),
+    ],
+)
+def test_cents_are_split_by_weights_that_are_no_whole_numbers(
+    weights: list[Decimal], shares: list[int]
+) -> None:
+    assert [usd * 100 for usd in split_cents(Decimal(1), weights)] == shares

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
 
+from broker.domain.basics.errors import InputError
 from broker.domain.basics.webhook import ALL_TEAMS
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import Tier
-from broker.domain.spend.budgets import Budget, BudgetPeriod, budget_status
+from broker.domain.spend.budgets import (
+    LARGEST_USD,
+    MOST_PERCENT,
+    MOST_THRESHOLDS,
+    Budget,
+    BudgetAlert,
+    BudgetPeriod,
+    budget_status,
+    furthest_end,
+    require_valid,
+)
 from broker.domain.spend.spend import Charge, ChargeBasis
 from tests.fakes.clock import NOON
 
@@ -116,3 +128,65 @@ def test_a_budget_counts_its_own_team_and_period(team: str, usd: str) -> None:
         ),
     ]
     assert budget_status(budget(BudgetPeriod.MONTH, team=team), charges, NOON).owed_usd == Decimal(usd)
+
+
+SPAN = Window(NOON, NOON + timedelta(days=40))
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({}, None),
+        ({"limit_usd": Decimal("0.01")}, None),
+        ({"limit_usd": LARGEST_USD}, None),
+        ({"limit_usd": Decimal(0)}, "/limit_usd"),
+        ({"limit_usd": Decimal(-1)}, "/limit_usd"),
+        ({"limit_usd": Decimal("0.015")}, "/limit_usd"),
+        ({"limit_usd": LARGEST_USD + Decimal("0.01")}, "/limit_usd"),
+        ({"thresholds": (1,)}, None),
+        ({"thresholds": (1, MOST_PERCENT)}, None),
+        ({"thresholds": tuple(range(1, MOST_THRESHOLDS + 1))}, None),
+        ({"thresholds": ()}, "/thresholds"),
+        ({"thresholds": (0, 50)}, "/thresholds"),
+        ({"thresholds": (50, MOST_PERCENT + 1)}, "/thresholds"),
+        ({"thresholds": (50, 50)}, "/thresholds"),
+        ({"thresholds": (80, 50)}, "/thresholds"),
+        ({"thresholds": tuple(range(1, MOST_THRESHOLDS + 2))}, "/thresholds"),
+        ({"period": BudgetPeriod.QUARTER}, None),
+        ({"period": BudgetPeriod.HORIZON, "horizon": SPAN}, None),
+        ({"period": BudgetPeriod.HORIZON}, "/from"),
+        ({"horizon": SPAN}, "/from"),
+    ],
+)
+def test_a_budget_is_refused_by_the_field_that_is_wrong(
+    changes: dict[str, object], field: str | None
+) -> None:
+    made = replace(budget(BudgetPeriod.MONTH), **changes)  # type: ignore[arg-type]
+    if field is None:
+        require_valid(made)
+        return
+    with pytest.raises(InputError) as refused:
+        require_valid(made)
+    (problem,) = refused.value.problems
+    assert problem.pointer == field
+    if field == "/from":
+        assert problem.found == (SPAN.start.isoformat() if made.horizon else "nothing")
+
+
+def test_the_last_of_all_periods_ends_last() -> None:
+    now = at(2026, 11, 26, 12)
+    month, quarter = budget(BudgetPeriod.MONTH), budget(BudgetPeriod.QUARTER)
+    long = replace(month, period=BudgetPeriod.HORIZON, horizon=Window(now, at(2027, 2, 1)))
+    assert furthest_end([], now) is None
+    assert furthest_end([month], now) == at(2026, 12, 1)
+    assert furthest_end([quarter, month], now) == furthest_end([month, quarter], now) == at(2027, 1, 1)
+    assert furthest_end([month, long, quarter], now) == at(2027, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("basis", "word"), [(ChargeBasis.ACTUAL, "owed"), (ChargeBasis.PROJECTED, "expected")]
+)
+def test_an_alert_says_whether_it_is_owed_or_expected(basis: ChargeBasis, word: str) -> None:
+    month = budget(BudgetPeriod.MONTH)
+    told = str(BudgetAlert(month, month.window_at(at(2026, 11, 26)), 50, basis, Decimal("51.5")))
+    assert told == f"50 % of $100.00 for 2026-11-01 to 2026-12-01: $51.50 {word}"

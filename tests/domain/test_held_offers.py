@@ -55,7 +55,11 @@ def order(offer: Offer, nodes: int) -> Reservation:
 def test_what_was_bought_after_the_count_is_in_the_count_still(after_s: int, nodes: int) -> None:
     held = replace(HELD, start=A.observed_at + timedelta(seconds=after_s))
     (found,) = with_held([A], [held])
-    assert found.stock.nodes == nodes
+    assert (found.stock.nodes, found.stock.held_nodes) == (nodes, 0)
+    (uncounted,) = with_held([replace(A, stock=Stock())], [held])
+    assert (uncounted.stock.nodes, uncounted.stock.held_nodes) == (None, 2), (
+        "nobody counts it, and it is ours"
+    )
 
 
 def test_own_gpus_are_added_to_what_is_counted_of_their_pool() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from broker.domain.holding.cost_of_keeping import HeldCapacity
 from broker.domain.holding.holding_orders import Intent
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.moving.moving import find_change, handover, overlap
+from broker.domain.moving.moving import OpenRows, find_change, handover, overlap, successors_of
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.moving.remaining import held_as_planned, remaining
 from broker.domain.planning.workload import WorkloadKind
@@ -143,3 +143,53 @@ def test_both_were_held_since_the_first_of_the_new_was_bought() -> None:
     both, usd = overlap(OLD, (READY, replace(BEHIND_IT, state=R.ACTIVE)), NOON)
     assert (both, usd) == (HOUR / 2, Decimal("10.00"))
     assert overlap(OLD, (LATER,), NOON) == (timedelta(0), Decimal(0))
+
+
+def test_capacity_that_begins_this_instant_is_in_use() -> None:
+    """Nobody takes over before the fifth hour."""
+    assert handover(a_row("old", R.ACTIVE, 0), (LATER,), (LATER,), NOON) is None
+    assert handover(a_row("old", R.HELD, 0), (LATER,), (LATER,), NOON) is None
+
+
+def test_what_runs_stands_for_the_intent_that_begins_first_and_for_no_later_one() -> None:
+    """One that begins at this instant has begun as well."""
+    first, second = (Intent(OFFER, 1, NOON + hours * HOUR, NOON + 9 * HOUR) for hours in (0, 5))
+    for begun in (-1, 0):
+        running = HeldCapacity("chat", OFFER, 1, NOON + begun * HOUR, NOON + 9 * HOUR)
+        change = find_change([running], [second, first])
+        assert (change.wanted, change.leaving) == ((second,), ())
+    ahead = HeldCapacity("chat", OFFER, 1, NOON + 5 * HOUR, NOON + 9 * HOUR)
+    assert find_change([ahead], [second, first]).wanted == (first,)
+    assert find_change([ahead], [first]).leaving == (ahead,)
+
+
+def test_the_overlap_begins_with_the_first_purchase_and_not_before_the_old_did() -> None:
+    """Two nodes at $10 an hour."""
+    early, late = (
+        replace(READY, units=(replace(READY.units[0], ordered_at=NOON - hours * HOUR),)) for hours in (2, 0.5)
+    )
+    for old_start, expected in ((-3.0, 2.0), (-1.0, 1.0), (0.0, 0.0)):
+        both, usd = overlap(a_row("old", R.ACTIVE, old_start), (late, early), NOON)
+        assert (both, usd) == (expected * HOUR, Decimal(20) * Decimal(expected))
+
+
+def test_open_rows_are_found_by_id_by_plan_and_by_what_they_replace() -> None:
+    """Two plans, and two moves of the first one."""
+
+    def row(name: str, plan: str | None, replaces: str = "") -> Reservation:
+        return replace(a_row(name, R.HELD, replaces=replaces), plan_id=plan)
+
+    a, b, moved, other, loose = (
+        row("a", "p"), row("b", "p"), row("m", "p", "a"), row("o", "q"), row("l", None),
+    )  # fmt: skip
+    leaving = replace(row("n", "p", "a"), state=R.RELEASING)
+    rows = OpenRows([a, b, moved, other, loose, leaving, row("l2", None)])
+    assert (rows.find("a"), rows.find("x")) == (a, None)
+    assert rows.siblings(a) == (b,)
+    assert rows.siblings(b) == (a,)
+    assert rows.siblings(moved) == (leaving,)
+    assert rows.siblings(other) == rows.siblings(loose) == ()
+    assert rows.successors(a) == (moved,), "one that is let go again takes nothing over"
+    assert rows.successors(b) == ()
+    assert successors_of(a, [a, b, moved, leaving]) == (moved,)
+    assert successors_of(b, [moved]) == ()

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from broker.catalogue import load_gate_rules
 from broker.domain.market.offer import Offer, OfferBatch, Tier
-from broker.domain.market.price_gate import Before, Doubt, Gated, GateRules, PeerPrice, Peers, gate_batch
+from broker.domain.market.price_gate import (
+    Before,
+    Doubt,
+    Gated,
+    GateRules,
+    PeerPrice,
+    Peers,
+    gate_batch,
+    quarantine_news,
+)
 from tests.domain.test_billing import T0, offer
 
 RULES = GateRules(
@@ -154,3 +163,30 @@ def test_a_price_at_the_electricity_is_believed(usd: str, doubted: bool) -> None
 @pytest.mark.parametrize(("days", "doubted"), [(30, False), (30.001, True)])
 def test_a_word_of_the_greatest_age_is_believed(days: float, doubted: bool) -> None:
     assert bool(gated(priced("20"), hours=24 * days).quarantine) is doubted
+
+
+def test_news_of_the_quarantine_are_what_came_changed_or_went() -> None:
+    before = Before({"a": Decimal(20), "b": Decimal(20)})
+    a, b = gated(priced("2"), priced("3", "b"), before=before).quarantine
+    same = replace(a, offer=replace(a.offer, observed_at=T0 + timedelta(hours=1)))
+    cheaper = gated(priced("1"), before=before).quarantine[0]
+    assert quarantine_news({}, [a, b]) == ((a, b), ())
+    assert quarantine_news({"a": a, "b": b}, [same]) == ((), ("b",)), "seen again, and nothing else"
+    assert quarantine_news({"a": a, "b": b}, [cheaper, b]) == ((cheaper,), ())
+
+
+@pytest.mark.parametrize(
+    ("usd", "doubted"), [("1.59", True), ("1.60", False), ("192", False), ("192.01", True)]
+)
+def test_a_price_at_the_edge_of_what_others_ask_is_believed(usd: str, doubted: bool) -> None:
+    """Eight GPUs; others ask $1 to $3, so $0.20 to $24 a GPU is believed."""
+    before = Before(peers=peers(priced(usd), "1", "2", "3"))
+    found = [entry.doubt for entry in gated(priced(usd), before=before).quarantine]
+    assert found == [Doubt.OUTLIER] * doubted
+
+
+@pytest.mark.parametrize(("was", "doubted"), [("0", False), ("-1", False), ("1", True), ("0.5", True)])
+def test_a_jump_is_from_a_price(was: str, doubted: bool) -> None:
+    """What was free before is no price to measure by; a dollar and half of one are."""
+    result = gated(priced("20"), before=Before({"a": Decimal(was)}))
+    assert [entry.doubt for entry in result.quarantine] == [Doubt.JUMP] * doubted

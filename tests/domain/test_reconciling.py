@@ -26,10 +26,12 @@ from broker.domain.reconciling.reconciling import (
     find_orphaned_leases,
     granted_window,
     is_behind,
+    is_taken_back,
     lease_of,
     let_go,
     quiet_since,
     replanned,
+    settled_state,
 )
 from broker.domain.reconciling.reconciling_actions import (
     Abandon,
@@ -37,6 +39,7 @@ from broker.domain.reconciling.reconciling_actions import (
     Adopt,
     BeginRelease,
     Buy,
+    Grant,
     Lost,
     MoveTo,
     ReconcileInput,
@@ -46,7 +49,7 @@ from broker.domain.reconciling.reconciling_actions import (
     Wait,
 )
 from tests.fakes.clock import NOON
-from tests.fakes.examples import an_offer, listed_terms, slot_terms
+from tests.fakes.examples import an_offer, listed_terms, slot_terms, waiting_terms
 
 S, U, L = ReservationState, UnitState, LeaseState
 SETTLE = timedelta(minutes=2)
@@ -54,6 +57,7 @@ HOUR = timedelta(hours=1)
 ON_DEMAND = an_offer()
 BLOCK = an_offer("block", window=listed_terms(NOON + HOUR, 4))
 SLOTS = an_offer("slots", window=slot_terms(NOON, 24, cancel=CancelRule.RESELL))
+FLEX = an_offer("flex", window=waiting_terms(2.0))
 
 
 def unit(ordinal: int, state: UnitState, ordered_at: datetime = NOON) -> Unit:
@@ -344,3 +348,165 @@ def test_a_lease_that_is_ending_or_over_is_no_stray(state: LeaseState) -> None:
     """Nobody waits for it; what its seller ends already needs no end."""
     found = find_orphaned_leases([lease(5, state)], [row(S.ACTIVE, U.HELD)], "test")
     assert bool(found) is (state not in (L.ENDING, L.ENDED, L.FAILED))
+
+
+SECOND = timedelta(seconds=1)
+LOOK_AGAIN = timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("missed_s", "leases", "is_lost"),
+    [
+        (None, (), False),  # missing for the first time
+        (59, (), False),
+        (60, (), True),
+        (61, (), True),
+        (None, (lease(0, L.ENDED),), True),  # its provider says that it ended
+        (None, (lease(0, L.ENDED), lease(7)), True),
+        (None, (lease(7), lease(8)), False),  # others tell nothing of it
+    ],
+)
+@pytest.mark.parametrize("state", [S.ACTIVE, S.RELEASING])
+def test_a_lease_is_gone_when_two_looks_apart_miss_it_or_its_provider_says_so(
+    state: ReservationState, missed_s: int | None, leases: tuple[Lease, ...], is_lost: bool
+) -> None:
+    missed = {} if missed_s is None else {0: LATE - missed_s * SECOND}
+    seen = replace(sight(*leases, now=LATE), missed=missed, second_look=LOOK_AGAIN)
+    action = decide(row(state, U.HELD), seen)
+    if not is_lost:
+        assert action == Wait()
+        return
+    assert isinstance(action, Lost)
+    assert action.ordinals == (0,)
+
+
+def test_what_is_left_of_a_release_is_ended_though_a_part_is_gone() -> None:
+    assert decide(row(S.RELEASING, U.GONE, U.HELD), sight(lease(1))) == Release((lease(1),))
+    both = (lease(0, L.ENDING), lease(1))
+    assert decide(row(S.RELEASING, U.HELD, U.HELD), sight(*both)) == Release((lease(1),))
+
+
+@pytest.mark.parametrize(
+    ("tries", "reason"),
+    [
+        (0, "enough"),
+        (1, "enough; released after fake had refused once"),
+        (2, "enough; released after fake had refused 2 times"),
+    ],
+)
+def test_a_release_says_how_often_it_was_refused_before(tries: int, reason: str) -> None:
+    going = replace(row(S.RELEASING, U.HELD), reason="enough", tries=tries)
+    assert decide(going, sight()) == Lost((0,), reason)
+
+
+@pytest.mark.parametrize(
+    ("offer", "end_h", "now_h", "is_taken"),
+    [
+        (ON_DEMAND, 5, 5, False),
+        (replace(BLOCK, window=replace(listed_terms(NOON, 4), teardown_s=1800)), 5, 4.5, True),
+        (replace(BLOCK, window=replace(listed_terms(NOON, 4), teardown_s=1800)), 5, 4.499, False),
+        (BLOCK, 5, 4.999, False),
+        (BLOCK, 5, 5, True),
+        (BLOCK, None, 9, False),
+    ],
+)
+def test_a_window_is_taken_back_from_its_teardown_on(
+    offer: Offer, end_h: float | None, now_h: float, is_taken: bool
+) -> None:
+    end = None if end_h is None else NOON + end_h * HOUR
+    held, now = row(S.ACTIVE, U.HELD, offer=offer, end=end), NOON + now_h * HOUR
+    assert is_taken_back(held, now) is is_taken
+    if now_h < (end_h or 99):
+        words = "its time is over" if is_taken else ENDED
+        assert decide(held, sight(now=now)) == Lost((0,), words)
+
+
+@pytest.mark.parametrize(
+    ("late_s", "action"),
+    [(-1, Wait()), (0, BeginRelease("its time is over")), (1, BeginRelease("its time is over"))],
+)
+def test_a_window_that_is_still_there_an_hour_after_its_end_is_released(late_s: int, action: Action) -> None:
+    held = row(S.ACTIVE, U.HELD, offer=BLOCK, end=NOON + 4 * HOUR)
+    now = NOON + 5 * HOUR + late_s * SECOND
+    assert decide(held, sight(A, now=now)) == action
+    going = row(S.RELEASING, U.HELD, offer=BLOCK, end=NOON + 4 * HOUR)
+    expected = Wait() if late_s < 0 else Release((A,))
+    assert decide(going, sight(A, now=now)) == expected
+
+
+def test_a_window_that_ends_by_itself_is_lost_after_its_end_and_one_never_bought_is_given_up() -> None:
+    over = NOON + 4 * HOUR
+    held = row(S.ACTIVE, U.HELD, offer=BLOCK, end=over)
+    assert decide(held, sight(now=over)) == Lost((0,), "its time is over")
+    planned = row(S.SCHEDULED, U.PLANNED, offer=BLOCK, end=over)
+    assert isinstance(decide(planned, sight(now=over)), Abandon)
+    doubtful = row(S.UNKNOWN, U.ORDERING, offer=BLOCK, end=over)
+    assert decide(doubtful, sight(now=over)) == BeginRelease("its time is over")
+
+
+def test_only_what_is_still_to_buy_is_given_up_after_a_day_of_refusals() -> None:
+    """Refused once, and without an end."""
+    day = NOON + 24 * HOUR
+    for state, kind, action in (
+        (S.SCHEDULED, U.PLANNED, Abandon("", whole_plan=False)),
+        (S.ACTIVE, U.HELD, Wait()),
+    ):
+        refused = replace(row(state, kind), tries=1, tried_at=NOON)
+        assert decide(refused, sight(A, now=day)) == action
+        early = decide(refused, sight(A, now=day - SECOND))
+        assert not isinstance(early, Abandon)
+
+
+def test_a_time_that_is_granted_is_stored_once() -> None:
+    waits = row(S.HELD, U.HELD, offer=FLEX, end=NOON + 4 * HOUR)
+    shown = granted(0, 1, 5)
+    assert decide(waits, sight(shown)) == Grant(Window(NOON + HOUR, NOON + 5 * HOUR))
+    known = replace(waits, granted=Window(NOON + HOUR, NOON + 5 * HOUR))
+    assert decide(known, sight(shown)) == MoveTo(S.ACTIVE)
+    other = replace(waits, granted=Window(NOON + HOUR, NOON + 6 * HOUR))
+    assert decide(other, sight(shown)) == Grant(Window(NOON + HOUR, NOON + 5 * HOUR))
+    silent = replace(known, state=S.ACTIVE)
+    assert decide(silent, sight(A)) == Wait(), "what was granted stays granted"
+
+
+@pytest.mark.parametrize(
+    ("offer", "lease_state", "ahead_s", "state"),
+    [
+        (BLOCK, L.ACTIVE, 1, S.SCHEDULED),
+        (BLOCK, L.ACTIVE, 0, S.ACTIVE),
+        (BLOCK, L.SCHEDULED, 0, S.HELD),
+        (FLEX, L.ACTIVE, 1, S.ACTIVE),  # its capacity appeared early
+        (FLEX, L.SCHEDULED, 1, S.SCHEDULED),
+        (FLEX, L.SCHEDULED, 0, S.HELD),
+        (ON_DEMAND, L.ACTIVE, 1, S.ACTIVE),
+        (ON_DEMAND, L.PROVISIONING, 1, S.HELD),
+    ],
+)
+def test_a_window_is_scheduled_until_it_begins(
+    offer: Offer, lease_state: LeaseState, ahead_s: int, state: ReservationState
+) -> None:
+    held = row(S.HELD, U.HELD, offer=offer, start=NOON + ahead_s * SECOND)
+    assert settled_state(held, [lease(0, lease_state)], NOON) is state
+
+
+def test_one_of_several_siblings_that_must_come_first_is_enough() -> None:
+    """Hourly capacity comes before a block that nobody takes back, and beside other hourly capacity."""
+    first, second = row(S.UNKNOWN, U.ORDERING), row(S.ACTIVE, U.HELD)
+    block = row(S.PENDING, U.PLANNED, offer=BLOCK)
+    assert is_behind(block, [first, second])
+    assert is_behind(block, [second, first])
+    assert not is_behind(row(S.PENDING, U.PLANNED), [first, row(S.PENDING, U.PLANNED)])
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+@pytest.mark.parametrize("state", [S.PENDING, S.ACTIVE, S.RELEASING])
+def test_what_is_let_go_keeps_what_must_still_be_ended(state: ReservationState, wanted: bool) -> None:
+    """Planned units end at once, ordered and held ones are asked back, and what is gone stays as it was."""
+    mixed = let_go(row(state, U.PLANNED, U.ORDERING, U.HELD, U.GONE), "enough", LATE, wanted=wanted)
+    assert (mixed.state, mixed.reason, mixed.released_at) == (S.RELEASING, "enough", None)
+    assert [u.state for u in mixed.units] == [U.GONE, U.ORDERING, U.HELD, U.GONE]
+    assert [u.leaving_at for u in mixed.units] == [None, LATE, LATE, None]
+    empty = let_go(row(state, U.PLANNED, U.GONE), "enough", LATE, wanted=wanted)
+    failed = not wanted and state is S.PENDING
+    assert empty.state is (S.FAILED if failed else S.RELEASED)
+    assert (empty.released_at, empty.reason) == (LATE, "enough")

@@ -10,7 +10,7 @@ import pytest
 
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.holding.spot import Progress, SpotBook, SpotPrior, SpotTime, may_stay_on_spot, spot_time
-from broker.domain.market.offer import Tier
+from broker.domain.market.offer import RateBasis, Tier
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.moving.remaining import held_as_planned, remaining
 from broker.domain.moving.spot_fallback import BEHIND, behind_on_spot
@@ -120,3 +120,49 @@ def test_a_run_leaves_spot_at_the_edge(done: float, at_h: float, stays: bool) ->
     if at_h == 29.0 or at_h == 29.001:
         progress = replace(progress, start=NOON + 20 * HOUR)
     assert may_stay_on_spot(progress, NOON + at_h * HOUR) is stays
+
+
+def test_what_went_away_before_we_asked_was_taken_and_what_went_with_our_word_was_not() -> None:
+    """Nobody knows when the third went: it counts as held until the release, and is no loss."""
+    row = lease(4.0, 6.0, None, released_after_h=6.0)
+    unknown = replace(row.units[2], state=UnitState.GONE)
+    row = replace(row, units=(*row.units[:2], unknown))
+    assert spot_time(row, NOON + 10 * HOUR) == SpotTime("fake", "sku-s", "s", 16.0, 1)
+    going = replace(row, state=ReservationState.RELEASING, released_at=None)
+    assert spot_time(going, NOON + 10 * HOUR) == SpotTime("fake", "sku-s", "s", 20.0, 2)
+    active = replace(going, state=ReservationState.ACTIVE)
+    assert spot_time(active, NOON + 10 * HOUR) == SpotTime("fake", "sku-s", "s", 20.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("provider", "sku", "hours", "basis"),
+    [
+        ("fake", "sku-s", 0.5, RateBasis.OWN_LEASES),
+        ("fake", "other", 0.5, RateBasis.OWN_LEASES),  # its provider alone is known
+        ("else", "sku-s", 0.5, RateBasis.ASSUMED),
+        ("fake", "sku-s", 0.0, RateBasis.ASSUMED),  # a lease that was never usable taught nothing
+    ],
+)
+def test_a_rate_is_our_own_once_its_provider_was_held(
+    provider: str, sku: str, hours: float, basis: RateBasis
+) -> None:
+    book = SpotBook([SpotTime(provider, sku, "s", hours, 0)], SpotPrior())
+    assert book.basis(SPOT) is basis
+    assert SpotBook([], SpotPrior()).basis(SPOT) is RateBasis.ASSUMED
+
+
+@pytest.mark.parametrize(
+    ("span_h", "at_h", "line"),
+    [
+        (40.0, 10.0, 5.0),
+        (40.0, -1.0, 0.0),
+        (40.0, 41.0, 20.0),
+        (0.5, 0.25, 10.0),
+        (0.0, 0.0, 20.0),
+        (0.0, 5.0, 20.0),
+    ],
+)
+def test_the_line_runs_from_the_start_to_the_deadline(span_h: float, at_h: float, line: float) -> None:
+    """Of 20 hours of work; a run without time must be done."""
+    progress = Progress(0.0, 20.0, NOON, NOON + span_h * HOUR, 0.5)
+    assert progress.line_hours(NOON + at_h * HOUR) == pytest.approx(line)

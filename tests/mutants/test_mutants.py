@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import ROOMS, ROOT, draw, mutants_of
+from tests.mutants.__main__ import ROOMS, ROOT, draw, mutants_of, stages
 from tests.mutants.places import places_of
 
 
@@ -56,3 +56,15 @@ def test_a_seed_draws_the_same_of_every_room() -> None:
     assert drawn == draw(list(ROOMS), 7, 30) != draw(list(ROOMS), 8, 30)
     assert len(set(drawn)) == 30
     assert [mutant.room for mutant in drawn] == list(ROOMS) * 5
+
+
+@pytest.mark.parametrize("room", sorted(ROOMS))
+def test_the_nearest_tests_come_first_and_none_is_left_out(room: str) -> None:
+    named = {ROOT / test for test in ROOMS[room].tests}
+    for module, mutant in {mutant.module: mutant for mutant in mutants_of(room)}.items():
+        *near, far = ([ROOT / file for file in stage] for stage in stages(mutant))
+        files = [*(near[0] if near else ()), *far]
+        assert len(set(files)) == len(files)
+        assert named == {file if file in named else (named & set(file.parents)).pop() for file in files}
+        is_near = [file.name.startswith(f"test_{Path(module).stem}") for file in files]
+        assert is_near == sorted(is_near, reverse=True)

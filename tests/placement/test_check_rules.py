@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from functools import cache
 from typing import cast
 
 import pytest
@@ -46,22 +47,26 @@ def first_changed(found: Plan, **changes: object) -> Plan:
 NODE = offer("node", "1.00", nodes=4, place="hall")
 
 
+@cache
 def run_plan() -> Checked:
     asked = request(training("run", 10, deadline=at(12)))
     return plan(asked, [NODE]), asked, [NODE]
 
 
+@cache
 def service_plan() -> Checked:
     offers = [offer("a", "1.00", nodes=2, zone="a"), offer("b", "2.00", nodes=4, provider="aws", zone="b")]
     asked = request(serving(hourly=[16.0]), hours=4)
     return plan(asked, offers), asked, offers
 
 
+@cache
 def waiting_plan() -> Checked:
     asked = request(training("run", 10, deadline=at(12)), serving(starts_after="run"), hours=20)
     return plan(asked, [NODE]), asked, [NODE]
 
 
+@cache
 def window_plan() -> Checked:
     block = offer("block", "1.00", tier=Tier.WINDOW, window=window(WindowKind.LISTED, (0, 24, 2)))
     asked = request(training("run", 10, deadline=at(24)))

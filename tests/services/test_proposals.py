@@ -15,10 +15,11 @@ from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import ApprovalRequired, Conflict, NotFound, NotPermitted, PlanRejected
 from broker.domain.holding.reservation import ReservationState
 from broker.domain.moving.reoptimization import MoveState, ProposalState, Reoptimization
+from broker.domain.planning.plan import Plan
 from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode, ReoptimizePolicy
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.spend.approvals import Decision, Verdict
-from broker.ports.planning import PlanOptions, PlanState
+from broker.ports.planning import BudgetWatch, PlanOptions, PlanRecord, PlanState
 from broker.services.moving.proposals import ProposalsService
 from broker.services.moving.reoptimize import ReoptimizeRules, ReoptimizeService
 from broker.services.planning.plan_queue import PlanQueue
@@ -392,3 +393,102 @@ async def test_teams_and_scopes_of_proposals() -> None:
     with pytest.raises(NotFound):
         await desk.look.find_one(BOB, look.reoptimization_id)
     assert await desk.look.find_one(ALICE, look.reoptimization_id) == look
+
+
+class Overruns:
+    """A budget watch that always says the same of moves, and nothing of plans."""
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    async def find_overruns(self, record: PlanRecord, plan: Plan) -> tuple[str, ...]:
+        return ()
+
+    async def find_overruns_of_moves(self, look: Reoptimization, new: Plan) -> tuple[str, ...]:
+        return self.words
+
+
+def watched(desk: Desk, budgets: BudgetWatch) -> ProposalsService:
+    house = desk.house
+    return ProposalsService(
+        house.tables.unit_of_work,
+        house.moves,
+        house.clock,
+        house.notifier,
+        read_request=lambda document: desk.request,
+        budgets=budgets,
+    )
+
+
+async def test_moves_that_would_pass_a_budget_wait_for_finance_from_then_on() -> None:
+    desk = await Desk().hold()
+    desk.price("new", "5")
+    look = await desk.once()
+    assert look.new_plan_id is not None
+    with pytest.raises(ApprovalRequired, match="over the budget of May; and of June"):
+        await watched(desk, Overruns("over the budget of May", "and of June")).accept(
+            ALICE, look.reoptimization_id
+        )
+    assert desk.house.tables.plans[look.new_plan_id].needs_approval
+    assert desk.newest().state is P.PROPOSED
+    again = await Desk().hold()
+    again.price("new", "5")
+    ample = await again.once()
+    accepted = await watched(again, Overruns()).accept(ALICE, ample.reoptimization_id)
+    assert accepted.state is P.ACCEPTED
+
+
+async def test_a_change_that_frees_something_goes_on_though_a_part_of_it_frees_nothing() -> None:
+    """What was only planned changes with the word; what is held moves."""
+    desk = await Desk().hold()
+    desk.price("new", "5")
+    look = await desk.once()
+    mixed = replace(look, moves=(*look.moves, replace(look.moves[0], workload="other", leaves=())))
+    tables = desk.house.tables
+    tables.reoptimizations[tables.reoptimizations.index(look)] = mixed
+    accepted = await desk.proposals.accept(ALICE, look.reoptimization_id)
+    assert accepted.state is P.ACCEPTED
+    assert [move.state for move in accepted.moves] == [MoveState.MOVING, MoveState.DONE]
+    assert (await desk.passes()).state is P.APPLIED
+    assert desk.open_skus() == ["sku-new"]
+
+
+async def test_a_move_that_is_refused_stays_and_the_others_come_to_be() -> None:
+    desk = await Desk(ReoptimizeMode.AUTO, beside=ReoptimizeMode.AUTO).hold()
+    desk.price("new", "5")
+    look = await desk.once()
+    assert [move.workload for move in look.moves] == ["chat", "other"]
+    desk.house.provider.provision_s = 90
+    desk.house.provider.fail("reserve", Fault.NO_CAPACITY)
+    await desk.proposals.act()
+    under_way = desk.newest()
+    assert under_way.state is P.ACCEPTED
+    assert sorted(move.state for move in under_way.moves) == [MoveState.FAILED, MoveState.MOVING]
+    version = under_way.version
+    await desk.proposals.act()
+    assert desk.newest().version == version, "nothing is stored where nothing changed"
+    ended = await desk.passes(6)
+    assert ended.state is P.PARTLY
+    assert "chat stays: " in ended.reason
+    assert desk.open_skus() == ["sku-new", "sku-old"]
+    (now,) = await desk.house.tables.unit_of_work(EVERY_TEAM).plans.find_current()
+    assert now.plan is not None
+    assert {p.workload: p.offer_id for p in now.plan.placements} == {"chat": "old", "other": "new"}
+
+
+async def test_what_is_told_of_a_proposal_says_its_money() -> None:
+    desk = await Desk().hold()
+    desk.price("new", "5")
+    look = await desk.once()
+    await desk.proposals.reject(ALICE, look.reoptimization_id)
+    event, team, body = desk.house.notifier.sent[-1]
+    assert (event, team) == ("reoptimization.rejected", "research")
+    assert look.net_usd == 220
+    assert (body["net_usd"], body["plan_id"]) == ("220.00", "plan-1")
+    unknown = await desk.once()
+    tables = desk.house.tables
+    at = tables.reoptimizations.index(unknown)
+    tables.reoptimizations[at] = replace(unknown, before_usd=None, after_usd=None)
+    assert tables.reoptimizations[at].net_usd is None
+    await desk.proposals.reject(ALICE, unknown.reoptimization_id)
+    assert desk.house.notifier.sent[-1][2]["net_usd"] is None

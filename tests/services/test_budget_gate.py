@@ -1,0 +1,119 @@
+"""Whether a plan passes a budget, on a SQLite file: what counts beside it, and from which cent on."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from broker.domain.basics.access import EVERY_TEAM
+from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.planning.plan import Plan
+from broker.domain.spend.budgets import Budget, BudgetPeriod
+from broker.services.spend.budget_gate import BudgetGate
+from broker.services.spend.summaries import Summaries
+from broker.store import Store, create_store
+from tests.fakes.clock import NOON, FakeClock
+from tests.fakes.examples import a_placement, a_plan, a_record, a_segment, an_offer
+
+HOUR = timedelta(hours=1)
+OFFER = an_offer("a", "10")
+PLAN = a_plan(a_placement(OFFER, [a_segment(0, 10, 2)], "chat"))
+NOVEMBER = Window(datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC))
+
+
+@pytest.fixture
+async def file(tmp_path: Path, migrated_sqlite: Path) -> AsyncIterator[Store]:
+    """An open store on a file of the test's own."""
+    shutil.copy(migrated_sqlite, tmp_path / "broker.db")
+    opened = create_store(f"sqlite:///{tmp_path / 'broker.db'}")
+    yield opened
+    await opened.close()
+
+
+def held(name: str, team: str = "research", plan_id: str | None = None) -> Reservation:
+    """Two nodes at $10 for ten hours from noon: $200."""
+    unit = Unit(0, f"t-{name}", 2, UnitState.HELD, f"i-{name}", NOON)
+    return Reservation(
+        name, team, ReservationState.ACTIVE, OFFER, 2, NOON, NOON + 10 * HOUR, (unit,), NOON,
+        workload="chat", plan_id=plan_id, active_at=NOON,
+    )  # fmt: skip
+
+
+def draft(name: str, workload: str) -> Plan:
+    """Another plan of $100 that somebody intends to buy."""
+    return replace(a_plan(a_placement(OFFER, [a_segment(0, 10)], workload)), plan_id=name)
+
+
+async def overruns(
+    file: Store, limit: str, *rows: Reservation | Plan, plan: Plan = PLAN, window: Window | None = None
+) -> int:
+    """How many budgets of ``limit`` the plan passes, beside reservations and drafts."""
+    period = BudgetPeriod.MONTH if window is None else BudgetPeriod.HORIZON
+    budget = Budget("research", period, Decimal(limit), (100,), window, "k", NOON)
+    record = a_record(plan)
+    async with file.unit_of_work(EVERY_TEAM) as uow:
+        await uow.plans.add(record)
+        await uow.budgets.put(budget)
+        await uow.budgets.put(replace(budget, team="product", limit_usd=Decimal("0.01")))
+        for row in rows:
+            if isinstance(row, Plan):
+                await uow.plans.add(a_record(row))
+            else:
+                await uow.reservations.add(row)
+        await uow.commit()
+    clock = FakeClock()
+    gate = BudgetGate(file.unit_of_work, clock, Summaries(file.unit_of_work, clock))
+    found = await gate.find_overruns(record, plan)
+    assert all("research" in words and f"${Decimal(limit):,.2f}" in words for words in found), found
+    return len(found)
+
+
+@pytest.mark.parametrize(("limit", "passed"), [("200.00", 0), ("199.99", 1), ("5000", 0)])
+async def test_a_plan_may_take_a_budget_to_its_last_cent(file: Store, limit: str, passed: int) -> None:
+    assert await overruns(file, limit) == passed
+
+
+@pytest.mark.parametrize(
+    ("rows", "whole"),
+    [
+        ([held("r")], "400.00"),
+        ([held("r"), held("s")], "600.00"),
+        ([held("r", "product")], "200.00"),  # another team's
+        ([held("r", plan_id=PLAN.plan_id)], "200.00"),  # its own purchase is not paid twice
+        ([draft("other", "chat")], "200.00"),  # it takes that draft's place
+        ([draft("other", "train")], "300.00"),
+    ],
+)
+@pytest.mark.parametrize(("cents", "passed"), [(0, 0), (-1, 1)])
+async def test_what_counts_beside_a_plan(
+    file: Store, rows: list[Reservation | Plan], whole: str, cents: int, passed: int
+) -> None:
+    limit = Decimal(whole) + Decimal(cents) / 100
+    assert await overruns(file, str(limit), *rows) == passed
+
+
+async def test_a_budget_that_others_passed_is_no_concern_of_a_plan_without_a_part_in_it(file: Store) -> None:
+    """The plan begins at noon; $20 of a lease fall into the two hours of a budget after it."""
+    later = Window(NOON + 12 * HOUR, NOON + 14 * HOUR)
+    row = replace(held("r"), end=NOON + 20 * HOUR)
+    assert await overruns(file, "1.00", row, window=later) == 0
+
+
+async def test_a_plan_has_a_part_in_a_month_that_it_leaves(file: Store) -> None:
+    """Ten days from 23 November on; what falls into December counts there."""
+    long = a_plan(a_placement(OFFER, [a_segment(0, 240)], "chat"))
+    november = (NOVEMBER.end - NOON) / HOUR * 10
+    assert NOVEMBER.end < NOON + 240 * HOUR
+    assert await overruns(file, f"{november - 0.01:.2f}", plan=long) == 1
+
+
+async def test_a_plan_within_a_month_that_it_leaves_passes_nothing(file: Store) -> None:
+    long = a_plan(a_placement(OFFER, [a_segment(0, 240)], "chat"))
+    assert await overruns(file, f"{(NOVEMBER.end - NOON) / HOUR * 10:.2f}", plan=long) == 0
