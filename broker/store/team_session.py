@@ -19,7 +19,7 @@ from sqlalchemy.sql import visitors
 from sqlalchemy.sql.base import ExecutableOption
 
 from broker.domain.basics.access import TeamScope
-from broker.domain.basics.errors import NotFound, NotPermitted
+from broker.domain.basics.errors import NotFound
 from broker.store.tables import DELETE, INSERT, UPDATE, Row
 
 R = TypeVar("R", bound=Row)
@@ -138,7 +138,7 @@ def _require_decision(asked: ORMExecuteState) -> None:
     written = {kind for kind, is_this in kinds.items() if is_this}
     table = getattr(asked.statement, "table", None)
     if not written or not isinstance(table, Table) or not written <= _decisions_may()[table.name]:
-        raise NotPermitted("a key of all teams reads and decides; to change this, use a key of its team")
+        asked.session.info[_SCOPE].require_writing()
 
 
 @cache

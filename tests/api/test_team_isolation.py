@@ -332,6 +332,7 @@ async def test_what_a_team_has_does_not_exist_for_another(home: Home) -> None:
             assert answer.status_code not in (403, 404, 405, 422), f"{method} {path}: {answer.text}"
 
 
+CALENDAR = "/v1/calendars/{key_id}"
 DECIDED_BY_ALL_TEAMS = {
     ("POST", f"{PLAN}/approve"),
     ("POST", f"{PLAN}/reject"),
@@ -374,6 +375,9 @@ async def test_a_key_of_all_teams_decides_and_changes_nothing_else(home: Home) -
         else:
             assert (answer.status_code, answer.json()["code"]) == (403, "not-permitted"), (method, path)
     assert (await owner.get("/v1/webhooks")).json() == before
+    feed = (await owner.post("/v1/calendars")).json()
+    ended = await finance.delete(filled(CALENDAR, {"key_id": feed["key_id"]}))
+    assert (ended.status_code, ended.json()["code"]) == (403, "not-permitted")
     trail = (await owner.get("/v1/audit", params={"object_id": "plan-draft"})).json()["items"]
     assert [entry["action"] for entry in trail] == ["plan.reject", "plan.approve"]
     assert {entry["team"] for entry in trail} == {OWNER}

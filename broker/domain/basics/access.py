@@ -39,6 +39,11 @@ class TeamScope:
         if not self.covers(team):
             raise NotFound("team", team)
 
+    def require_writing(self) -> None:
+        """Raises NotPermitted for a scope that only decides, where something else is to be written."""
+        if self.decides_only:
+            raise NotPermitted("a key of all teams reads and decides; to change this, use a key of its team")
+
 
 EVERY_TEAM = TeamScope(None)
 """For what the installation does by itself, for no team: scheduler, reconciler, re-optimization, sign-in."""

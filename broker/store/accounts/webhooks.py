@@ -108,7 +108,8 @@ class SqlWebhookRepository:
         return tuple(self._webhook(row) for row in await self._session.scalars(chosen))
 
     async def add_event(self, entry: AuditEntry) -> int:
-        """Appends an event to the outbox; its id."""
+        """Appends an event to the outbox; its id. NotPermitted for a scope that only decides."""
+        self._session.scope.require_writing()
         return await insert_numbered(self._session, OutboxRow, outbox_values(entry), "event_id")
 
     async def take_events(self, limit: int) -> tuple[OutboxEvent, ...]:
