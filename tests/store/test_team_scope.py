@@ -321,7 +321,6 @@ DECISIONS: frozenset[str] = frozenset(
         "plans.update",
         "plans.withdraw_intentions",
         "retention.forget_answers",
-        "webhooks.add_event",  # the outbox, into which each decision is told
     }
 )
 """What a unit of work for a key of all teams may change: decisions, exports, and the history of both."""
