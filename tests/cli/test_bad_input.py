@@ -204,7 +204,7 @@ def test_what_is_no_key_is_told_before_anybody_is_asked(key: str) -> None:
 def test_a_provider_that_nobody_knows_is_no_empty_market() -> None:
     refused = broker("offers", "--provider", "lamda")
     assert refused.exit_code == 2
-    assert "--provider: found 'lamda', expected one of aws" in refused.stderr
+    assert "--provider: found 'lamda', expected a provider's key (nearest: lambda" in refused.stderr
 
 
 def test_a_slip_in_a_variable_s_name_is_told(capsys: pytest.CaptureFixture[str]) -> None:
