@@ -57,7 +57,6 @@ def with_spot_rates(offers: Iterable[Offer]) -> tuple[Offer, ...]:
 def narrowed_market(words: Mapping[str, str | None], only_orderable: bool) -> tuple[Market, OfferTraits]:
     """The stored offers with the names of ``words``, and the traits that are left to look at. Raises
     InputError at the option with a word that names nothing."""
-
     listed = {name: word for name, word in words.items() if name not in ("gpu", "region")}
     require_offer_words(listed, known_names(()), source="options", prefix="--")
 

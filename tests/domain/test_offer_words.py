@@ -86,7 +86,7 @@ def test_a_family_is_every_gpu_of_its_name(text: str, expected: object) -> None:
     ],
 )
 def test_a_word_that_names_nothing_is_a_problem_of_its_field(name: str, text: str, nearest: str) -> None:
-    wanted, (problem,) = read_offer_words({name: text}, KNOWN)
+    _, (problem,) = read_offer_words({name: text}, KNOWN)
     assert problem.pointer == f"/{name}"
     assert nearest in problem.expected
 

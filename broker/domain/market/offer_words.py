@@ -57,6 +57,7 @@ class OfferTraits:
         )
 
 
+ANY_NAMES = OfferFilter()
 ANY_TRAITS = OfferTraits()
 
 
@@ -64,7 +65,7 @@ ANY_TRAITS = OfferTraits()
 class WantedOffers:
     """A filter that was read: names, and the other conditions."""
 
-    names: OfferFilter = OfferFilter()
+    names: OfferFilter = ANY_NAMES
     traits: OfferTraits = ANY_TRAITS
 
 
