@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
+from rich.text import Text
+
 from api.bootstrap import Product, build_product
 from api.cli.configuration import load_environment, load_settings
-from api.cli.output import read_text
+from api.cli.output import read_text, stderr
 from api.offer_filters import known_names, require_offer_words
 from api.schemas.market.market import Market, read_market
 from broker.catalogue import load_launch_table, load_operators, load_spot_prior
@@ -35,6 +38,7 @@ def find_market(path: Path | None) -> Market:
     """
     if path is None:
         market = orderable(stored_market(OfferFilter()))
+        _tell_that_it_is_local(market.as_of)
     else:
         market = read_market(read_text(path), str(path))
     offers = shared(load_operators().with_hosts(market.offers))
@@ -68,7 +72,22 @@ def narrowed_market(words: Mapping[str, str | None], only_orderable: bool) -> tu
         wanted = require_offer_words(words, known, orderable=only_orderable, source="options", prefix="--")
         return Market(as_of, await product.offers.find_offers(wanted.names)), wanted.traits
 
-    return ask_stored(ask)
+    market, traits = ask_stored(ask)
+    _tell_that_it_is_local(market.as_of)
+    return market, traits
+
+
+def _tell_that_it_is_local(as_of: datetime) -> None:
+    """Says on stderr that the local database was read, where BROKER_URL names a server and nothing names a
+    database."""
+    environ = load_environment()
+    if "BROKER_URL" in environ and "BROKER_DATABASE_URL" not in environ:
+        age_minutes = max(0, (datetime.now(UTC) - as_of) // timedelta(minutes=1))
+        text = (
+            f"note: these are offers of the local database, {age_minutes} min old, not of the server at "
+            "BROKER_URL; BROKER_DATABASE_URL names another database"
+        )
+        stderr().print(Text(text, "dim"), soft_wrap=True)
 
 
 def stored_market(wanted: OfferFilter) -> Market:

@@ -45,7 +45,7 @@ async def market_page(
     sort: str = "",
     page: int = 1,
 ) -> Response:
-    """What can be had now of each GPU, or (with a filter by name or a sorting) the current offers; the feeds."""
+    """What can be had now of each GPU, or the current offers, if a name or a sorting is asked; the feeds."""
     product = product_of(request)
     named = {"gpu": gpu, "provider": provider, "region": region, "tier": tier}
     traits = {"country": country, "form": form, "gpus_per_node": gpus_per_node}
