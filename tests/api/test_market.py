@@ -155,7 +155,7 @@ async def test_what_our_launches_taught_is_told_and_shown(home: Home) -> None:
     ):
         assert (learned["attempts"], learned["taken_for_sold_out"]) == (1, False)
     visitor = home.client(None, cookies={SESSION_COOKIE: ADMIN_KEY})
-    assert "(1 launch)" in (await visitor.get("/market")).text
+    assert "(1 launch)" in (await visitor.get("/market", params={"view": "offers"})).text
 
 
 async def test_offers_are_found_by_family_pattern_and_traits(tmp_path: Path) -> None:
