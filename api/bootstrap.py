@@ -89,6 +89,7 @@ from providers.registry import (
     build_adapters,
     can_be_ordered,
     configured,
+    is_sold,
     missing_settings,
     not_planned,
     poll_intervals,
@@ -308,6 +309,7 @@ def build_product(
             price_lists=price_lists,
             plan=plan,
             operators=load_operators(),
+            takes_orders=lambda offer: is_sold(offer, reached),
         ),
         prices=PricesService(
             units,

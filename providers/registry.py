@@ -154,6 +154,11 @@ def is_orderable(name: str, settings: Mapping[str, ProviderSettings]) -> bool:
     return name in settings and name not in PRICE_LISTS and name not in not_orderable(settings)
 
 
+def is_sold(offer: Offer, settings: Mapping[str, ProviderSettings]) -> bool:
+    """Whether the seller takes an order of ``offer`` as ``settings`` configure it."""
+    return is_orderable(offer.provider, settings) and can_be_ordered(settings)(offer)
+
+
 def not_planned(settings: Mapping[str, ProviderSettings]) -> frozenset[str]:
     """Providers whose offers are not used in plans: price lists, and sellers that take no orders.
 

@@ -63,6 +63,9 @@ EXIT_CODES: tuple[tuple[type[BrokerError], ExitCode], ...] = (
 """The first class that matches wins; what is not listed is unexpected."""
 
 
+KEY_HINT = "hint: export BROKER_KEY=…, a key as `broker up` prints it or `broker keys --new` makes it"
+
+
 def exit_code_of(error: BrokerError) -> ExitCode:
     """The exit code of ``error``."""
     return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), ExitCode.UNEXPECTED)
@@ -72,3 +75,5 @@ def tell(error: BrokerError) -> None:
     """Writes ``error`` to stderr, one line for each problem, without a traceback."""
     for line in redacted(str(error)).splitlines() or [type(error).__name__]:
         stderr().print(Text.assemble(("error: ", "bold red"), line), soft_wrap=True)
+    if isinstance(error, NotAuthenticated):
+        stderr().print(Text(KEY_HINT), soft_wrap=True)

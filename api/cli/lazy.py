@@ -15,6 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from api.cli.errors import exit_code_of, tell
 from broker.domain.basics.errors import BrokerError
+from broker.domain.basics.near_words import near_words
 
 Command = TypeVar("Command")
 
@@ -73,6 +74,13 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Imports the command that ``args`` begin with."""
         entry = self.entries.get(args[0]) if args else None
+        if (
+            args
+            and entry is None
+            and not args[0].startswith("-")
+            and (near := near_words(args[0], self.entries))
+        ):
+            ctx.fail(f"No such command '{args[0]}'. Did you mean {' or '.join(near)}?")
         if entry is not None and args[0] not in self.commands:
             with without_collections():
                 module = importlib.import_module(entry.module)

@@ -19,7 +19,8 @@ from api.http.dependencies import (
     listing,
     product_of,
 )
-from api.routes.parameters import OfferId, OfGpu, OfProvider
+from api.offer_filters import known_names, require_offer_words
+from api.routes.parameters import OfferId, OfProvider
 from api.schemas.base.forms import PageForm
 from api.schemas.market.offer import OFFER, OfferForm
 from api.schemas.market.provider import (
@@ -31,7 +32,7 @@ from api.schemas.market.provider import (
     QuarantinedForm,
 )
 from broker.domain.market.offer import Offer
-from broker.domain.market.offer_pages import OfferFilter, OfferPlace
+from broker.domain.market.offer_pages import OfferPlace
 from broker.domain.market.price_gate import Quarantined
 from broker.services.accounts.accounts import Answer
 from providers.registry import SPECS, sellers
@@ -53,17 +54,42 @@ def _by_age(entry: Quarantined) -> SortKey:
 async def list_offers(
     request: Request,
     caller: AnyCaller,
-    gpu: OfGpu = None,
-    provider: OfProvider = None,
-    region: Annotated[str | None, Query(description="Only this region, by its seller's name")] = None,
-    tier: Annotated[str | None, Query(description="`on_demand`, `spot`, `committed` or `window`")] = None,
+    gpu: Annotated[
+        str | None, Query(description="GPUs: a name, a family such as `H100`, or a pattern such as `H100*`")
+    ] = None,
+    provider: Annotated[str | None, Query(description="Only these providers, by their keys")] = None,
+    region: Annotated[
+        str | None,
+        Query(description="Only these regions, by their sellers' names or a pattern such as `us-*`"),
+    ] = None,
+    tier: Annotated[
+        str | None, Query(description="`on_demand`, `spot`, `committed` or `window`, or several of them")
+    ] = None,
+    country: Annotated[str | None, Query(description="Only these countries, by ISO 3166-1 codes")] = None,
+    form: Annotated[str | None, Query(description="`vm`, `bare_metal` or `container`, or several")] = None,
+    gpus_per_node: Annotated[
+        str | None, Query(description="Only nodes of so many GPUs; several numbers by comma, such as `4,8`")
+    ] = None,
+    orderable: Annotated[
+        bool, Query(description="Only offers that can be ordered as configured, and that are not sold out")
+    ] = False,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Current offers, cheapest per GPU-hour first."""
-    wanted = OfferFilter(provider=provider, gpu=gpu, region=region, tier=tier)
+    """Current offers, cheapest per GPU-hour first.
+
+    Filters take several words by comma, patterns such as `us-*`, and families of GPUs such as `H100`; case is
+    ignored. A word that names nothing is refused with the nearest names.
+    """
+    offers = product_of(request).offers
+    words = {
+        "gpu": gpu, "provider": provider, "region": region, "tier": tier, "country": country, "form": form,
+        "gpus_per_node": gpus_per_node,
+    }  # fmt: skip
+    known = known_names(await offers.find_counts())
+    wanted = require_offer_words(words, known, orderable=orderable)
     after = None if cursor is None else OfferPlace(*read_cursor(cursor))
-    page, more = await product_of(request).offers.find_page(wanted, after, limit)
+    page, more = await offers.find_page(wanted.names, after, limit, wanted.traits)
     next_cursor = make_cursor(price_per_gpu(page[-1])) if more else None
     return listing([OFFER.write(offer) for offer in page], next_cursor)
 

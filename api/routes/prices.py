@@ -21,6 +21,7 @@ from api.http.dependencies import (
     product_of,
     window_between,
 )
+from api.offer_filters import known_names, require_one_gpu
 from api.routes.parameters import OfferId, OfGpu, OfProvider, OfTier, Seed
 from api.schemas.base.forms import PageForm
 from api.schemas.market.market import MarketForm, market_to_document
@@ -136,7 +137,8 @@ async def list_sku_prices(
     each; by default 30 days.
     """
     window = _window(request, since, until)
-    prices = product_of(request).prices
+    known = known_names(await product_of(request).offers.find_counts())
+    gpu, prices = require_one_gpu(gpu, known), product_of(request).prices
     days = await prices.find_sku_days(gpu, tier.value, window, by_provider=by is By.PROVIDER)
     page, next_cursor = page_of(days, lambda day: by_day(day.day, day.provider or ""), limit, cursor)
     return listing([SKU_DAY.write(day) for day in page], next_cursor)

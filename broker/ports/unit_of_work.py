@@ -14,6 +14,7 @@ from broker.domain.basics.window import Window
 from broker.domain.market.market import FeedHealth, OfferChange, PollRound, PricePoint
 from broker.domain.market.offer import Offer, OfferBatch
 from broker.domain.market.offer_pages import (
+    Names,
     OfferCount,
     OfferFilter,
     OfferOrder,
@@ -96,10 +97,10 @@ class OfferRepository(Protocol):
     async def find_current(
         self,
         *,
-        provider: str | None = None,
-        gpu: str | None = None,
-        region: str | None = None,
-        tier: str | None = None,
+        provider: Names | None = None,
+        gpu: Names | None = None,
+        region: Names | None = None,
+        tier: Names | None = None,
         without: Collection[str] = (),
     ) -> tuple[Offer, ...]:
         """Current offers except those of providers in ``without``, cheapest per GPU-hour first."""
@@ -112,7 +113,7 @@ class OfferRepository(Protocol):
         ...
 
     async def find_pool_gpus(
-        self, pool_ids: Collection[str], gpu: str | None
+        self, pool_ids: Collection[str], gpu: Names | None
     ) -> Mapping[str, tuple[int | None, ...]]:
         """By pool, the size that each current offer in it states; ``gpu`` filters offers if it is given."""
         ...

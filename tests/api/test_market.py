@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from api.http.cursors import page_of
 from api.http.dependencies import SESSION_COOKIE
 from broker.domain.basics.errors import InputError
+from broker.domain.market.offer import Stock, StockLevel
 from broker.domain.market.price_gate import GateRules
 from providers.spec import Missing
 from tests.api.house import ADMIN_KEY, Home, House
@@ -153,4 +155,47 @@ async def test_what_our_launches_taught_is_told_and_shown(home: Home) -> None:
     ):
         assert (learned["attempts"], learned["taken_for_sold_out"]) == (1, False)
     visitor = home.client(None, cookies={SESSION_COOKIE: ADMIN_KEY})
-    assert "(1 launch)" in (await visitor.get("/market")).text
+    assert "(1 launch)" in (await visitor.get("/market", params={"view": "offers"})).text
+
+
+async def test_offers_are_found_by_family_pattern_and_traits(tmp_path: Path) -> None:
+    big = an_offer("big", "24")
+    small = replace(an_offer("small", "9"), country="DE", region="eu-1")
+    small = replace(small, sku=replace(small.sku, gpus_per_node=2))
+    gone = replace(an_offer("gone", "1"), stock=Stock(StockLevel.NONE, 0))
+    async with House(tmp_path / "b.db", offers=(big, small, gone)).open() as home:
+        client = home.client()
+
+        async def ids(**params: str) -> list[str]:
+            answer = await client.get("/v1/offers", params=params)
+            assert answer.status_code == 200, answer.text
+            return [offer["offer_id"] for offer in answer.json()["items"]]
+
+        whole = await ids()
+        assert await ids(gpu="h100") == await ids(gpu="H100*") == await ids(gpu="H100-SXM-80GB,L40S") == whole
+        assert await ids(region="EU-*") == ["small"]
+        assert await ids(gpus_per_node="2,4") == ["small"]
+        assert await ids(country="de") == ["small"]
+        assert set(await ids(orderable="true")) == {"big", "small"}
+        first = (await client.get("/v1/offers", params={"orderable": "true", "limit": 1})).json()
+        rest = {"orderable": "true", "cursor": first["next_cursor"]}
+        second = (await client.get("/v1/offers", params=rest)).json()
+        assert {one["offer_id"] for one in first["items"] + second["items"]} == {"big", "small"}
+        assert second["next_cursor"] is None
+
+
+async def test_a_word_that_names_nothing_is_refused_with_the_nearest(home: Home) -> None:
+    client = home.client()
+    for path, params, near in (
+        ("/v1/offers", {"gpu": "H1OO"}, "H100"),
+        ("/v1/offers", {"tier": "ondemand"}, "on_demand"),
+        ("/v1/offers", {"provider": "foo"}, "a provider's key"),
+        ("/v1/offers", {"region": "mars-*"}, "a region on sale now"),
+        ("/v1/prices", {"gpu": "H1000", "tier": "spot"}, "H100"),
+        ("/v1/prices", {"gpu": "H100", "tier": "spot"}, "one GPU: "),
+    ):
+        answer = await client.get(path, params=params)
+        assert answer.status_code == 422, (path, params)
+        (error,) = answer.json()["errors"]
+        assert error["pointer"] in {f"/{name}" for name in params}
+        assert near in error["expected"]

@@ -13,6 +13,8 @@ import yaml
 from typer.testing import Result
 
 from api.cli.configuration import check_variables
+from api.cli.errors import tell
+from broker.domain.basics.errors import NotAuthenticated
 from tests.cli.running import QUICKSTART, broker, market_document, write_market
 
 
@@ -204,7 +206,28 @@ def test_what_is_no_key_is_told_before_anybody_is_asked(key: str) -> None:
 def test_a_provider_that_nobody_knows_is_no_empty_market() -> None:
     refused = broker("offers", "--provider", "lamda")
     assert refused.exit_code == 2
-    assert "--provider: found 'lamda', expected one of aws" in refused.stderr
+    assert "--provider: found 'lamda', expected a provider's key (nearest: lambda" in refused.stderr
+
+
+def test_an_unknown_command_is_told_with_the_nearest() -> None:
+    refused = broker("plam")
+    assert refused.exit_code == 2
+    assert "No such command 'plam'. Did you mean plan" in refused.stderr
+    assert "Did you mean" not in broker("zzzz").stderr
+
+
+def test_a_wrong_word_of_a_filter_is_told_with_the_nearest() -> None:
+    refused = broker("offers", "--tier", "ondemand", "--gpus-per-node", "many")
+    assert refused.exit_code == 2
+    assert "(nearest: on_demand)" in refused.stderr
+    assert "--gpus-per-node: found 'many'" in refused.stderr
+
+
+def test_a_missing_key_is_told_with_the_variable_to_set(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(NotAuthenticated("the request has no bearer key; send a key in the header Authorization"))
+    told = capsys.readouterr().err
+    assert "export BROKER_KEY=…" in told
+    assert "redacted" not in told
 
 
 def test_a_slip_in_a_variable_s_name_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from broker.services.market.prices import PricesService
+from broker.settings import default_database_url
 from broker.store import create_store
 from tests.cli.running import broker
 from tests.fakes.clock import FakeClock
@@ -55,6 +56,21 @@ def test_what_can_be_ordered_leaves_price_lists_out(env: dict[str, str]) -> None
     assert (every, orderable) == ({"aws", "gpuhunt"}, {"aws"})
     listed = broker("offers", "--orderable", "--provider", "gpuhunt", env=env)
     assert "no offer matches" in listed.stdout
+
+
+def test_offers_say_that_they_are_local_where_a_server_is_named(
+    env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.delenv("BROKER_DATABASE_URL", raising=False)
+    file = Path(default_database_url().partition("///")[2])
+    file.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(tmp_path / "broker.db", file)
+    both = {**env, "BROKER_URL": "http://127.0.0.1:9"}
+    assert "local database" not in broker("offers", env=both).stderr
+    alone = {key: word for key, word in both.items() if key != "BROKER_DATABASE_URL"}
+    listed = broker("offers", env=alone)
+    assert (listed.exit_code, "offers of the local database" in listed.stderr) == (0, True)
 
 
 def told(env: dict[str, str], *words: str) -> Any:

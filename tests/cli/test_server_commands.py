@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from api.cli.holding.extend import instant_of
 from tests.cli.running import broker, fake_server
 
 
@@ -339,10 +340,15 @@ def test_extend_holds_longer_and_says_why_not() -> None:
     longer = reservation("active", end="2026-11-30T12:00:00Z")
     with fake_server({path: [(200, longer), problem(409, "conflict", "it is a window")]}) as server:
         done = broker("extend", "rsv_1", "--end", "2026-11-30T12:00:00Z", "--json", env=server.env)
-        refused = broker("extend", "rsv_1", "--end", "2026-12-30T12:00:00Z", env=server.env)
+        refused = broker("extend", "rsv_1", "--end", "2026-12-30", env=server.env)
     assert (done.exit_code, json.loads(done.stdout)["end"]) == (0, "2026-11-30T12:00:00Z")
     assert refused.exit_code == 5
     assert "it is a window" in refused.stderr
+
+
+def test_an_end_may_be_a_day() -> None:
+    assert instant_of("2026-12-02") == "2026-12-02T00:00:00Z"
+    assert instant_of("2026-12-02T06:00:00Z") == "2026-12-02T06:00:00Z"
 
 
 def look(state: str) -> dict[str, Any]:

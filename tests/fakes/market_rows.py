@@ -14,6 +14,7 @@ from broker.domain.basics.window import Window
 from broker.domain.market.market import FeedHealth, OfferChange, PollRound, PricePoint
 from broker.domain.market.offer import Offer
 from broker.domain.market.offer_pages import (
+    Names,
     OfferCount,
     OfferFilter,
     OfferOrder,
@@ -50,7 +51,7 @@ class Offers(Repository):
         return tuple([o for o in self._cheapest(wanted) if place is None or _place(o) > place][:limit])
 
     async def find_pool_gpus(
-        self, pool_ids: Collection[str], gpu: str | None
+        self, pool_ids: Collection[str], gpu: Names | None
     ) -> Mapping[str, tuple[int | None, ...]]:
         pools = [o.stock.pool for o in self._cheapest(OfferFilter(gpu=gpu)) if o.stock.pool is not None]
         return {name: tuple(pool.gpus for pool in pools if pool.pool_id == name) for name in pool_ids}
@@ -139,10 +140,10 @@ class Offers(Repository):
     async def find_current(
         self,
         *,
-        provider: str | None = None,
-        gpu: str | None = None,
-        region: str | None = None,
-        tier: str | None = None,
+        provider: Names | None = None,
+        gpu: Names | None = None,
+        region: Names | None = None,
+        tier: Names | None = None,
         without: Collection[str] = (),
     ) -> tuple[Offer, ...]:
         wanted = OfferFilter(provider, gpu, region, tier)

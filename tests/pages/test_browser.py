@@ -118,23 +118,45 @@ def test_spans_are_a_click_away_and_bad_ones_are_told(opened: Open) -> None:
 
 def test_the_market_is_narrowed(opened: Open) -> None:
     page = opened()
-    page.goto("/market")
+    page.goto("/market?view=offers")
     offers = page.get_by_role("region", name="Offers").locator("tbody tr")
     prices = [float(text) for text in offers.locator("td:nth-child(2)").all_text_contents()]
     assert prices == sorted(prices)
     assert len(prices) == 4
-    page.get_by_label("GPU").select_option("H100-SXM-80GB")
+    page.get_by_label("GPU", exact=True).select_option("H100-SXM-80GB")
     page.get_by_label("Tier").select_option("spot")
     page.get_by_role("button", name="Filter").click()
     page.wait_for_url("**gpu=H100-SXM-80GB**tier=spot**")
     expect(offers).to_have_count(1)
-    expect(page.get_by_label("GPU")).to_have_value("H100-SXM-80GB")
+    expect(page.get_by_label("GPU", exact=True)).to_have_value("H100-SXM-80GB")
     page.get_by_role("link", name="Clear").click()
     expect(offers).to_have_count(4)
+    page.locator("#feeds-part summary").click()
     expect(page.get_by_role("region", name="Feeds")).to_contain_text("stale")
     page.goto("/market?gpu=H200-SXM-141GB")
     expect(page.get_by_role("heading", name="H200-SXM-141GB, on demand: price of a GPU-hour")).to_be_visible()
     expect(page.locator("#offers .wide svg.chart polyline")).to_have_count(1)
+
+
+def test_the_market_opens_on_what_can_be_had_of_each_gpu(opened: Open) -> None:
+    page = opened(PHONE)
+    page.goto("/market")
+    rows = page.get_by_role("region", name="GPUs").locator("tbody tr")
+    assert rows.count() >= 1
+    assert page.evaluate("document.documentElement.scrollHeight") < 4000
+    expect(page.locator("header .who")).to_be_visible()
+    gpu = rows.first.locator("strong").first.inner_text()
+    rows.first.get_by_role("link", name=gpu).click()
+    offers = page.get_by_role("region", name="Offers").locator("tbody tr")
+    assert offers.count() >= 1
+    assert set(offers.locator("strong").all_inner_texts()) >= {gpu}
+    answer = page.goto("/market?gpu=H1OO&country=US")
+    assert answer is not None
+    assert answer.status == 422
+    expect(page.get_by_role("alert")).to_contain_text("H100")
+    expect(page.get_by_label("Country")).to_have_value("US")
+    page.goto("/market?gpu=h100")
+    expect(offers.first).to_contain_text("H100")
 
 
 def test_empty_pages_say_what_to_do(opened: Open) -> None:

@@ -19,6 +19,7 @@ from broker.domain.basics.money import from_micro_usd, to_micro_usd
 from broker.domain.holding.launches import LaunchBook
 from broker.domain.market.offer import GpuPool, Offer, Stock, StockLevel, Tier
 from broker.domain.market.offer_pages import (
+    Names,
     OfferCount,
     OfferFilter,
     OfferOrder,
@@ -71,8 +72,9 @@ def markets(draw: st.DrawFn) -> list[Offer]:
     ]
 
 
-def words(name: str) -> st.SearchStrategy[str | None]:
-    return st.none() | st.sampled_from([*WORDS[name], "nowhere"])
+def words(name: str) -> st.SearchStrategy[Names | None]:
+    one = st.sampled_from([*WORDS[name], "nowhere"])
+    return st.none() | one | st.tuples(one, one)
 
 
 filters = st.builds(
@@ -90,6 +92,10 @@ def place(one: Offer) -> tuple[Decimal, str]:
     return one.price_usd_per_node_hour / one.sku.gpus_per_node, one.offer_id
 
 
+def _each(word: Names) -> tuple[str, ...]:
+    return (word,) if isinstance(word, str) else word
+
+
 def fitting(market: Sequence[Offer], wanted: OfferFilter) -> list[Offer]:
     """Those of the whole market that fit, cheapest first, sorted here."""
     named = {"provider": wanted.provider, "region": wanted.region, "tier": wanted.tier}
@@ -97,8 +103,8 @@ def fitting(market: Sequence[Offer], wanted: OfferFilter) -> list[Offer]:
         (
             one
             for one in market
-            if all(word is None or getattr(one, name) == word for name, word in named.items())
-            and wanted.gpu in (None, one.sku.gpu)
+            if all(word is None or getattr(one, name) in _each(word) for name, word in named.items())
+            and (wanted.gpu is None or one.sku.gpu in _each(wanted.gpu))
         ),
         key=place,
     )

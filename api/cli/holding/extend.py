@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
@@ -13,12 +14,20 @@ from api.cli.output import Json, print_json, stdout
 from api.client import ServerTimedOut, connect
 
 app = typer.Typer(add_completion=False)
+DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def instant_of(end: str) -> str:
+    """``end``; a day alone is its beginning in UTC."""
+    return f"{end}T00:00:00Z" if DAY.fullmatch(end) else end
 
 
 @app.command()
 def extend(
     reservation_id: Annotated[str, typer.Argument(help="Id of a reservation on the server.")],
-    end: Annotated[str, typer.Option(help="The new end, with its zone: 2026-11-30T12:00:00Z.")],
+    end: Annotated[
+        str, typer.Option(help="The new end: 2026-11-30T12:00:00Z, or a day, at whose beginning it ends.")
+    ],
     as_json: Json = False,
 ) -> None:
     """Hold a reservation until a later end, at the price of its order. Doing so twice is no error.
@@ -29,7 +38,7 @@ def extend(
     """
     with connect(load_settings()) as client:
         try:
-            row = client.extend(reservation_id, end)
+            row = client.extend(reservation_id, instant_of(end))
         except ServerTimedOut as error:
             raise TimedOut(f"{error}; ask again: extending twice is no error") from error
     if as_json:

@@ -13,33 +13,39 @@ from rich.table import Table
 from rich.text import Text
 
 from api.cli.figures import day_and_time
-from api.cli.market_source import orderable, stored_market
+from api.cli.market_source import narrowed_market, orderable
 from api.cli.output import Json, print_json, stdout
 from api.schemas.market.market import Market, market_to_document
-from broker.catalogue import load_provider_names, resolve_gpu
-from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import price_figure
 from broker.domain.market.offer import HostKind, Offer, Tier
-from broker.domain.market.offer_pages import OfferFilter
+from broker.domain.market.sku import Form
 from broker.domain.market.stock_pools import shared
 
 app = typer.Typer(add_completion=False)
 
 WIDE = 110
+WIDE_ENOUGH_FOR_IDS = 150
 
 
 @app.command()
 def offers(
-    gpu: Annotated[str | None, typer.Option(help="Canonical GPU name, such as H100-SXM-80GB.")] = None,
-    provider: Annotated[str | None, typer.Option(help="Provider key.")] = None,
-    region: Annotated[str | None, typer.Option(help="Region, or a pattern such as us-*.")] = None,
-    tier: Annotated[Tier | None, typer.Option(help="How it is sold.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="GPUs: H100-SXM-80GB, the family H100, H100*, several by comma.")
+    ] = None,
+    provider: Annotated[str | None, typer.Option(help="Provider keys, by comma.")] = None,
+    region: Annotated[str | None, typer.Option(help="Regions, or a pattern such as us-*.")] = None,
+    tier: Annotated[str | None, typer.Option(help=f"How it is sold: {', '.join(Tier)}.")] = None,
+    country: Annotated[str | None, typer.Option(help="Countries by ISO code, such as US,DE.")] = None,
+    form: Annotated[str | None, typer.Option(help=f"How a node is delivered: {', '.join(Form)}.")] = None,
+    gpus_per_node: Annotated[str | None, typer.Option(help="GPUs a node, such as 8 or 4,8.")] = None,
     only_orderable: Annotated[
         bool,
         typer.Option(
-            "--orderable", help="Without what cannot be ordered: price lists, sellers that lack a setting."
+            "--orderable",
+            help="Not what cannot be ordered: price lists, sellers that lack a setting, sold-out offers.",
         ),
     ] = False,
+    with_ids: Annotated[bool, typer.Option("--ids", help="With the ids of the offers.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="Rows of the table; --json has all.")] = 50,
     as_json: Json = False,
 ) -> None:
@@ -47,32 +53,24 @@ def offers(
 
     Example: broker offers --gpu H100-SXM-80GB --tier on_demand
     """
-    if provider is not None and provider not in (known := load_provider_names()):
-        expected = f"one of {', '.join(sorted(known))}"
-        raise InputError("options", (FieldProblem("--provider", repr(provider), expected),))
-    market = stored_market(OfferFilter(provider, gpu, region, str(tier) if tier is not None else None))
-    if gpu is not None and not market.offers:
-        market = _under_its_right_name(gpu, OfferFilter(provider, None, region, tier), market)
+    words = {
+        "gpu": gpu, "provider": provider, "region": region, "tier": tier, "country": country, "form": form,
+        "gpus_per_node": gpus_per_node,
+    }  # fmt: skip
+    market, traits = narrowed_market(words, only_orderable)
     if only_orderable:
         market = orderable(market)
-        if provider is region is tier is None:
-            market = replace(market, offers=shared(market.offers))
+    market = replace(market, offers=tuple(filter(traits.admit, market.offers)))
+    if only_orderable and all(word is None for name, word in words.items() if name != "gpu"):
+        market = replace(market, offers=shared(market.offers))
     if as_json:
         print_json(market_to_document(market.as_of, market.offers))
     else:
-        print_market(stdout(), market, limit)
+        print_market(stdout(), market, limit, with_ids=with_ids)
 
 
-def _under_its_right_name(gpu: str, rest: OfferFilter, empty: Market) -> Market:
-    """Raises InputError with the nearest name for a GPU that no offer has."""
-    right = resolve_gpu(gpu, "--gpu", "options")
-    if right == gpu:
-        return empty
-    return stored_market(OfferFilter(rest.provider, right, rest.region, rest.tier))
-
-
-def print_market(console: Console, market: Market, limit: int) -> None:
-    """The first ``limit`` offers."""
+def print_market(console: Console, market: Market, limit: int, *, with_ids: bool = False) -> None:
+    """The first ``limit`` offers; their ids too if asked, and on a wide screen."""
     when = f"as of {day_and_time(market.as_of)} UTC"
     if not market.offers:
         console.print(f"no offer matches, {when}")
@@ -91,6 +89,9 @@ def print_market(console: Console, market: Market, limit: int) -> None:
     tried = wide and any(offer.learned is not None for offer in shown)
     if tried:
         table.add_column("our launches", overflow="fold")
+    with_ids = with_ids or console.width >= WIDE_ENOUGH_FOR_IDS
+    if with_ids:
+        table.add_column("offer", overflow="fold")
     for offer in shown:
         cells = (
             price_figure(offer.price_usd_per_node_hour / offer.sku.gpus_per_node),
@@ -102,7 +103,8 @@ def print_market(console: Console, market: Market, limit: int) -> None:
             _links(offer),
             str(offer.learned or "–"),
         )
-        table.add_row(*cells[: 8 if tried else 7 if wide else 6])
+        own = (offer.offer_id,) if with_ids else ()
+        table.add_row(*cells[: 8 if tried else 7 if wide else 6], *own)
     console.print(table)
     of_all = f"{len(shown)} of {len(market.offers)} offers, " if len(shown) < len(market.offers) else ""
     console.print(Text(f"{of_all}{when}", "dim"))

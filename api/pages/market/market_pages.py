@@ -8,6 +8,7 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from api.http.dependencies import product_of
+from api.offer_filters import known_names
 from api.pages.market import market_view, price_view
 from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import AnyVisitor
@@ -15,8 +16,11 @@ from api.pages.parts.tables import Address, page_at, wished_sorting
 from api.pages.parts.words import seller
 from broker.domain.basics.errors import NotFound
 from broker.domain.basics.window import Window
-from broker.domain.market.offer import Tier
+from broker.domain.market.cheapest import CheapestOfGpu, cheapest_by_gpu
+from broker.domain.market.offer import Offer, Tier
 from broker.domain.market.offer_pages import OfferFilter, matching, most_offered
+from broker.domain.market.offer_words import ANY_TRAITS, read_offer_words
+from broker.domain.market.sku import Form
 
 PAGE_SIZE = 50
 SPANS_DAYS = (7, 30, 90, 365)
@@ -33,43 +37,75 @@ async def market_page(
     provider: str = "",
     region: str = "",
     tier: str = "",
+    country: str = "",
+    form: str = "",
+    gpus_per_node: str = "",
+    orderable: bool = False,
+    view: str = "",
     sort: str = "",
     page: int = 1,
 ) -> Response:
-    """Current offers, filtered and sorted, and the feeds."""
+    """What can be had now of each GPU, or the current offers, if a name or a sorting is asked; the feeds."""
     product = product_of(request)
-    wanted = {"gpu": gpu, "provider": provider, "region": region, "tier": tier}
-    address = Address("/market", {**wanted, "sort": sort})
+    named = {"gpu": gpu, "provider": provider, "region": region, "tier": tier}
+    traits = {"country": country, "form": form, "gpus_per_node": gpus_per_node}
+    as_list = view == "offers" or (view != "gpus" and bool(any(named.values()) or sort or page > 1))
+    asked = {**named, **traits, "orderable": "true" if orderable else "", "view": view}
+    address = Address("/market", {**asked, "sort": sort})
     sorting = wished_sorting(sort, tuple(market_view.SORTS), address, "offers")
-    chosen = market_view.offer_filter(wanted)
     counts = await product.offers.find_counts()
-    kinds = matching(counts, chosen)
-    count = sum(kind.offers for kind in kinds)
+    words = {name: word or None for name, word in {**named, **traits}.items()}
+    read, problems = read_offer_words(words, known_names(counts), orderable=orderable or not as_list)
+    wrong = {one.pointer.removeprefix("/"): one for one in problems}
+    chosen = read.names
+    rows: tuple[CheapestOfGpu, ...] = ()
+    listed: tuple[Offer, ...] | None = None
+    kinds = () if wrong else matching(counts, chosen)
+    if not as_list and not wrong:
+        had = await product.offers.find_wanted(read)
+        rows = market_view.by_power(cheapest_by_gpu(had, product.clock.now()))
+    elif read.traits != ANY_TRAITS and not wrong:
+        listed = market_view.sorted_offers(await product.offers.find_wanted(read), sorting)
+    count = sum(kind.offers for kind in kinds) if listed is None else len(listed)
     first, paging = page_at(count, page, PAGE_SIZE, address)
-    parts, order = market_view.shown_slices(counts, chosen, sorting, first, PAGE_SIZE)
+    if listed is not None:
+        offers, prices = listed[first : first + PAGE_SIZE], market_view.price_range(listed)
+    elif as_list and not wrong:
+        parts, order = market_view.shown_slices(counts, chosen, sorting, first, PAGE_SIZE)
+        offers = await product.offers.find_slices(parts, order, descending=sorting.descending)
+        prices = await product.offers.find_price_range(chosen, count)
+    else:
+        offers, prices = (), None
     feeds = await product.offers.find_feeds()
     window, span = _back_from(product.clock.now(), USUAL_DAYS)
-    most = most_offered(kinds)
+    most = most_offered(kinds) if as_list else None
     by_day = () if most is None else await product.prices.find_recent_sku_days(*most, window)
     return show(
         request,
         "market.html",
         "Market",
+        422 if wrong else 200,
         feeds=feeds,
+        as_list=as_list,
+        rows=rows,
+        wrong=wrong,
+        traits=traits,
+        forms=[str(one) for one in Form],
+        orderable=orderable,
         unread=product.reconcile.unread_lists(),
         missing=product.missing,
         breakers=market_view.breakers(
             product.adapters, {feed.provider: product.offers.polling_of(feed) for feed in feeds}
         ),
         quarantine=await product.offers.find_quarantine(),
-        offers=await product.offers.find_slices(parts, order, descending=sorting.descending),
-        cards=market_view.market_cards(kinds, await product.offers.find_price_range(chosen, count)),
+        offers=offers,
+        cards=market_view.market_cards(kinds if listed is None else market_view.counts_of(listed), prices),
         count=count,
         first=first + 1,
         sorting=sorting,
         paging=paging,
-        filters=market_view.market_filters(counts, wanted),
-        narrowed=any(wanted.values()),
+        filters=market_view.market_filters(counts, named, chosen),
+        narrowed=any({**named, **traits}.values()) or orderable,
         most_offered=most,
         span=span,
         days=by_day,

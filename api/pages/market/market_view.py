@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
+from statistics import median
 
 from api.pages.parts.cards import Card
 from api.pages.parts.tables import Sorting
 from api.pages.parts.words import counted, price, seller, words
+from broker.catalogue import load_gpus
+from broker.domain.market.cheapest import CheapestOfGpu
+from broker.domain.market.offer import Offer
 from broker.domain.market.offer_pages import (
     OfferCount,
     OfferFilter,
@@ -66,9 +71,54 @@ def _breaker(paused: Mapping[str, datetime], polling: Polling) -> tuple[BreakerS
     return polling.breaker, f"next try {polling.next_at:%H:%M:%S}"
 
 
-def offer_filter(words: Mapping[str, str]) -> OfferFilter:
-    """The offer filter of the given words; an empty word matches all."""
-    return OfferFilter(**{name: word or None for name, word in words.items()})
+def by_power(rows: Iterable[CheapestOfGpu]) -> tuple[CheapestOfGpu, ...]:
+    """GPUs with the most dense FLOP/s in 16 bits first; those that the catalogue lacks come last."""
+    gpus = load_gpus()
+
+    def power(row: CheapestOfGpu) -> tuple[float, str]:
+        spec = gpus.get(row.gpu)
+        return -((spec.bf16_tflops or spec.fp16_tflops or 0.0) if spec else -1.0), row.gpu
+
+    return tuple(sorted(rows, key=power))
+
+
+def sorted_offers(offers: Iterable[Offer], sorting: Sorting) -> tuple[Offer, ...]:
+    """``offers`` as the store sorts a page of them."""
+    group, order = SORTS[sorting.by]
+    prices: Mapping[OfferOrder, Callable[[Offer], Decimal]] = {
+        OfferOrder.GPU_HOUR: gpu_hour,
+        OfferOrder.NODE_HOUR: lambda one: one.price_usd_per_node_hour,
+        OfferOrder.NODES: lambda one: Decimal(-1 if one.stock.nodes is None else one.stock.nodes),
+    }
+    ranks: Mapping[str, Callable[[Offer], str]] = {
+        "gpu": lambda one: one.sku.gpu,
+        "provider": lambda one: seller(one.provider),
+        "region": lambda one: one.region,
+        "tier": lambda one: str(one.tier),
+    }
+    found = sorted(offers, key=lambda one: (prices[order](one), one.offer_id))
+    if sorting.descending and group is None:
+        found.reverse()
+    if group is not None:
+        found.sort(key=ranks[group], reverse=sorting.descending)
+    return tuple(found)
+
+
+def gpu_hour(offer: Offer) -> Decimal:
+    """USD per GPU-hour."""
+    return offer.price_usd_per_node_hour / offer.sku.gpus_per_node
+
+
+def price_range(offers: Iterable[Offer]) -> OfferPrices | None:
+    """Minimum, median and maximum price per GPU-hour; None without offers."""
+    prices = sorted(map(gpu_hour, offers))
+    return OfferPrices(prices[0], median(prices), prices[-1]) if prices else None
+
+
+def counts_of(offers: Iterable[Offer]) -> tuple[OfferCount, ...]:
+    """How many of ``offers`` there are of each kind."""
+    kinds = Counter((one.provider, one.sku.gpu, one.region, str(one.tier)) for one in offers)
+    return tuple(OfferCount(*kind, count) for kind, count in kinds.items())
 
 
 def shown_slices(
@@ -82,17 +132,20 @@ def shown_slices(
     return slices_of(counts, wanted, group, rank, first, limit, descending=sorting.descending), order
 
 
-def market_filters(counts: Sequence[OfferCount], wanted: Mapping[str, str]) -> tuple[Filter, ...]:
-    """The filters of the market, given what else is chosen."""
+def market_filters(
+    counts: Sequence[OfferCount], words: Mapping[str, str], wanted: OfferFilter
+) -> tuple[Filter, ...]:
+    """The filters of the market with the ``words`` in them, given what else is ``wanted``."""
     return tuple(
-        Filter(name, FILTERS[name], chosen, _choices(counts, name, wanted)) for name, chosen in wanted.items()
+        Filter(name, FILTERS[name], chosen, _choices(counts, name, chosen, wanted))
+        for name, chosen in words.items()
     )
 
 
 def _choices(
-    counts: Sequence[OfferCount], name: str, wanted: Mapping[str, str]
+    counts: Sequence[OfferCount], name: str, chosen: str, wanted: OfferFilter
 ) -> tuple[tuple[str, str], ...]:
-    found = choices_of(counts, offer_filter(wanted), name) | {wanted[name]} - {""}
+    found = choices_of(counts, wanted, name) | {chosen} - {""}
     named = ((word, seller(word) if name == "provider" else word.replace("_", " ")) for word in found)
     return tuple(sorted(named, key=lambda pair: pair[1].lower()))
 

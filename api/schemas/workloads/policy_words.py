@@ -13,6 +13,7 @@ from typing import Protocol
 from api.schemas.base.document import pointer_of
 from api.schemas.workloads.workload_forms import QuotaForm
 from broker.catalogue import load_compliance_tags, load_countries, load_geographies, load_provider_names
+from broker.domain.basics.near_words import near_words, with_nearest
 from broker.domain.planning.workload import Quota
 
 
@@ -121,17 +122,12 @@ def _country_expected(word: str) -> str:
 
 def provider_expected(word: str) -> str:
     """The expected value in place of an unknown provider key, with the nearest keys."""
-    near = _nearest(word, load_provider_names())
-    return f"a provider's key{near or ' (`broker providers list`)'}"
+    known = load_provider_names()
+    told = with_nearest("a provider's key", word, known)
+    return told if near_words(word, known) else f"{told} (`broker providers list`)"
 
 
 def _expected(what: str, word: str, known: Collection[str]) -> str:
-    return f"{what}{_nearest(word, known) or ', such as soc2, iso27001, hipaa, gdpr'}"
-
-
-def _nearest(word: str, known: Collection[str]) -> str:
-    folded = word.lower()
-    begins = sorted(name for name in known if name.startswith(folded) or folded.startswith(name))
-    close = difflib.get_close_matches(folded, sorted(known), n=3, cutoff=0.4)
-    near = list(dict.fromkeys([*begins, *close]))[:3]
-    return f" (nearest: {', '.join(near)})" if near else ""
+    if near_words(word, known):
+        return with_nearest(what, word, known)
+    return f"{what}, such as soc2, iso27001, hipaa, gdpr"

@@ -17,17 +17,21 @@ WHOLE_DIGITS = 12
 DECIMALS = 60
 
 
+Names = str | tuple[str, ...]
+"""One value, or several of which an offer has one."""
+
+
 @dataclass(frozen=True, slots=True)
 class OfferFilter:
     """A filter of offers by exact values; None matches any value."""
 
-    provider: str | None = None
-    gpu: str | None = None
-    region: str | None = None
-    tier: str | None = None
+    provider: Names | None = None
+    gpu: Names | None = None
+    region: Names | None = None
+    tier: Names | None = None
 
     @property
-    def words(self) -> tuple[tuple[str, str], ...]:
+    def words(self) -> tuple[tuple[str, Names], ...]:
         """The fields that are filtered, and their values."""
         told = ((field.name, getattr(self, field.name)) for field in fields(self))
         return tuple((name, word) for name, word in told if word is not None)
@@ -136,7 +140,8 @@ def matching(counts: Iterable[OfferCount], wanted: OfferFilter) -> tuple[OfferCo
     found = tuple(counts)
     for name, word in wanted.words:
         said = map(attrgetter(name), found)
-        found = tuple(kind for kind, one in zip(found, said, strict=True) if one == word)
+        names = (word,) if isinstance(word, str) else word
+        found = tuple(kind for kind, one in zip(found, said, strict=True) if one in names)
     return found
 
 

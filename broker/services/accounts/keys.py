@@ -212,7 +212,9 @@ class KeysService:
         Raises NotAuthenticated if it is missing, unknown, revoked or expired.
         """
         if not secret:
-            raise NotAuthenticated("the request has no bearer key; send Authorization: Bearer broker_live_…")
+            raise NotAuthenticated(
+                "the request has no bearer key; send a key in the header Authorization, after the word Bearer"
+            )
         return _caller(await self._key_of(_sha256(secret)))
 
     async def sign_in(self, secret: str) -> str:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 
 from broker.domain.basics.access import EVERY_TEAM, require_scope, scope_of
 from broker.domain.basics.account import AuditEntry, Caller, Scope
@@ -25,7 +26,9 @@ from broker.domain.market.offer_pages import (
     OfferPrices,
     OfferSlice,
     SellersCheapest,
+    matching,
 )
+from broker.domain.market.offer_words import ANY_TRAITS, OfferTraits, WantedOffers
 from broker.domain.market.operators import Operators
 from broker.domain.market.polling import Polling, PollPlan, polling_of
 from broker.domain.market.price_gate import (
@@ -51,7 +54,8 @@ class OffersService:
     A feed without a success for ``stale_after`` is stale. A poll fails if it takes longer than
     ``poll_timeout_s`` seconds. ``gate``: rules for implausible prices. ``contracts``: our prices, which
     replace list prices. ``price_lists``: providers that only repeat offers of others. ``operators``: who runs
-    the data centres; without it, places have the providers' names.
+    the data centres; without it, places have the providers' names. ``takes_orders``: whether the seller of an
+    offer takes orders of it, as configured.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class OffersService:
         price_lists: Collection[str] = (),
         plan: PollPlan | None = None,
         operators: Operators | None = None,
+        takes_orders: Callable[[Offer], bool] = lambda _: True,
     ) -> None:
         self._uow_factory = uow_factory
         self._sources = sources
@@ -78,6 +83,7 @@ class OffersService:
         self._price_lists = frozenset(price_lists)
         self._plan = plan or PollPlan(stale_after)
         self._operators = operators or Operators()
+        self._takes_orders = takes_orders
         self._recording = asyncio.Lock()
 
     async def refresh(
@@ -171,10 +177,35 @@ class OffersService:
         told = LaunchBook(launches, now).with_statistics(offers)
         return shared(told) if _is_whole_market(chosen) else told
 
+    async def find_wanted(self, wanted: WantedOffers) -> tuple[Offer, ...]:
+        """Offers of ``find_offers`` that are wanted, cheapest per GPU-hour first."""
+        whole = await self.find_offers()
+        names = wanted.names
+        return tuple(
+            offer
+            for offer in whole
+            if wanted.traits.admit(offer)
+            and matching(
+                (OfferCount(offer.provider, offer.sku.gpu, offer.region, str(offer.tier), 1),), names
+            )
+            and (not wanted.traits.orderable or self._takes_orders(offer))
+        )
+
     async def find_page(
-        self, wanted: OfferFilter, after: OfferPlace | None, limit: int
+        self,
+        wanted: OfferFilter,
+        after: OfferPlace | None,
+        limit: int,
+        traits: OfferTraits = ANY_TRAITS,
     ) -> tuple[tuple[Offer, ...], bool]:
-        """At most ``limit`` offers of ``find_offers`` after a place in its order, and whether more follow."""
+        """At most ``limit`` offers of ``find_wanted`` after a place in its order, and whether more follow."""
+        if traits != ANY_TRAITS:
+            rest = [
+                offer
+                for offer in await self.find_wanted(WantedOffers(wanted, traits))
+                if after is None or _place(offer) > (after.usd_per_gpu_hour, after.offer_id)
+            ]
+            return tuple(rest[:limit]), len(rest) > limit
         now = self._clock.now()
         async with self._uow_factory(EVERY_TEAM) as uow:
             launches = await uow.launches.find_since(now - REMEMBERED)
@@ -311,6 +342,10 @@ class OffersService:
     def _is_young(self, provider: str, succeeded: datetime) -> bool:
         waits = self._plan.of(provider) - self._plan.every
         return self._clock.now() - succeeded <= self._stale_after + waits
+
+
+def _place(offer: Offer) -> tuple[Decimal, str]:
+    return offer.price_usd_per_node_hour / offer.sku.gpus_per_node, offer.offer_id
 
 
 def _is_whole_market(wanted: OfferFilter) -> bool:

@@ -8,12 +8,13 @@ from decimal import Decimal
 from statistics import median
 from typing import Any, TypeVarTuple
 
-from sqlalchemy import Select, func, select, tuple_
+from sqlalchemy import ColumnElement, Select, func, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute
 
 from broker.domain.basics.money import from_micro_usd
 from broker.domain.market.offer import Offer
 from broker.domain.market.offer_pages import (
+    Names,
     OfferFilter,
     OfferOrder,
     OfferPlace,
@@ -39,13 +40,19 @@ COLUMNS: Mapping[OfferOrder, InstrumentedAttribute[Any]] = {
 
 def narrowed(statement: Select[*Columns], wanted: OfferFilter) -> Select[*Columns]:
     """``statement`` over offers with the filter ``wanted``."""
-    filters: tuple[tuple[InstrumentedAttribute[str], str | None], ...] = (
+    filters: tuple[tuple[InstrumentedAttribute[str], Names | None], ...] = (
         (OfferRow.provider, wanted.provider),
         (OfferRow.gpu, wanted.gpu),
         (OfferRow.region, wanted.region),
         (OfferRow.tier, wanted.tier),
     )
-    return statement.where(*(column == storable(str(word)) for column, word in filters if word is not None))
+    return statement.where(*(_is_any(column, word) for column, word in filters if word is not None))
+
+
+def _is_any(column: InstrumentedAttribute[str], word: Names) -> ColumnElement[bool]:
+    if isinstance(word, str):
+        return column == storable(str(word))
+    return column.in_([storable(str(one)) for one in word])
 
 
 async def find_after(
@@ -63,7 +70,7 @@ async def find_after(
 
 
 async def find_pool_gpus(
-    session: TeamSession, pool_ids: Collection[str], gpu: str | None
+    session: TeamSession, pool_ids: Collection[str], gpu: Names | None
 ) -> Mapping[str, tuple[int | None, ...]]:
     """GPU counts of pools as each of their current offers (of ``gpu``, if given) states them."""
     statement = narrowed(select(OfferRow.pool_id, OfferRow.pool_gpus), OfferFilter(gpu=gpu))

@@ -14,6 +14,7 @@ from broker.domain.basics.window import Window
 from broker.domain.market.market import ChangeKind, FeedHealth, OfferChange, PollRound, PricePoint
 from broker.domain.market.offer import Offer, RejectedRow, Tier
 from broker.domain.market.offer_pages import (
+    Names,
     OfferCount,
     OfferFilter,
     OfferOrder,
@@ -84,10 +85,10 @@ class SqlOfferRepository:
     async def find_current(
         self,
         *,
-        provider: str | None = None,
-        gpu: str | None = None,
-        region: str | None = None,
-        tier: str | None = None,
+        provider: Names | None = None,
+        gpu: Names | None = None,
+        region: Names | None = None,
+        tier: Names | None = None,
         without: Collection[str] = (),
     ) -> tuple[Offer, ...]:
         """Current offers that equal the filters, except of the providers ``without``.
@@ -108,7 +109,7 @@ class SqlOfferRepository:
         return await find_after(self._session, wanted, after, limit)
 
     async def find_pool_gpus(
-        self, pool_ids: Collection[str], gpu: str | None
+        self, pool_ids: Collection[str], gpu: Names | None
     ) -> Mapping[str, tuple[int | None, ...]]:
         """GPU counts of pools as each of their current offers (of ``gpu``, if given) states them."""
         return await find_pool_gpus(self._session, pool_ids, gpu)
