@@ -442,7 +442,7 @@ def address_and_key(settings: Settings) -> tuple[str, str]:
     key = settings.key.get_secret_value().strip() if settings.key is not None else ""
     if _NO_KEY.search(key):
         expected = "a key as `broker keys --new` prints it"
-        problem = FieldProblem("BROKER_KEY", "characters that no key has", expected)
+        problem = FieldProblem("BROKER_KEY", "characters that are not allowed in a key", expected)
         raise InputError("environment", (problem,))
     return settings.url, key
 

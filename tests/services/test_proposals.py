@@ -287,7 +287,9 @@ async def test_a_refused_move_leaves_the_old_in_force() -> None:
     assert desk.open_skus() == ["sku-old"]
     (now,) = await desk.house.tables.unit_of_work(EVERY_TEAM).plans.find_current()
     assert now.plan_id == "plan-1"
-    assert (await desk.once()).state is P.PROPOSED, "and it may be tried again"
+    assert (await desk.once()).state is P.UNCHANGED, "its seller has just said that there is none"
+    await desk.later(minutes=11)
+    assert (await desk.once()).state is P.PROPOSED, "and then it may be tried again"
 
 
 async def test_capacity_that_fails_after_the_order_leaves_the_old_in_force() -> None:
