@@ -90,17 +90,13 @@ def test_a_workload_is_placed_or_left_out_once(placed: int, unplaced: int, words
     judge(refusals(identity, (told, asked, offers)), words)
 
 
-def test_a_service_need_not_be_told_if_the_run_that_it_follows_is_left_out() -> None:
+def test_a_service_is_told_as_left_out_even_if_the_run_that_it_follows_is() -> None:
     found, asked, offers = waiting_plan()
-    run, chat = found.placements
-    without_both = replace(found, placements=(), unplaced=left_out("run"))
-    assert refusals(identity, (without_both, asked, offers)) == []
-    without_chat = replace(found, placements=(run,))
-    judge(refusals(identity, (without_chat, asked, offers)), "workload 'chat' is neither placed")
-    alone = replace(asked, workloads=(replace(cast("Serving", asked.workload("chat")), starts_after=None),))
-    nothing = replace(found, placements=())
-    judge(refusals(identity, (nothing, alone, offers)), "workload 'chat' is neither placed")
-    assert chat.workload == "chat"
+    run, _ = found.placements
+    neither = replace(found, placements=(), unplaced=left_out("run", "chat"))
+    assert refusals(identity, (neither, asked, offers)) == []
+    for told in (replace(neither, unplaced=left_out("run")), replace(found, placements=(run,))):
+        judge(refusals(identity, (told, asked, offers)), "workload 'chat' is neither placed")
 
 
 @pytest.mark.parametrize(

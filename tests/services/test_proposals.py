@@ -13,6 +13,7 @@ import pytest
 from broker import crash_points
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import ApprovalRequired, Conflict, NotFound, NotPermitted, PlanRejected
+from broker.domain.holding.refusals import HOURLY_HOLDS
 from broker.domain.holding.reservation import ReservationState
 from broker.domain.moving.reoptimization import MoveState, ProposalState, Reoptimization
 from broker.domain.planning.plan import Plan
@@ -287,8 +288,8 @@ async def test_a_refused_move_leaves_the_old_in_force() -> None:
     assert desk.open_skus() == ["sku-old"]
     (now,) = await desk.house.tables.unit_of_work(EVERY_TEAM).plans.find_current()
     assert now.plan_id == "plan-1"
-    assert (await desk.once()).state is P.UNCHANGED, "its seller has just said that there is none"
-    await desk.later(minutes=11)
+    assert (await desk.once()).state is P.UNCHANGED, "what was refused stays out for ten minutes"
+    await desk.later(seconds=HOURLY_HOLDS.total_seconds())
     assert (await desk.once()).state is P.PROPOSED, "and then it may be tried again"
 
 
