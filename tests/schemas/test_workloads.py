@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from api.schemas.workloads.workload_forms import WorkloadsForm
 from api.schemas.workloads.workload_writer import to_document
@@ -531,8 +532,9 @@ def test_digits_of_other_scripts_are_no_number_in_yaml() -> None:
 
 def test_every_problem_is_told_at_once_with_its_line() -> None:
     text = CONTRACT.replace("tokens: 2.0e11", "tokens: -1").replace("model: Qwen3-32B", "model: Qwen9")
-    (negative,) = problems(text)
+    negative, unknown = problems(text)
     assert (negative.line, negative.column) == (19, 13)
+    assert unknown.pointer == "/workloads/2/model"
     both = problems(
         CONTRACT.replace("model: Llama-3.1-8B", "model: Nope").replace("model: Qwen3-32B", "model: Qwen9")
     )
@@ -577,3 +579,113 @@ def test_model_paths_are_read_relative_to_the_document(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     (problem,) = problems(changed(workloads__0__model="config.json"), base=tmp_path)
     assert "Hugging Face" in problem.expected
+
+
+def told(text: str) -> set[str]:
+    """The pointers of the problems that reading ``text`` tells of."""
+    with pytest.raises(InputError) as caught:
+        read(text)
+    return {problem.pointer for problem in caught.value.problems}
+
+
+ROUNDS: list[tuple[dict[str, Any], set[str]]] = [
+    (
+        {"workloads__0__deadlin": "+4d", "workloads__0__deadline": ..., "workloads__1__model": "Lama"},
+        {"/workloads/0/deadlin", "/workloads/0/deadline", "/workloads/1/model"},
+    ),
+    (
+        {"workloads__0__kind": "trainin", "workloads__0__model": "Lama", "workloads__2__deadline": "+9w"},
+        {"/workloads/0/kind", "/workloads/0/model", "/workloads/2/deadline"},
+    ),
+    (
+        {"horizon": 3, "policy__countries": ["UK"], "workloads__1__traffic": 4},
+        {"/horizon", "/policy/countries/0", "/workloads/1/traffic"},
+    ),
+    ({"workloads": 4, "policy__countries": ["UK"]}, {"/workloads", "/policy/countries/0"}),
+    ({"workloads__0": 4, "workloads__2__model": "x"}, {"/workloads/0", "/workloads/2/model"}),
+    (
+        {"team": ..., "workloads__2__measured": [{"gpu": "L5", "tokns_per_s": 3}]},
+        {"/team", "/workloads/2/measured/0/gpu", "/workloads/2/measured/0/tokns_per_s"},
+    ),
+    (
+        {"workloads__0__tokens": "many", "workloads__0__dataset": {"gb": -1, "provider": "x", "region": "y"}},
+        {"/workloads/0/tokens", "/workloads/0/dataset/gb", "/workloads/0/dataset/provider"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "pointers"), ROUNDS)
+def test_wrong_fields_hide_no_unknown_words(changes: dict[str, Any], pointers: set[str]) -> None:
+    assert told(changed(**changes)) == pointers
+
+
+def _paths(value: Any, *at: str) -> Any:
+    children = (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    )
+    for name, inner in children:
+        yield (*at, str(name))
+        yield from _paths(inner, *at, str(name))
+
+
+@pytest.mark.parametrize("value", [..., True, {"no": "such"}])
+def test_one_wrong_field_causes_no_problem_elsewhere(value: Any) -> None:
+    """Every field of the document in its turn, so that each stand-in proves to be one."""
+    found = 0
+    for path in _paths(yaml.load(CONTRACT, Loader=yaml.BaseLoader)):
+        text = changed(**{"__".join(path): value})
+        try:
+            read(text)
+        except InputError as error:
+            found += 1
+            at = "/" + "/".join(path)
+            # A problem is that of the field, of what is in it, or of the object that lacks it.
+            strange = [
+                p.pointer
+                for p in error.problems
+                if not p.pointer.startswith(at) and not at.startswith(f"{p.pointer}/")
+            ]
+            beyond = at.removesuffix("/kind")
+            if path[-1] == "after":
+                beyond = at.removesuffix("/after")
+            if path[-1] in ("name", "kind", "after"):
+                strange = [p for p in strange if not p.startswith(beyond) and not p.endswith("/starts/after")]
+            assert strange == [], (at, value)
+    assert found > 20
+
+
+def test_short_forms_stand_for_lists_and_objects() -> None:
+    short = {
+        "budget": 400000,
+        "policy__tiers": "spot",
+        "policy__regions": "us-*",
+        "policy__compliance": "soc2",
+        "policy__hosts": "datacenter",
+        "policy__providers__only": "aws",
+        "workloads__0__gpus": 512,
+        "workloads__1__precisions": "bf16",
+        "workloads__1__policy__geography": "eu",
+    }
+    long = {
+        "budget": {"usd": 400000},
+        **{name: [value] for name, value in short.items() if isinstance(value, str)},
+        "workloads__0__gpus": {"max": 512},
+    }
+    assert read(changed(**short)) == read(changed(**long))
+    assert to_document(read(changed(**short)))["workloads"][1]["precisions"] == ["bf16"]
+    assert told(changed(budget=True, workloads__0__gpus=0)) == {"/budget", "/workloads/0/gpus/max"}
+
+
+def test_the_schema_tells_of_short_forms() -> None:
+    schema = WorkloadsForm.model_json_schema()
+    validator = Draft202012Validator(schema)
+    document = json.loads(json.dumps(yaml.load(CONTRACT, Loader=yaml.SafeLoader), default=str))
+    for row in document["workloads"]:
+        for name in ("tokens", "global_batch_tokens", "requests"):
+            if name in row:
+                row[name] = float(row[name])
+    assert [error.message for error in validator.iter_errors(document)] == []
+    document["budget"] = 5000
+    document["workloads"][0]["gpus"] = 32
+    document["policy"]["tiers"] = "spot"
+    assert [error.message for error in validator.iter_errors(document)] == []

@@ -105,7 +105,7 @@ def _problem(
     under: tuple[str | int, ...],
 ) -> FieldProblem:
     location = details["loc"]
-    pointer = pointer_of(*under, *_without_tags(location))
+    pointer = pointer_of(*under, *without_tags(location))
     if details["type"] == "extra_forbidden":
         name = str(location[-1])
         return document.problem(pointer, f"unknown field {name!r}", _expected_fields(name, location, forms))
@@ -116,8 +116,8 @@ def _problem(
     return document.problem(pointer, found, expected_of(details))
 
 
-def _without_tags(location: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """Drops the union tag that pydantic puts after the index of a workload."""
+def without_tags(location: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """A location in the document: drops the union tag that pydantic puts after the index of a workload."""
     if len(location) > 2 and location[0] == "workloads" and location[2] in _KIND_TAGS:
         return (*location[:2], *location[3:])
     return location

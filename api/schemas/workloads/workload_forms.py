@@ -9,7 +9,17 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from annotated_types import GroupedMetadata
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    WithJsonSchema,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 from api.schemas.base.parts import OneTeam, plain_digits
 from api.schemas.base.validation import NAME, TRIMMED
@@ -69,6 +79,43 @@ class Limits(GroupedMetadata):
         yield WithJsonSchema({"type": self.kind, **{name: n for name, n in told.items() if n is not None}})
 
 
+@dataclass(frozen=True, slots=True)
+class OneOrList:
+    """A list, for which one text may stand: ``bf16`` for ``[bf16]``."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(
+            lambda value: [value] if isinstance(value, str) else value, handler(source)
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        whole = handler(schema)
+        return {"anyOf": [whole, whole["items"]]}
+
+
+@dataclass(frozen=True, slots=True)
+class FigureOrObject:
+    """An object, for which the figure of one of its fields may stand: ``5000`` for ``{usd: 5000}``."""
+
+    name: str
+    kind: Literal["number", "integer"]
+    least: int
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def whole(value: Any) -> Any:
+            is_figure = isinstance(value, (int, float, Decimal, str)) and not isinstance(value, bool)
+            return {self.name: value} if is_figure else value
+
+        return core_schema.no_info_before_validator_function(whole, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"anyOf": [handler(schema), {"type": self.kind, "minimum": self.least}]}
+
+
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Whole = Annotated[int, BeforeValidator(_number)]
 AtLeastOne = Annotated[Number, Limits(least=1)]
@@ -91,7 +138,9 @@ Spares = Annotated[Whole, Limits(kind="integer", least=0, most=MOST_SPARES)]
 Usd = Annotated[Decimal, BeforeValidator(_money), Field(ge=0, le=int(LARGEST_USD), allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Team = Annotated[Name, Field(pattern=TRIMMED), OneTeam]
-Patterns = Annotated[list[Name], Field(min_length=1)]
+Names = Annotated[list[Name], OneOrList()]
+Patterns = Annotated[list[Name], Field(min_length=1), OneOrList()]
+Precisions = Annotated[list[Precision], Field(min_length=1), OneOrList()]
 TrainingPrecision = Literal["bf16", "fp16", "fp8", "fp4"]
 
 
@@ -117,8 +166,8 @@ class BudgetForm(WorkloadPart):
 class ProvidersForm(WorkloadPart):
     """Provider keys; an empty ``only`` allows all."""
 
-    only: list[Name] = []
-    exclude: list[Name] = []
+    only: Names = []
+    exclude: Names = []
 
 
 class ReoptimizeForm(WorkloadPart):
@@ -152,11 +201,11 @@ class PolicyForm(WorkloadPart):
     countries: Patterns | None = None
     geography: Patterns | None = None
     providers: ProvidersForm | None = None
-    tiers: Annotated[list[Tier], Field(min_length=1)] | None = None
-    compliance: list[Name] = []
+    tiers: Annotated[list[Tier], Field(min_length=1), OneOrList()] | None = None
+    compliance: Names = []
     quotas: dict[Name, QuotaForm] = {}
     reoptimize: ReoptimizeForm | None = None
-    hosts: Annotated[list[HostKind], Field(min_length=1)] | None = None
+    hosts: Annotated[list[HostKind], Field(min_length=1), OneOrList()] | None = None
     min_reliability: Share | None = None
     assumed_nodes: Count | None = None
     premium: Premium | None = None
@@ -274,7 +323,7 @@ class TrainingForm(WorkloadForm):
     sequence_length: Count
     global_batch_tokens: AtLeastOne
     precision: TrainingPrecision = "bf16"
-    gpus: GpusForm = GpusForm()
+    gpus: Annotated[GpusForm, FigureOrObject("max", "integer", 1)] = GpusForm()
     earliest_start: str | None = None
     deadline: str
     late_usd_per_hour: Usd | None = None
@@ -289,7 +338,7 @@ class ServingForm(WorkloadForm):
     """A service under a latency objective."""
 
     kind: Literal["serving"]
-    precisions: Annotated[list[Precision], Field(min_length=1)] | None = None
+    precisions: Precisions | None = None
     traffic: TrafficForm
     slo: SloForm
     redundancy: RedundancyForm = RedundancyForm()
@@ -305,7 +354,7 @@ class BatchForm(WorkloadForm):
     """Requests that must be answered by a deadline, without a latency objective."""
 
     kind: Literal["batch"]
-    precisions: Annotated[list[Precision], Field(min_length=1)] | None = None
+    precisions: Precisions | None = None
     requests: AtLeastOne
     input_tokens: Count
     output_tokens: Count
@@ -324,7 +373,7 @@ class WorkloadsForm(WorkloadPart):
 
     team: Team
     horizon: HorizonForm
-    budget: BudgetForm | None = None
+    budget: Annotated[BudgetForm, FigureOrObject("usd", "number", 0)] | None = None
     policy: PolicyForm | None = None
     workloads: Annotated[list[AnyWorkloadForm], Field(min_length=1)]
 

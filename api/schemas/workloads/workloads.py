@@ -13,10 +13,20 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from api.schemas.base.document import Document, describe, input_error, pointer_of, read_document
+from pydantic import ValidationError
+
+from api.schemas.base.document import (
+    MAX_SHOWN,
+    Document,
+    describe,
+    input_error,
+    pointer_of,
+    read_document,
+)
 from api.schemas.base.given_text import require_seen
 from api.schemas.base.times import format_time, parse_relative, parse_start
-from api.schemas.base.validation import validate
+from api.schemas.base.validation import problems_of
+from api.schemas.workloads.mended_document import mend
 from api.schemas.workloads.policy_words import PolicyWords, provider_expected
 from api.schemas.workloads.workload_forms import (
     FORMS_BY_FIELD,
@@ -84,7 +94,18 @@ def read_workloads(
     document = read_document(text, source)
     if not stored:
         require_seen(document)
-    form = validate(WorkloadsForm, document, FORMS_BY_FIELD)
+    try:
+        form = WorkloadsForm.model_validate(document.data)
+    except ValidationError as error:
+        problems = list(problems_of(error, document, {"": WorkloadsForm, **FORMS_BY_FIELD}))
+        if len(problems) < MAX_SHOWN:
+            mended = mend(document, error)
+            if mended is not None:
+                reader = _Reader(document, base, now, stored=stored)
+                reader.read(mended.form)
+                problems += [problem for problem in reader.problems if mended.is_sound(problem)]
+                problems.sort(key=lambda problem: (problem.line or 0, problem.column or 0))
+        raise input_error(document.source, problems) from None
     return _Reader(document, base, now, stored=stored).request(form)
 
 
@@ -100,14 +121,19 @@ class _Reader:
 
     def request(self, form: WorkloadsForm) -> PlanRequest:
         """The whole request. Raises InputError with all problems."""
+        request = self.read(form)
+        if self.problems:
+            raise input_error(self.document.source, self.problems)
+        return request
+
+    def read(self, form: WorkloadsForm) -> PlanRequest:
+        """The whole request, which holds only if there are no ``problems``."""
         horizon = self._horizon(form)
         self._check_names(form)
         policy = self._policy(form.policy, "/policy")
         workloads: list[Workload] = []
         for index, row in enumerate(form.workloads):
             workloads.append(self._workload(row, pointer_of("workloads", index), form, horizon))
-        if self.problems:
-            raise input_error(self.document.source, self.problems)
         return PlanRequest(
             team=form.team,
             horizon=horizon,
