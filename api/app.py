@@ -92,6 +92,7 @@ def _rooms() -> Sequence[BaseRoute]:
         together.include_router(room.router)
     for room in (spend, economics, budgets, keys, webhooks, operations, session, pages):
         together.include_router(room.router)
+    together.include_router(keys.own)
     return tuple(together.routes)
 
 

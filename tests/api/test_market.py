@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from api.http.cursors import page_of
 from api.http.dependencies import SESSION_COOKIE
+from broker.catalogue import resolve_gpu
 from broker.domain.basics.errors import InputError
 from broker.domain.market.price_gate import GateRules
 from providers.spec import Missing
@@ -154,3 +155,19 @@ async def test_what_our_launches_taught_is_told_and_shown(home: Home) -> None:
         assert (learned["attempts"], learned["taken_for_sold_out"]) == (1, False)
     visitor = home.client(None, cookies={SESSION_COOKIE: ADMIN_KEY})
     assert "(1 launch)" in (await visitor.get("/market")).text
+
+
+async def test_kinds_of_gpu_have_data_sheets_and_offers(home: Home) -> None:
+    team = await home.team("research")
+    rows = {row["gpu"]: row for row in (await team.get("/v1/gpus")).json()["items"]}
+    h100 = rows["H100-SXM-80GB"]
+    assert (h100["architecture"], h100["memory_gb"], h100["fp8_tflops"]) == ("Hopper", 80, 1979)
+    assert h100["offers"] == len((await team.get("/v1/offers")).json()["items"]) > 0
+    assert rows["L4"]["offers"] == 0
+    for row in rows.values():
+        for name in row["aliases"]:
+            assert resolve_gpu(name, "", "test") == row["gpu"]
+    assert rows["A10G"]["aliases"] == ["A10G-24GB"]
+    first = (await team.get("/v1/gpus", params={"limit": 2})).json()
+    assert len(first["items"]) == 2
+    assert first["next_cursor"]
