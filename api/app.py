@@ -104,6 +104,7 @@ def _rooms() -> Sequence[BaseRoute]:
         pages,
     ):
         together.include_router(room.router)
+    together.include_router(keys.own)
     return tuple(together.routes)
 
 

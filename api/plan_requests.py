@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -148,3 +149,12 @@ async def event_of(product: Product, record: PlanRecord) -> Mapping[str, object]
     """The plan's stored status as an event of its stream."""
     whereabouts = await product.planning.find_whereabouts([record])
     return record_to_event(record, whereabouts.get(record.plan_id))
+
+
+async def finished_within(product: Product, caller: Caller, record: PlanRecord, wait_s: float) -> PlanRecord:
+    """The plan once it is finished, or as it is after ``wait_s`` seconds. It waits for the plan's events."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(wait_s):
+            async for _ in plan_events(product, caller, record):
+                pass
+    return await product.planning.find_plan(caller, record.plan_id)

@@ -286,6 +286,12 @@ def resolve_gpu(name: str, pointer: str, source: str) -> str:
     raise InputError(source, (FieldProblem(pointer, repr(name), expected),))
 
 
+def other_names(gpu: str) -> tuple[str, ...]:
+    """Names other than the canonical one that ``resolve_gpu`` reads."""
+    size = f"-{load_gpus()[gpu].memory_gb:g}GB"
+    return () if gpu.endswith(size) else (f"{gpu}{size}",)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
     """Published facts of a provider's node type that its API does not state.

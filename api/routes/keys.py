@@ -20,12 +20,14 @@ from api.http.dependencies import (
 )
 from api.http.strict_requests import FormRoute
 from api.routes.parameters import KeyId, OfTeam
-from api.schemas.accounts.keys import KeyForm, KeyPage, NewKey, NewKeyForm, key_to_document
+from api.schemas.accounts.keys import CallerForm, KeyForm, KeyPage, NewKey, NewKeyForm, key_to_document
+from api.schemas.base.forms import write
 from broker.domain.basics.access import default_scopes
 from broker.domain.basics.account import ApiKey
 from broker.services.accounts.accounts import Answer
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=FormRoute)
+own = APIRouter(tags=["keys"])
 
 
 @router.post("", status_code=201, responses={201: {"model": NewKeyForm}})
@@ -64,6 +66,12 @@ async def list_keys(
     """Keys without their secrets, newest first: those of the caller's team; administrators see all teams."""
     page = await product_of(request).keys.find_keys(caller, limit, cursor, team=team)
     return listing([key_to_document(key) for key in page.items], page.next_cursor)
+
+
+@own.get("/v1/me", responses={200: {"model": CallerForm}})
+async def show_own_key(request: Request, caller: AnyCaller) -> JSONResponse:
+    """The key of this request: its team and what it may do."""
+    return JSONResponse(write(CallerForm, caller))
 
 
 @router.get("/{key_id}", responses={200: {"model": KeyForm}})

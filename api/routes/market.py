@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -21,7 +22,8 @@ from api.http.dependencies import (
 )
 from api.offer_filters import known_names, require_offer_words
 from api.routes.parameters import OfferId, OfProvider
-from api.schemas.base.forms import PageForm
+from api.schemas.base.forms import PageForm, write
+from api.schemas.market.gpus import GpuForm, GpuOnSale
 from api.schemas.market.offer import OFFER, OfferForm
 from api.schemas.market.provider import (
     PROVIDER,
@@ -31,6 +33,7 @@ from api.schemas.market.provider import (
     ProviderForm,
     QuarantinedForm,
 )
+from broker.catalogue import load_gpus
 from broker.domain.market.offer import Offer
 from broker.domain.market.offer_pages import OfferPlace
 from broker.domain.market.price_gate import Quarantined
@@ -98,6 +101,19 @@ async def list_offers(
 async def show_offer(request: Request, caller: AnyCaller, offer_id: OfferId) -> JSONResponse:
     """One current offer."""
     return JSONResponse(OFFER.write(await product_of(request).offers.find_offer(offer_id)))
+
+
+@router.get("/gpus", responses={200: {"model": PageForm[GpuForm]}})
+async def list_gpus(
+    request: Request, caller: AnyCaller, limit: AnyLimit = None, cursor: Cursor = None
+) -> JSONResponse:
+    """All kinds of GPU that the broker knows, by name, with the number of current offers of each."""
+    offers: Counter[str] = Counter()
+    for count in await product_of(request).offers.find_counts():
+        offers[count.gpu] += count.offers
+    known = [GpuOnSale(spec, offers[gpu]) for gpu, spec in load_gpus().items()]
+    page, next_cursor = page_of(known, lambda one: by_name(one.spec.gpu), limit, cursor)
+    return listing([write(GpuForm, one) for one in page], next_cursor)
 
 
 @router.get("/quarantine", responses={200: {"model": PageForm[QuarantinedForm]}})

@@ -26,7 +26,14 @@ from api.http.dependencies import (
 )
 from api.http.openapi import WHAT_IF, WORKLOADS
 from api.http.strict_requests import FormRoute
-from api.plan_requests import ask_for_comparison, ask_for_plan, options_of, plan_events, retry_after_s
+from api.plan_requests import (
+    ask_for_comparison,
+    ask_for_plan,
+    finished_within,
+    options_of,
+    plan_events,
+    retry_after_s,
+)
 from api.routes.parameters import OfTeam, PlanId, Seed
 from api.schemas.base.forms import PageForm
 from api.schemas.finance.finance import Word
@@ -45,6 +52,7 @@ from api.schemas.plans.plan_record import (
     UnmadePlanForm,
     record_to_document,
     record_to_summary,
+    status_of,
 )
 from api.schemas.workloads.what_if import may_ask_what_if, read_what_if
 from broker.domain.basics.errors import FieldProblem, InputError
@@ -136,7 +144,7 @@ def _compared(found: Comparison) -> Answer:
 
 
 def _accepted(record: PlanRecord) -> Answer:
-    body = {"plan_id": record.plan_id, "status": str(record.state)}
+    body = {"plan_id": record.plan_id, "status": status_of(record)}
     headers = {"Location": f"/v1/plans/{record.plan_id}"}
     if record.state.is_on_its_way:
         headers["Retry-After"] = str(retry_after_s(Whereabouts()))
@@ -161,10 +169,22 @@ async def list_plans(
 
 
 @router.get("/{plan_id}", responses={200: {"model": PlanRecordForm | UnmadePlanForm}, **NOT_MODIFIED})
-async def show_plan(request: Request, caller: PlanReader, plan_id: PlanId) -> Response:
-    """One plan, or its status until it is made; ``Retry-After`` says when to ask again."""
+async def show_plan(
+    request: Request,
+    caller: PlanReader,
+    plan_id: PlanId,
+    wait: Annotated[
+        float, Query(ge=0, le=60, description="Seconds to wait at most for the plan to be finished")
+    ] = 0,
+) -> Response:
+    """One plan, or its status until it is made; ``Retry-After`` says when to ask again.
+
+    With `wait` the answer comes once the plan is finished, or after that time with its status then.
+    """
     planning = product_of(request).planning
     record = await planning.find_plan(caller, plan_id)
+    if wait and record.state.is_on_its_way:
+        record = await finished_within(product_of(request), caller, record, wait)
     whereabouts = (await planning.find_whereabouts([record])).get(plan_id)
     if whereabouts is not None:
         answer = conditional(request, tagged(record_to_document(record, None, whereabouts)))

@@ -78,3 +78,12 @@ async def test_nobody_ends_the_key_they_ask_with(home: Home) -> None:
 async def test_a_wrong_wish_names_its_field(home: Home, change: dict[str, object], pointer: str) -> None:
     answer = await home.client().post("/v1/keys", json=WISH | change)
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer), answer.text
+
+
+async def test_a_key_learns_its_team_and_scopes(home: Home) -> None:
+    team = await home.team("research", (Scope.PLANS_READ,))
+    told = (await team.get("/v1/me")).json()
+    assert (told["name"], told["team"], told["scopes"]) == ("test", "research", ["plans:read"])
+    assert told["key_id"] == (await team.get("/v1/keys")).json()["items"][0]["key_id"]
+    assert "admin" in (await home.client().get("/v1/me")).json()["scopes"]
+    assert (await home.client(None).get("/v1/me")).status_code == 401

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from api.http.cursors import page_of
 from api.http.dependencies import SESSION_COOKIE
+from broker.catalogue import resolve_gpu
 from broker.domain.basics.errors import InputError
 from broker.domain.market.offer import Stock, StockLevel
 from broker.domain.market.price_gate import GateRules
@@ -199,3 +200,19 @@ async def test_a_word_that_names_nothing_is_refused_with_the_nearest(home: Home)
         (error,) = answer.json()["errors"]
         assert error["pointer"] in {f"/{name}" for name in params}
         assert near in error["expected"]
+
+
+async def test_kinds_of_gpu_have_data_sheets_and_offers(home: Home) -> None:
+    team = await home.team("research")
+    rows = {row["gpu"]: row for row in (await team.get("/v1/gpus")).json()["items"]}
+    h100 = rows["H100-SXM-80GB"]
+    assert (h100["architecture"], h100["memory_gb"], h100["fp8_tflops"]) == ("Hopper", 80, 1979)
+    assert h100["offers"] == len((await team.get("/v1/offers")).json()["items"]) > 0
+    assert rows["L4"]["offers"] == 0
+    for row in rows.values():
+        for name in row["aliases"]:
+            assert resolve_gpu(name, "", "test") == row["gpu"]
+    assert rows["A10G"]["aliases"] == ["A10G-24GB"]
+    first = (await team.get("/v1/gpus", params={"limit": 2})).json()
+    assert len(first["items"]) == 2
+    assert first["next_cursor"]

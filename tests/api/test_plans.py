@@ -469,3 +469,28 @@ async def test_a_stream_tells_of_the_line_and_ends_with_a_cancelled_plan(
             {"state": "queued", "position": 1},
             {"state": "cancelled"},
         ]
+
+
+async def test_a_plan_is_waited_for(house: House) -> None:
+    house.executor = slots = Slots()
+    async with house.open() as home:
+        team = await home.team("research")
+        first, *_ = [answer.json()["plan_id"] for answer in await three_plans(home, team, slots)]
+        early = await team.get(f"/v1/plans/{first}", params={"wait": 0.01})
+        assert (early.json()["status"], early.headers["Retry-After"]) == ("running", "1")
+        waiting = asyncio.ensure_future(team.get(f"/v1/plans/{first}", params={"wait": 60}))
+        assert not (await asyncio.wait({waiting}, timeout=0.1))[0]
+        slots.end(first)
+        made = await waiting
+        assert (made.json()["status"], made.json()["plan_id"]) == ("optimal", first)
+        assert "Retry-After" not in made.headers
+        again = await team.get(f"/v1/plans/{first}", params={"wait": 60})
+        assert again.json() == made.json()
+        assert (await team.get(f"/v1/plans/{first}", params={"wait": 61})).status_code == 422
+
+
+async def test_an_answer_from_stored_ids_tells_the_status_alone(home: Home) -> None:
+    team = await home.team("research")
+    plan = await home.plan(team)
+    record = await home.product.planning.find_plan(ADMIN, plan["plan_id"])
+    assert json.loads(plans._accepted(record).body)["status"] == plan["status"] == "optimal"

@@ -17,7 +17,7 @@ import api
 from api.cli.plans.backtest_view import Compared, Sums, _policy, compared_to_document, sums_of
 from api.reserved_fleets import _FleetWithMoney
 from api.schemas.accounts.calendars import CalendarForm, NewCalendar
-from api.schemas.accounts.keys import KeyForm, NewKey
+from api.schemas.accounts.keys import CallerForm, KeyForm, NewKey
 from api.schemas.accounts.webhooks import DeliveryForm, NewWebhook, TestDeliveryForm, WebhookForm
 from api.schemas.base.forms import From, PageForm
 from api.schemas.base.parts import JsonPart
@@ -38,6 +38,7 @@ from api.schemas.holding.reservation import (
 )
 from api.schemas.market import history
 from api.schemas.market.contract_prices import _Line
+from api.schemas.market.gpus import GpuForm, GpuOnSale
 from api.schemas.market.market import Market, MarketForm, MarketHead, market_to_document
 from api.schemas.plans.comparison import AcceptedComparisonForm
 from api.schemas.plans.cost_difference import CostDifferenceForm, WorkloadDifference
@@ -61,7 +62,7 @@ from api.schemas.workloads.workload_writer import (
     _workload_document,
     to_document,
 )
-from broker.domain.basics.account import ApiKey
+from broker.domain.basics.account import ApiKey, Caller
 from broker.domain.basics.errors import FieldProblem
 from broker.domain.basics.estimate import Estimate
 from broker.domain.basics.export_jobs import ExportJob
@@ -95,11 +96,13 @@ from broker.services.spend.economics import Economics
 VIEWS: Mapping[type[BaseModel], type] = {
     ApprovalForm: Approval,
     BudgetForm: BudgetStatus,
+    CallerForm: Caller,
     ChangesForm: _Asked,
     DeliveryForm: Delivery,
     ExportForm: ExportJob,
     FieldProblemForm: FieldProblem,
     FleetForm: _FleetWithMoney,
+    GpuForm: GpuOnSale,
     IntervalForm: _Bands,
     KeyForm: ApiKey,
     ReservationForm: Reservation,
@@ -139,10 +142,13 @@ WRITERS: Mapping[Any, tuple[Callable[..., Any], ...]] = {
 
 OFFER = "the offer stands under /v1/offers by its offer_id"
 HOW_MADE = "how a plan is made is no part of where it stands"
+MEASURED = "the performance core alone uses it"
+SOURCES = "config/gpus.csv has the sources"
 NOT_TOLD: Mapping[str, str] = {
     "ApprovalForm.PlanRecord": "plan_id names the plan, which has a document of its own",
     "BudgetForm.Budget.horizon": "it is the window",
     "BudgetForm.Budget.thresholds": "each is told with its status",
+    "CallerForm.Caller.claim": "it is the request's own header",
     "ChangesForm.PlanChanges.changes": "they are the first fields",
     "Dataset.operator": "it follows from the provider",
     "DeliveryForm.Delivery.body": "what was sent is the receiver's",
@@ -153,6 +159,10 @@ NOT_TOLD: Mapping[str, str] = {
     "FleetForm.Offer": OFFER,
     "FleetForm.Reservation": "reservation_ids name them, and each has a document of its own",
     "FleetForm.Sku": OFFER,
+    "GpuForm.GpuSpec.matmul_best_bf16_tflops": MEASURED,
+    "GpuForm.GpuSpec.matmul_best_fp8_tflops": MEASURED,
+    "GpuForm.GpuSpec.source": SOURCES,
+    "GpuForm.GpuSpec.status": SOURCES,
     "KeyForm.ApiKey.sha256": "a hash of the secret",
     "Outcome.policy": "policies are the keys of outcomes",
     "PlanRequest._by_name": "an index of workloads",

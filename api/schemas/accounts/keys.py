@@ -40,6 +40,22 @@ class KeyForm(BaseModel):
     revoked_at: Instant | None
 
 
+class CallerForm(BaseModel):
+    """The key of the request."""
+
+    key_id: Annotated[str, Field(description="Id of the key, which is not its secret")]
+    name: Annotated[str, Field(description="Name that the key was given", examples=["ci"])]
+    team: Annotated[
+        str,
+        Field(description="Team whose objects it sees; `admin` sees all", examples=["research"]),
+    ]
+    scopes: Annotated[
+        list[Scope],
+        From(lambda caller: sorted(caller.scopes)),
+        Field(description="What it may do; `admin` includes all", examples=[["plans:read", "plans:write"]]),
+    ]
+
+
 KeyPage = PageForm[KeyForm]
 
 

@@ -22,23 +22,28 @@ from broker.ports.planning import BusinessStatus, PlanRecord, PlanState, Whereab
 _NOT_IN_LISTS = frozenset({"placements", "spend", "workloads"})
 
 
+STATE = Field(
+    description="How the making of the plan goes. `status` alone tells where a plan is",
+    json_schema_extra={"deprecated": True},
+)
+
+
 class AcceptedPlanForm(BaseModel):
     """The answer to a request for a plan; the header ``Location`` has its address."""
 
     plan_id: str
-    status: PlanState
+    status: PlanStatus | PlanState
 
 
 class StandingForm(BaseModel):
-    """The status of a plan: how its making goes (``state``), whether it is in force (``standing``, null until
-    it is made), and its approval.
+    """The status of a plan: whether it is in force (``standing``, null until it is made), and its approval.
 
     ``intended``: it counts in projected spend before it is reserved. ``position``: its place in the queue, 1
     is next. ``phase``: the current step of the planner. A variant says which plan it is ``based_on``, its
     ``change``, its comparison, and prices that it assumes.
     """
 
-    state: Annotated[PlanState, From("record.state")]
+    state: Annotated[PlanState, From("record.state"), STATE]
     position: Annotated[int | None, Field(ge=1), From("place.position")] = None
     phase: Annotated[str | None, From("place.phase")] = None
     standing: BusinessStatus | None
@@ -100,11 +105,16 @@ class _Shown:
     place: Whereabouts
 
 
+def status_of(record: PlanRecord) -> str:
+    """Where a plan is: the solver's word once it is made, its state before that."""
+    return str(record.state if record.plan is None else record.plan.status)
+
+
 def record_to_document(
     record: PlanRecord, standing: BusinessStatus | None = None, whereabouts: Whereabouts | None = None
 ) -> dict[str, Any]:
     """A plan as the API shows it: the whole plan once it is made, before that its status."""
-    body: dict[str, Any] = {"plan_id": record.plan_id, "status": str(record.state)}
+    body: dict[str, Any] = {"plan_id": record.plan_id, "status": status_of(record)}
     if record.plan is not None:
         body = PLAN.write(record.plan)
     return {

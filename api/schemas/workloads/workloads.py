@@ -104,7 +104,6 @@ def read_workloads(
                 reader = _Reader(document, base, now, stored=stored)
                 reader.read(mended.form)
                 problems += [problem for problem in reader.problems if mended.is_sound(problem)]
-                problems.sort(key=lambda problem: (problem.line or 0, problem.column or 0))
         raise input_error(document.source, problems) from None
     return _Reader(document, base, now, stored=stored).request(form)
 
