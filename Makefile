@@ -55,7 +55,7 @@ browser: | $(BIN)/python
 	$(BIN)/python tests/setup_machine.py
 
 peers: | $(BIN)/python
-	$(BIN)/python -m tests.peers_env canaille clients dstack gpuhunt melange skypilot
+	$(BIN)/python -m tests.peers_env canaille clients dstack gpuhunt grafana kubernetes melange skypilot slack
 
 nightly: $(DEV_STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow

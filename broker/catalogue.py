@@ -259,7 +259,7 @@ def resolve_model(name: str, base: Path, pointer: str, source: str) -> ModelShap
     folded = {known.lower(): known for known in models}
     near = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.4)
     known = ", ".join(folded[match] for match in near)
-    expected = "a model of config/models.csv or the path of a Hugging Face config.json"
+    expected = "a model that the broker knows (`GET /v1/models`), or the path of a Hugging Face config.json"
     if known:
         expected += f" (nearest: {known})"
     raise InputError(source, (FieldProblem(pointer, repr(name), expected),))

@@ -24,6 +24,7 @@ from api.offer_filters import known_names, require_offer_words
 from api.routes.parameters import OfferId, OfProvider
 from api.schemas.base.forms import PageForm, write
 from api.schemas.market.gpus import GpuForm, GpuOnSale
+from api.schemas.market.models import KnownModel, ModelForm
 from api.schemas.market.offer import OFFER, OfferForm
 from api.schemas.market.provider import (
     PROVIDER,
@@ -33,7 +34,7 @@ from api.schemas.market.provider import (
     ProviderForm,
     QuarantinedForm,
 )
-from broker.catalogue import load_gpus
+from broker.catalogue import load_gpus, load_hugging_face_names, load_models
 from broker.domain.market.offer import Offer
 from broker.domain.market.offer_pages import OfferPlace
 from broker.domain.market.price_gate import Quarantined
@@ -114,6 +115,23 @@ async def list_gpus(
     known = [GpuOnSale(spec, offers[gpu]) for gpu, spec in load_gpus().items()]
     page, next_cursor = page_of(known, lambda one: by_name(one.spec.gpu), limit, cursor)
     return listing([write(GpuForm, one) for one in page], next_cursor)
+
+
+@router.get("/models", responses={200: {"model": PageForm[ModelForm]}})
+async def list_models(
+    request: Request,
+    caller: AnyCaller,
+    q: Annotated[str | None, Query(description="Part of a model's name, here or at Hugging Face")] = None,
+    limit: AnyLimit = None,
+    cursor: Cursor = None,
+) -> JSONResponse:
+    """All models that workloads documents may name, in the order of their names."""
+    names = load_hugging_face_names()
+    known = [KnownModel(shape, names.get(model)) for model, shape in load_models().items()]
+    wanted = (q or "").lower()
+    found = [one for one in known if wanted in f"{one.shape.name} {one.hugging_face or ''}".lower()]
+    page, next_cursor = page_of(found, lambda one: by_name(one.shape.name), limit, cursor)
+    return listing([write(ModelForm, one) for one in page], next_cursor)
 
 
 @router.get("/quarantine", responses={200: {"model": PageForm[QuarantinedForm]}})

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from api.http.cursors import page_of
 from api.http.dependencies import SESSION_COOKIE
-from broker.catalogue import resolve_gpu
+from broker.catalogue import load_models, resolve_gpu
 from broker.domain.basics.errors import InputError
 from broker.domain.market.offer import Stock, StockLevel
 from broker.domain.market.price_gate import GateRules
@@ -200,6 +200,21 @@ async def test_a_word_that_names_nothing_is_refused_with_the_nearest(home: Home)
         (error,) = answer.json()["errors"]
         assert error["pointer"] in {f"/{name}" for name in params}
         assert near in error["expected"]
+
+
+async def test_models_are_listed_and_found_by_either_name(home: Home) -> None:
+    team = await home.team("research")
+    every = (await team.get("/v1/models")).json()["items"]
+    assert [row["model"] for row in every] == sorted(load_models())
+    by_name = {row["model"]: row for row in every}
+    mixtral = by_name["Mixtral-8x7B"]
+    assert (mixtral["hugging_face"], mixtral["experts"]) == ("mistralai/Mixtral-8x7B-v0.1", 8)
+    assert mixtral["active_params"] < mixtral["total_params"]
+    assert by_name["gpt-oss-120b"]["published_precision"] == "fp4"
+    for words in ("mistralai/mix", "MIXTRAL-8x7"):
+        (one,) = (await team.get("/v1/models", params={"q": words, "limit": 1})).json()["items"]
+        assert one == by_name[one["model"]]
+    assert (await team.get("/v1/models", params={"q": "no such"})).json()["items"] == []
 
 
 async def test_kinds_of_gpu_have_data_sheets_and_offers(home: Home) -> None:

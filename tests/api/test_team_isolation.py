@@ -82,6 +82,7 @@ EXPECTED: Mapping[tuple[str, str], Expect] = {
     ("GET", "/v1/offers"): E.SHARED,
     ("GET", "/v1/offers/{offer_id}"): E.SHARED,
     ("GET", "/v1/gpus"): E.SHARED,
+    ("GET", "/v1/models"): E.SHARED,
     ("GET", "/v1/me"): E.OWN,
     ("GET", "/v1/quarantine"): E.SHARED,
     ("POST", "/v1/quarantine/{offer_id}/release"): E.REFUSED,

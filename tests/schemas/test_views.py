@@ -40,6 +40,7 @@ from api.schemas.market import history
 from api.schemas.market.contract_prices import _Line
 from api.schemas.market.gpus import GpuForm, GpuOnSale
 from api.schemas.market.market import Market, MarketForm, MarketHead, market_to_document
+from api.schemas.market.models import KnownModel, ModelForm
 from api.schemas.plans.comparison import AcceptedComparisonForm
 from api.schemas.plans.cost_difference import CostDifferenceForm, WorkloadDifference
 from api.schemas.plans.division import _divided, division_to_document
@@ -103,6 +104,7 @@ VIEWS: Mapping[type[BaseModel], type] = {
     FieldProblemForm: FieldProblem,
     FleetForm: _FleetWithMoney,
     GpuForm: GpuOnSale,
+    ModelForm: KnownModel,
     IntervalForm: _Bands,
     KeyForm: ApiKey,
     ReservationForm: Reservation,
@@ -164,6 +166,7 @@ NOT_TOLD: Mapping[str, str] = {
     "GpuForm.GpuSpec.source": SOURCES,
     "GpuForm.GpuSpec.status": SOURCES,
     "KeyForm.ApiKey.sha256": "a hash of the secret",
+    "ModelForm.ModelShape": "config/models.csv has the sizes of layers, with their sources",
     "Outcome.policy": "policies are the keys of outcomes",
     "PlanRequest._by_name": "an index of workloads",
     "PlanRequest._waiting": "an index of workloads",

@@ -40,22 +40,22 @@ class GpuForm(BaseModel):
     bf16_tflops: Annotated[
         float | None,
         From("spec.bf16_tflops"),
-        Field(description="Dense peak in TFLOP/s; null: nnull: none"),
+        Field(description="Dense peak in TFLOP/s; null: none"),
     ]
     fp16_tflops: Annotated[
         float | None,
         From("spec.fp16_tflops"),
-        Field(description="Dense peak in TFLOP/s; null: nnull: none"),
+        Field(description="Dense peak in TFLOP/s; null: none"),
     ]
     fp8_tflops: Annotated[
         float | None,
         From("spec.fp8_tflops"),
-        Field(description="Dense peak in TFLOP/s; null: nnull: none"),
+        Field(description="Dense peak in TFLOP/s; null: none"),
     ]
     fp4_tflops: Annotated[
         float | None,
         From("spec.fp4_tflops"),
-        Field(description="Dense peak in TFLOP/s; null: nnull: none"),
+        Field(description="Dense peak in TFLOP/s; null: none"),
     ]
     scaleup_kind: Annotated[
         str,
