@@ -100,6 +100,7 @@ def _training(start: datetime) -> Placement:
             "bare metal in one InfiniBand domain keeps 96 % of the step in compute",
         ),
         RunnerUp("aws:p5.48xlarge:capacity-block:us-east-2", Decimal("75120.40"), "22.9 % dearer"),
+        fitting=412,
     )  # fmt: skip
     placed = a_placement(BLOCK, [segment], "pretrain-8b")
     return replace(

@@ -80,7 +80,7 @@ def test_the_overview_leads_to_a_plan_and_its_reasons(opened: Open) -> None:
     assert sum(shown) == amounts(page.locator(".card.lead").inner_text())[0]
     reason = placements.get_by_text("needs a fabric")
     expect(reason).not_to_be_visible()
-    placements.get_by_text("Why here: bound by compute").click()
+    placements.get_by_text("Why here: cheapest found among 412 offers that fit").click()
     expect(reason).to_be_visible()
     expect(page.get_by_role("region", name="Not placed")).to_contain_text("allow country SE or NO")
     assert page.locator(".wide svg.chart rect").count() == 1 + 2 * 60
