@@ -12,6 +12,7 @@ from tests.api.house import Home
 PATHS = {
     ("PUT", "/v1/budgets/{team}/{period}"),
     ("POST", "/v1/webhooks"),
+    ("POST", "/v1/calendars"),
     ("POST", "/v1/keys"),
     ("POST", "/v1/reservations"),
     ("POST", "/v1/reservations/{reservation_id}/extend"),

@@ -221,7 +221,7 @@ async def test_a_new_look_is_taken_on_request(house: House) -> None:
         (look,) = (await client.get(answer.headers["Location"])).json()["items"]
         assert look["plan_id"] == plan["plan_id"]
         assert look["state"] in {"proposed", "unchanged", "rejected"}
-        assert look["trigger"].startswith("asked by")
+        assert look["trigger"].startswith("requested by")
         stranger = await home.team("product")
         assert (await stranger.get("/v1/reoptimizations")).json()["items"] == []
 

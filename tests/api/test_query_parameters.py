@@ -39,7 +39,7 @@ async def test_the_nearest_parameter_is_told(home: Home) -> None:
         "/limt": "the parameter 'limit' (there are team, limit, cursor)",
         "/tem": "the parameter 'team' (there are team, limit, cursor)",
     }
-    nothing = await home.client().get("/v1/plans/x?team=a")
+    nothing = await home.client().get("/v1/comparisons/x?team=a")
     assert nothing.json()["errors"][0]["expected"] == "no parameter: this call takes none"
 
 

@@ -36,6 +36,7 @@ RECORDED = {
     "/v1/spend/close": "spend.close",
     "/v1/webhooks": "webhook.create",
     "/v1/keys": "key.create",
+    "/v1/calendars": "key.create",
     "/v1/reoptimizations/{reoptimization_id}/accept": "reoptimization.applied",
     "/v1/reoptimizations/{reoptimization_id}/reject": "reoptimization.rejected",
 }
@@ -65,13 +66,12 @@ def one_answer(answers: list[httpx.Response]) -> httpx.Response:
     return made[0]
 
 
-async def keys_made(pair: Pair, client: httpx.Client) -> int:
+async def keys_made(pair: Pair, client: httpx.Client, path: str, secret: str, wish: Any) -> int:
     """How many keys the same wish makes: its secret is told once, so that one answer differs by it."""
-    wish = {"name": "twin", "team": "twins", "scopes": ["plans:read"]}
     before = len(recorded(client, "key.create"))
-    answers = [a for a in await twins(pair, "/v1/keys", "k-key", wish) if a.is_success]
+    answers = [a for a in await twins(pair, path, f"k-{path}", wish) if a.is_success]
     bodies = [answer.json() for answer in answers]
-    assert [body["secret"] is None for body in bodies].count(False) == 1
+    assert [body[secret] is None for body in bodies].count(False) == 1
     assert len({body["key_id"] for body in bodies}) == 1
     return len(recorded(client, "key.create")) - before
 
@@ -96,7 +96,12 @@ def done_plan(client: httpx.Client, plan_id: str) -> dict[str, Any]:
 def looks_asked_for(client: httpx.Client) -> int:
     """How often somebody asked for a new look at the twins' one plan."""
     items = client.get("/v1/reoptimizations", params={"team": "twins"}).json()["items"]
-    return sum(look["trigger"].startswith("asked by") for look in items)
+    return sum(look["trigger"].startswith("requested by") for look in items)
+
+
+def deliveries_of(client: httpx.Client, webhook_id: str) -> int:
+    """How many events went to a webhook."""
+    return len(client.get(f"/v1/webhooks/{webhook_id}").json()["deliveries"])
 
 
 async def proposed(pair: Pair, plan_id: str, name: str) -> str:
@@ -119,7 +124,9 @@ async def proposed(pair: Pair, plan_id: str, name: str) -> str:
 async def test_every_post_twice_at_once_has_one_effect(pair: Pair) -> None:
     with pair.client(0) as client:
         posts = {path for path, way in client.get("/openapi.json").json()["paths"].items() if "post" in way}
-        assert posts == {*RECORDED, "/v1/reoptimizations"}, "a new POST needs a twin here"
+        assert posts == {*RECORDED, "/v1/reoptimizations", "/v1/webhooks/{webhook_id}/test"}, (
+            "a new POST needs a twin here"
+        )
         effects = {}
 
         before = len(recorded(client, "plan.request"))
@@ -161,11 +168,18 @@ async def test_every_post_twice_at_once_has_one_effect(pair: Pair) -> None:
         one_answer(await twins(pair, f"/v1/quarantine/{doubted}/release", "k-believe", {}))
         effects["/v1/quarantine/{offer_id}/release"] = len(recorded(client, "offer.believe", doubted))
 
-        told = {"url": f"{pair.sandbox.url}/events"}
-        one_answer(await twins(pair, "/v1/webhooks", "k-hook", told))
+        told = {"url": f"{pair.sandbox.url}/events", "events": ["budget.*"]}  # and so of tests alone
+        hook = one_answer(await twins(pair, "/v1/webhooks", "k-hook", told)).json()["webhook_id"]
         effects["/v1/webhooks"] = len(recorded(client, "webhook.create"))
 
-        effects["/v1/keys"] = await keys_made(pair, client)
+        one_answer(await twins(pair, f"/v1/webhooks/{hook}/test", "k-test", {}))
+        wait_for("the test's delivery", 60, lambda: deliveries_of(client, hook) or None)
+        effects["/v1/webhooks/{webhook_id}/test"] = deliveries_of(client, hook)
+
+        wish = {"name": "twin", "team": "twins", "scopes": ["plans:read"]}
+        effects["/v1/keys"] = await keys_made(pair, client, "/v1/keys", "secret", wish)
+        feed = {"name": "twin"}
+        effects["/v1/calendars"] = await keys_made(pair, client, "/v1/calendars", "token", feed)
 
         for word in ("reject", "accept"):
             route = f"/v1/reoptimizations/{{reoptimization_id}}/{word}"
