@@ -89,7 +89,9 @@ def test_without_its_run_a_service_asks_for_nothing() -> None:
     run = training(gpu_hours=1000, unplaced_usd=Decimal("10"))
     found = plan(request(run, serving(starts_after="run")), [offer("a", "1.00")])
     assert not found.placements
-    assert [u.workload for u in found.unplaced] == ["run"]
+    run_left, chat_left = found.unplaced
+    assert (run_left.workload, chat_left.workload) == ("run", "chat")
+    assert (chat_left.reason, chat_left.fixes) == (Obstacle.DEPENDENCY, ())
     assert found.penalty_usd == Decimal("10.00")
 
 
