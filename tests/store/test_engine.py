@@ -192,7 +192,7 @@ async def test_another_name_of_a_file_does_not_pass_its_lock(tmp_path: Path) -> 
     hard = tmp_path / "hard.db"
     hard.hardlink_to(database)
     for name in (database, hard):
-        with pytest.raises(Conflict, match="2 names"):
+        with pytest.raises(Conflict, match="2 hard links"):
             FileLock(name)
     hard.unlink()
     FileLock(database).release()
