@@ -225,7 +225,7 @@ async def test_work_of_an_older_epoch_is_not_written(store: Store) -> None:
     seat = store.seat()
     first, second = await seat.take(), await seat.take()
     assert (first, second) == (1, 2)
-    with written_in(first), pytest.raises(LeadershipLost, match="in epoch 1; now it is 2"):
+    with written_in(first), pytest.raises(LeadershipLost, match="of epoch 1; it is epoch 2 now"):
         await add(store, reservation("late"))
     with written_in(second):
         await add(store, reservation("in-time"))
