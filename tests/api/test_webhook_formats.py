@@ -119,6 +119,11 @@ async def test_an_administrator_s_webhook_is_tested_too(home: Home, receiver: Re
     assert (await client.post(f"/v1/webhooks/{made['webhook_id']}/test")).status_code == 202
     await home.product.webhooks.deliver()
     assert receiver.events() == ["webhook.test"]
+    of_team = await hook(await home.team("research"), receiver.url, "budget.set")
+    assert (await client.post(f"/v1/webhooks/{of_team['webhook_id']}/test")).status_code == 202
+    await home.product.webhooks.deliver()
+    bodies = [json.loads(text) for _, text in receiver.seen]
+    assert [one["data"]["team"] for one in bodies] == ["admin", "research"], "whose webhook it is"
 
 
 @pytest.mark.parametrize(

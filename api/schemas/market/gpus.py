@@ -11,6 +11,11 @@ from api.schemas.base.forms import From
 from broker.catalogue import other_names
 from broker.domain.planning.model_shape import GpuSpec
 
+DensePeak = Annotated[
+    float | None,
+    Field(description="Dense peak in TFLOP/s, without sparsity; null: none", examples=[989.4]),
+]
+
 
 @dataclass(frozen=True, slots=True)
 class GpuOnSale:
@@ -37,26 +42,10 @@ class GpuForm(BaseModel):
     memory_gbyte_s: Annotated[
         float, From("spec.hbm_gbyte_s"), Field(description="Memory bandwidth in GB/s", examples=[3350])
     ]
-    bf16_tflops: Annotated[
-        float | None,
-        From("spec.bf16_tflops"),
-        Field(description="Dense peak in TFLOP/s; null: none"),
-    ]
-    fp16_tflops: Annotated[
-        float | None,
-        From("spec.fp16_tflops"),
-        Field(description="Dense peak in TFLOP/s; null: none"),
-    ]
-    fp8_tflops: Annotated[
-        float | None,
-        From("spec.fp8_tflops"),
-        Field(description="Dense peak in TFLOP/s; null: none"),
-    ]
-    fp4_tflops: Annotated[
-        float | None,
-        From("spec.fp4_tflops"),
-        Field(description="Dense peak in TFLOP/s; null: none"),
-    ]
+    bf16_tflops: Annotated[DensePeak, From("spec.bf16_tflops")]
+    fp16_tflops: Annotated[DensePeak, From("spec.fp16_tflops")]
+    fp8_tflops: Annotated[DensePeak, From("spec.fp8_tflops")]
+    fp4_tflops: Annotated[DensePeak, From("spec.fp4_tflops")]
     scaleup_kind: Annotated[
         str,
         From("spec.scaleup_kind"),
