@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
 
 import httpx
+import pytest
 
-from tests.e2e.processes import ROOT, start_sandbox, start_server, wait_for
+from tests.e2e.processes import (
+    ROOT,
+    clean_environment,
+    free_port,
+    start,
+    start_sandbox,
+    start_server,
+    wait_for,
+)
 
 KEY = "a-key-of-forty-characters-for-this-test-"
 EXAMPLE = ROOT / "fixtures" / "examples" / "pretrain-then-serve.yaml"
@@ -74,3 +84,24 @@ def test_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     finally:
         server.stop()
         market.stop()
+
+
+@pytest.mark.parametrize("start_number", range(3))
+def test_a_server_that_still_derives_the_api_document_ends_cleanly(tmp_path: Path, start_number: int) -> None:
+    """A thread that is cut off within native code hangs or aborts the process in about every second start."""
+    port = free_port()
+    environment = clean_environment(
+        BROKER_DATABASE_URL=f"sqlite:///{tmp_path / 'broker.db'}",
+        BROKER_ADMIN_KEY=KEY,
+        BROKER_PORT=str(port),
+        PYTHONPATH=str(ROOT),
+    )
+    program = (sys.executable, "-m", "tests.logs.slow_document")
+    log = tmp_path / "server.log"
+    server = start(["serve"], f"http://127.0.0.1:{port}", "/healthz", log, environment, program=program)
+    try:
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(150) == 0
+    finally:
+        server.stop()
+    assert [line for line in log.read_text().splitlines() if not line.startswith("serving on")] == []

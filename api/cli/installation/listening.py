@@ -146,8 +146,9 @@ async def serve_until_stopped(app: FastAPI, bound: socket.socket) -> None:
     logging.getLogger("uvicorn.error").addFilter(_of_strangers)
     spare_collections()
     sys.setswitchinterval(SWITCH_S)
-    # The first call derives the document, which takes a second: no client should wait for it.
-    threading.Thread(target=app.openapi, name="openapi", daemon=True).start()
+    # The first call derives the document, which takes a second: no client should wait for it. The end of the
+    # process waits for the thread, as cutting it off within native code hangs or aborts the process.
+    threading.Thread(target=app.openapi, name="openapi").start()
     with logs.on_a_thread():
         await server.serve(sockets=[bound])
     if not server.started:
