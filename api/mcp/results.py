@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 
 from pydantic import BaseModel, Field
@@ -9,7 +10,7 @@ from pydantic import BaseModel, Field
 from api.schemas.base.parts import Money
 from api.schemas.base.times import Instant
 from api.schemas.holding.reservation import ReservationForm
-from api.schemas.plans.cost_difference import held, place_of
+from api.schemas.plans.comparison import ComparisonForm
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Placement, Plan
 
@@ -103,6 +104,12 @@ class PlanResult(BaseModel):
     unplaced: list[UnplacedResult] = []
 
 
+class ComparisonResult(BaseModel):
+    """Two plans side by side: the first is the base, and ``plans`` has the second."""
+
+    comparison: ComparisonForm
+
+
 class ReservationResult(BaseModel):
     """One reservation."""
 
@@ -191,13 +198,23 @@ def plan_result(plan: Plan, *, state: str, standing: str | None, needs_approval:
     )
 
 
+def _held(placement: Placement) -> tuple[datetime, datetime]:
+    """From when and until when any of its nodes is held."""
+    starts, ends = zip(*((one.start, one.end) for one in placement.segments), strict=True)
+    return min(starts), max(ends)
+
+
+def _place(placement: Placement) -> str:
+    return f"{placement.provider} {placement.zone or placement.region}"
+
+
 def _placement(placement: Placement) -> PlacementResult:
-    start, end = held(placement)
+    start, end = _held(placement)
     return PlacementResult(
         workload=placement.workload,
         kind=str(placement.kind),
         provider=placement.provider,
-        place=place_of(placement),
+        place=_place(placement),
         gpu=placement.gpu,
         nodes=placement.nodes,
         gpus=placement.gpus,
@@ -219,11 +236,11 @@ def _placement(placement: Placement) -> PlacementResult:
 def would_buy(plan: Plan) -> list[str]:
     """What reserving a plan orders, a line each."""
     return [
-        f"{one.workload}: {one.nodes} × {one.gpus // one.nodes} {one.gpu} at {place_of(one)} "
+        f"{one.workload}: {one.nodes} × {one.gpus // one.nodes} {one.gpu} at {_place(one)} "
         f"({str(one.tier).replace('_', ' ')}), {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC, "
         f"${one.cost_usd:,.2f}"
         for one in plan.placements
-        for start, end in (held(one),)
+        for start, end in (_held(one),)
     ]
 
 

@@ -25,6 +25,7 @@ from pydantic import BaseModel, Field
 
 from api.client import AsyncBrokerClient, MadePlan
 from api.mcp.results import (
+    ComparisonResult,
     OfferResult,
     OffersResult,
     OrderResult,
@@ -37,7 +38,7 @@ from api.mcp.results import (
     reservation_result,
     would_buy,
 )
-from api.schemas.plans.cost_difference import CostDifferenceForm, compare_plans
+from api.schemas.plans.comparison import compare_plans, comparison_to_document
 from api.schemas.plans.plan_record import UnmadePlanForm
 from broker.domain.basics.errors import BrokerError
 from broker.domain.holding.reservation import ReservationState
@@ -191,10 +192,10 @@ async def compare(
     ctx: ToolContext,
     first_plan_id: PlanId,
     second_plan_id: PlanId,
-) -> CostDifferenceForm:
-    """Compares two plans workload by workload: cost, end, GPUs and places."""
-    first, second = [await _made(ctx, plan_id) for plan_id in (first_plan_id, second_plan_id)]
-    return compare_plans(first, second)
+) -> ComparisonResult:
+    """Compares two plans: cost, end, GPUs and places of each workload, and what moves."""
+    made = [(plan_id, await _made(ctx, plan_id)) for plan_id in (first_plan_id, second_plan_id)]
+    return ComparisonResult.model_validate({"comparison": comparison_to_document(compare_plans(made))})
 
 
 async def ask_person(

@@ -13,7 +13,6 @@ import yaml
 from markdown_it import MarkdownIt
 
 from api.cli.plans.cost_diff_view import MARKER, markdown
-from api.schemas.plans.cost_difference import compare_plans
 from broker.domain.planning.plan import Obstacle, Unplaced
 from broker.domain.planning.workload import WorkloadKind
 from tests.cli.running import broker, write_market
@@ -43,16 +42,16 @@ def test_a_service_that_is_added_costs_what_its_plan_costs(tmp_path: Path) -> No
     market = write_market(tmp_path)
     arguments = ("cost-diff", base, head, "--market", market, "--time-limit", "5")
     told = json.loads(broker(*arguments, "--format", "json").stdout)
-    chat, second = told["workloads"]
-    before, after = (Decimal(usd) for usd in told["cost_usd"])
-    assert after - before == Decimal(told["difference_usd"]) > 0
-    assert second["cost_usd"][0] is None
-    assert after == Decimal(chat["cost_usd"][1]) + Decimal(second["cost_usd"][1])
+    (changed,) = told["plans"]
+    before, after = Decimal(told["base"]["cost_usd"]), Decimal(changed["cost_usd"])
+    assert after - before == Decimal(changed["difference_usd"]) > 0
+    assert [one["workload"] for one in told["base"]["workloads"]] == ["chat"]
+    assert after == sum(Decimal(one["cost_usd"]) for one in changed["workloads"])
     done = broker(*arguments)
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith(MARKER)
     assert f"${after:,.2f}" in done.stdout
-    assert re.search(r"\| second \| - \| .* \| new: ", done.stdout)
+    assert re.search(r"\| second \| - \| .* \| it is new in the document and takes 1 × ", done.stdout)
     same = broker("cost-diff", base, base, "--market", market, "--time-limit", "5")
     assert "No workload changes its cost" in same.stdout
     wrong = document(tmp_path, "wrong.yaml", {**CHAT, "model": "Lama"})
@@ -72,16 +71,16 @@ def test_the_comment_is_a_table_whatever_names_say() -> None:
         before.placements[1],
     )
     after = replace(after, unplaced=(Unplaced("big", Obstacle.MEMORY, "use <b>more</b> GPUs"),))
-    text = markdown(compare_plans(before, after), before, after)
+    text = markdown(before, after)
     html = MarkdownIt("commonmark").enable("table").render(text)
     rows = re.findall(r"<tr>\n(.*?)</tr>", html, flags=re.DOTALL)
-    assert [len(re.findall(r"<t[hd]", row)) for row in rows] == [5, 5, 5]
+    assert [len(re.findall(r"<t[hd]", row)) for row in rows] == [5, 5, 5, 5]
     assert "<img" not in html
     assert "<b>" not in html
     assert "1 more stay as they are" in text
-    assert "gone: " in text
+    assert "it is not in the document" in text
     assert "Not placed after" in text
-    assert "held until" in text
+    assert "it ends 10.0 h later" in text
 
 
 def test_the_recipes_are_workflows_that_run_the_command() -> None:

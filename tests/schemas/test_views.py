@@ -42,7 +42,6 @@ from api.schemas.market.gpus import GpuForm, GpuOnSale
 from api.schemas.market.market import Market, MarketForm, MarketHead, market_to_document
 from api.schemas.market.models import KnownModel, ModelForm
 from api.schemas.plans.comparison import AcceptedComparisonForm
-from api.schemas.plans.cost_difference import CostDifferenceForm, WorkloadDifference
 from api.schemas.plans.division import _divided, division_to_document
 from api.schemas.plans.plan import EstimateForm, _metrics
 from api.schemas.plans.plan_record import AcceptedPlanForm, IntentionForm, StandingForm, _Shown
@@ -194,9 +193,9 @@ NOT_TOLD: Mapping[str, str] = {
 """What a view does not tell, a field or all else of a class, and why."""
 
 ENVELOPES = {
-    AcceptedComparisonForm, AcceptedPlanForm, CalendarForm, CostDifferenceForm, ManifestForm, MarketForm,
+    AcceptedComparisonForm, AcceptedPlanForm, CalendarForm, ManifestForm, MarketForm,
     MarketHead, PageForm, Problem, ProspectsForm, RefusalForm, ReservationsForm, RunningForm, SizeForm,
-    SpendForm, TestDeliveryForm, UnreadForm, WorkloadDifference,
+    SpendForm, TestDeliveryForm, UnreadForm,
 }  # fmt: skip
 """Lists of what has a form or view, and pairs of words: they flatten no dataclass."""
 REQUESTS = {

@@ -13,7 +13,7 @@ from api.cli.output import print_json, stderr
 from api.cli.plans.asked import Asked, MarketFile, read_asked
 from api.cli.plans.cost_diff_view import markdown
 from api.planning.planning_call import build_planner
-from api.schemas.plans.cost_difference import compare_plans
+from api.schemas.plans.comparison import compare_plans, comparison_to_document
 from broker.domain.planning.plan import Plan
 from broker.ports.planning import PlanOptions
 
@@ -51,15 +51,10 @@ def cost_diff(
     options = PlanOptions(time_limit, gap, seed, workers=load_settings().plan_workers)
     asked = [read_asked(document, market) for document in (base, head)]
     before, after = (_planned(one, options) for one in asked)
-    compared = compare_plans(before, after)
     if form is Form.JSON:
-        unplaced = {
-            name: [{"workload": one.workload, "reason": str(one.reason)} for one in plan.unplaced]
-            for name, plan in (("before", before), ("after", after))
-        }
-        print_json({**compared.model_dump(mode="json"), "unplaced": unplaced})
+        print_json(comparison_to_document(compare_plans((("before", before), ("after", after)))))
     else:
-        typer.echo(markdown(compared, before, after), nl=False)
+        typer.echo(markdown(before, after), nl=False)
 
 
 def _planned(asked: Asked, options: PlanOptions) -> Plan:

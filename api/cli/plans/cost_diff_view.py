@@ -5,24 +5,27 @@ from __future__ import annotations
 from decimal import Decimal
 
 from api.cli.figures import usd
-from api.schemas.plans.cost_difference import CostDifferenceForm, WorkloadDifference
+from broker.domain.basics.money import ZERO
+from broker.domain.planning.comparison import Difference, WorkloadOutcome, differences_between, outcomes_of
 from broker.domain.planning.plan import Plan
 
 MARKER = "<!-- gpu-capacity-broker cost-diff -->"
 """By which a job finds its comment again, to change it in place."""
 
 
-def markdown(compared: CostDifferenceForm, before: Plan, after: Plan) -> str:
+def markdown(before: Plan, after: Plan) -> str:
     """A heading with the change, a row for each workload that differs, and what has no place."""
-    first, second = compared.cost_usd
+    first, second = before.cost_usd, after.cost_usd
     lines = [MARKER, f"### GPU cost: {usd(first)} → {usd(second)} ({_change(first, second)})", ""]
-    changed = [one for one in compared.workloads if _differs(one)]
+    old, new = outcomes_of(before), outcomes_of(after)
+    changed = differences_between(old, new)
     if changed:
-        lines += ["| workload | before | after | change | what moved |", "|---|---:|---:|---:|---|"]
-        lines += [_row(one) for one in changed]
+        old_of, new_of = {one.workload: one for one in old}, {one.workload: one for one in new}
+        lines += ["| workload | before | after | change | what moves |", "|---|---:|---:|---:|---|"]
+        lines += [_row(one, old_of.get(one.workload), new_of.get(one.workload)) for one in changed]
     else:
         lines.append("No workload changes its cost, its end or its place.")
-    same = len(compared.workloads) - len(changed)
+    same = len({one.workload for one in (*old, *new)}) - len(changed)
     if changed and same:
         lines += ["", f"{same} more stay as they are."]
     for name, plan in (("before", before), ("after", after)):
@@ -36,28 +39,10 @@ def markdown(compared: CostDifferenceForm, before: Plan, after: Plan) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _differs(one: WorkloadDifference) -> bool:
-    return any(a != b for a, b in (one.cost_usd, one.until, one.gpus, one.places))
-
-
-def _row(one: WorkloadDifference) -> str:
-    first, second = one.cost_usd
-    costs = ("-" if usd_ is None else usd(usd_) for usd_ in (first, second))
-    change = _change(first or Decimal(0), second or Decimal(0))
-    return f"| {_cell(one.workload)} | {' | '.join(costs)} | {change} | {_moved(one)} |"
-
-
-def _moved(one: WorkloadDifference) -> str:
-    first, second = one.cost_usd
-    if first is None:
-        return f"new: {_cell(f'{one.gpus[1]} at {one.places[1]}')}"
-    if second is None:
-        return f"gone: {_cell(f'{one.gpus[0]} at {one.places[0]}')}"
-    told = [f"{_cell(str(a))} → {_cell(str(b))}" for a, b in (one.gpus, one.places) if a != b]
-    start, end = one.until
-    if start != end and start is not None and end is not None:
-        told.append(f"held until {start:%d %b %H:%M} → {end:%d %b %H:%M}")
-    return "; ".join(told)
+def _row(one: Difference, old: WorkloadOutcome | None, new: WorkloadOutcome | None) -> str:
+    costs = " | ".join(usd(side.cost_usd) if side is not None and side.placed else "-" for side in (old, new))
+    change = _change(ZERO if old is None else old.cost_usd, ZERO if new is None else new.cost_usd)
+    return f"| {_cell(one.workload)} | {costs} | {change} | {_cell(one.says)} |"
 
 
 def _change(first: Decimal, second: Decimal) -> str:

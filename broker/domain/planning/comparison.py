@@ -165,7 +165,8 @@ def _difference(name: str, old: WorkloadOutcome | None, new: WorkloadOutcome | N
         if new is None:
             assert old is not None
             return Difference(name, "it is not in the document", -old.cost_usd)
-        return Difference(name, "it is new in the document", new.cost_usd)
+        fate = f"takes {_places(new)}" if new.placed else f"is left out: {new.obstacle}"
+        return Difference(name, f"it is new in the document and {fate}", new.cost_usd)
     cost = new.cost_usd - old.cost_usd
     if old.placed != new.placed:
         says = "it is placed" if new.placed else f"it is left out: {new.obstacle}"
