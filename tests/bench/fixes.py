@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
@@ -250,16 +250,27 @@ def _less(old: Any, new: Any) -> Any:
         return max(old, new - step) if new > old else min(old, new + step)
     if isinstance(new, int | float) and isinstance(old, int | float):
         return max(old, new * (1 - LESS)) if new > old else min(old, new * (1 + LESS))
+    if isinstance(new, str) and isinstance(old, str):
+        return _less_text(old, new)
+    return None
+
+
+def _less_text(old: str, new: str) -> str | None:
+    """The same for a time or an amount of money."""
     try:
-        was, then = datetime.fromisoformat(str(old)), datetime.fromisoformat(str(new))
+        was, then = datetime.fromisoformat(old), datetime.fromisoformat(new)
     except ValueError:
-        try:
-            return str(max(float(old), float(new) * (1 - LESS)))
-        except ValueError:
-            return None
+        return _less_amount(old, new)
     delay = then - was
     step = max(timedelta(minutes=1), delay * LESS) if delay > timedelta(0) else delay * LESS
     return (then - step).isoformat()
+
+
+def _less_amount(old: str, new: str) -> str | None:
+    try:
+        return str(max(Decimal(old), Decimal(new) * (1 - Decimal(str(LESS)))))
+    except InvalidOperation:
+        return None
 
 
 def main() -> int:
