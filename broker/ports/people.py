@@ -62,8 +62,8 @@ class PersonRepository(Protocol):
         """Stores what the provider said anew."""
         ...
 
-    async def drop_person_session(self, sha256: str) -> None:
-        """Deletes a session, if there is one."""
+    async def drop_person_session(self, sha256: str) -> bool:
+        """Deletes a session. Returns whether there was one."""
         ...
 
 

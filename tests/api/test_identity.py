@@ -179,6 +179,11 @@ async def test_a_session_is_confirmed_and_ends_when_the_person_is_removed(
     assert whose(await browsers["bob"].get("/plans")) == "Team: research only"
     true_time.advance(hours=12)
     assert (await browsers["bob"].get("/plans")).status_code == 303
+    trail = (await home.client().get("/v1/audit", params={"limit": 100})).json()["items"]
+    seen = sorted((row["object_id"], row["action"]) for row in trail if row["object_kind"] == "person")
+    ended = [(who, "person.session_end") for who in ("cyd", "dan")]
+    assert seen == sorted([*((who, "person.sign_in") for who in browsers), *ended])
+    assert {row["team"] for row in trail if row["object_kind"] == "person"} == {"research"}
 
 
 async def test_sign_out_ends_the_session_here_and_leads_to_the_providers_own(
@@ -193,6 +198,8 @@ async def test_sign_out_ends_the_session_here_and_leads_to_the_providers_own(
     assert SESSION_COOKIE not in browser.cookies
     stolen = home.client(None, cookies={SESSION_COOKIE: token})
     assert (await stolen.get("/v1/plans")).status_code == 401
+    trail = (await home.client().get("/v1/audit", params={"object_id": "gil"})).json()["items"]
+    assert [row["action"] for row in trail] == ["person.sign_out", "person.sign_in"]
 
 
 def minted(keys: list[Jwk], now: datetime, **changes: Any) -> str:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from broker.domain.basics.access import EVERY_TEAM
-from broker.domain.basics.account import Caller
+from broker.domain.basics.account import AuditEntry, Caller
 from broker.domain.basics.claims import ClaimRules, person_of
 from broker.domain.basics.errors import NotAuthenticated, NotPermitted, ProviderUnavailable
-from broker.domain.basics.person import PendingSignIn, PersonSession, Tokens
+from broker.domain.basics.person import PendingSignIn, Person, PersonSession, Tokens
 from broker.ports.people import IdentityProvider, PeopleUnits
 from broker.ports.unit_of_work import Clock
 
@@ -103,6 +103,7 @@ class PeopleService:
         )
         async with self._units(EVERY_TEAM) as uow:
             await uow.people.add_person_session(session)
+            await uow.accounts.add_audit(_entry(person, "person.sign_in", now))
             await uow.commit()
         return token, pending.wanted
 
@@ -127,7 +128,7 @@ class PeopleService:
         session = await self._session(token)
         if session is None or self._provider is None:
             return None
-        await self._drop(session)
+        await self._drop(session, "person.sign_out", "")
         try:
             return await self._provider.sign_out_url(session.id_token, back)
         except ProviderUnavailable:
@@ -144,7 +145,7 @@ class PeopleService:
             except ProviderUnavailable:
                 pass
             except (NotAuthenticated, NotPermitted) as error:
-                await self._drop(session)
+                await self._drop(session, "person.session_end", str(error))
                 raise NotAuthenticated(f"the identity provider ended the session: {error}") from error
         if now >= session.confirmed_at + 2 * self._confirm_every:
             raise NotAuthenticated("the identity provider does not answer, so the session cannot go on")
@@ -170,9 +171,11 @@ class PeopleService:
         async with self._units(EVERY_TEAM) as uow:
             return await uow.people.find_person_session(_sha256(token))
 
-    async def _drop(self, session: PersonSession) -> None:
+    async def _drop(self, session: PersonSession, action: str, why: str) -> None:
         async with self._units(EVERY_TEAM) as uow:
-            await uow.people.drop_person_session(session.sha256)
+            if await uow.people.drop_person_session(session.sha256):
+                entry = _entry(session.person, action, self._clock.now(), why)
+                await uow.accounts.add_audit(entry)
             await uow.commit()
 
     def _end(self, tokens: Tokens, now: datetime) -> datetime:
@@ -187,6 +190,12 @@ class PeopleService:
 
     def _secret(self) -> str:
         return base64.urlsafe_b64encode(self._random_bytes(SECRET_BYTES)).rstrip(b"=").decode()
+
+
+def _entry(person: Person, action: str, at: datetime, why: str = "") -> AuditEntry:
+    """What the audit trail tells of a session: who, and their scopes or why it ended."""
+    detail = why or " ".join(sorted(person.scopes))
+    return AuditEntry(at, person.actor, action, "person", person.subject, person.team, detail)
 
 
 def _sha256(secret: str) -> str:

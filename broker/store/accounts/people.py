@@ -97,9 +97,10 @@ class SqlPersonRepository:
         this = PersonSessionRow.sha256 == session.sha256
         await update_one(self._session, PersonSessionRow, this, self._confirmed(session))
 
-    async def drop_person_session(self, sha256: str) -> None:
-        """Forgets a session, if there is one."""
-        await change(self._session, delete(PersonSessionRow).where(PersonSessionRow.sha256 == sha256))
+    async def drop_person_session(self, sha256: str) -> bool:
+        """Forgets a session. Returns whether there was one."""
+        ended = delete(PersonSessionRow).where(PersonSessionRow.sha256 == sha256)
+        return await change(self._session, ended) > 0
 
     def _confirmed(self, session: PersonSession) -> Values:
         person = session.person
