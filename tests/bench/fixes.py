@@ -2,8 +2,9 @@
 
 Each document asks for something ordinary and one thing that no offer of the market gives. It is planned; each
 fix that the plan proposes is applied to the document, which is planned again. A fix holds if its workload is
-placed then. It is minimal if the document with a twentieth less of each changed number does not place it, or
-only for more money than the fix tells (some fixes ask for more because that is much cheaper).
+placed then. It is minimal if the document with a twentieth less of each changed number (an integer: by one at
+least; a time: by an hour at least) does not place it, or only for more money than the fix tells, as some
+fixes ask for more because that is much cheaper.
 Nothing passes or fails; the table tells each document, and the last lines count.
 """
 
@@ -110,49 +111,51 @@ def documents() -> Iterator[tuple[str, Document]]:
         ("70B on one GPU at bf16", _run(large, gpus={"max": 1})),
         ("70B on two GPUs", _run(large, gpus={"max": 2})),
         ("8B on one GPU in full", _run(small, gpus={"max": 1}, tokens=4.0e10)),
-        ("12 GPUs exactly", _run(small, gpus={"min": 12, "max": 12})),
+        ("13 GPUs exactly", _run(small, gpus={"min": 13, "max": 13})),
         ("600 GPUs", _run(large, gpus={"min": 600, "max": 600})),
         ("23 GPUs exactly", _run(small, gpus={"min": 23, "max": 23})),
-        ("deadline in 2 h, 8B", _run(small, deadline="+2h", tokens=2.0e9, gpus={"max": 16})),
-        ("deadline in 6 h, 70B", _run(large, deadline="+6h", tokens=1.0e9)),
+        ("deadline in 2 h, 8B", _run(small, deadline="+2h", tokens=2.0e10, gpus={"max": 16})),
+        ("deadline in 6 h, 70B", _run(large, deadline="+6h", tokens=1.0e10, gpus={"max": 64})),
         ("deadline in 1 d, 64 GPUs at most", _run(large, deadline="+1d", tokens=2.0e10, gpus={"max": 64})),
-        ("deadline in 3 d, 8 GPUs at most", _run(small, deadline="+3d", tokens=2.0e10, gpus={"max": 8})),
+        ("deadline in 3 d, 8 GPUs at most", _run(small, deadline="+3d", tokens=1.0e11, gpus={"max": 8})),
         ("long run in 7 d, 16 GPUs at most", _run(large, deadline="+6d", tokens=3.0e10, gpus={"max": 16})),
-        ("starts late", _run(small, earliest_start="+4d", deadline="+98h", tokens=2.0e9)),
-        ("batch in 1 h", _batch(large, deadline="+1h", requests=400000)),
-        ("batch in 3 h, much output", _batch(small, deadline="+3h", requests=3000000, output_tokens=900)),
+        ("starts late", _run(small, earliest_start="+4d", deadline="+98h", tokens=4.0e10, gpus={"max": 32})),
+        ("batch in 1 h", _batch(large, deadline="+1h", requests=90000000)),
+        ("batch in 3 h, much output", _batch(small, deadline="+3h", requests=400000000, output_tokens=900)),
         ("nowhere, 8B", _service(small, policy=moon)),
         ("nowhere, run", _run(small, policy=moon)),
         ("country without sellers", _service(small, policy={"countries": ["NZ"]})),
-        ("compliance that nobody has", _service(small, policy={"compliance": ["fedramp"]})),
+        ("compliance that nobody has", _service(small, policy={"compliance": ["fedramp-high"]})),
         (
             "a seller that is small",
-            _service(large, policy={"providers": {"only": ["scaleway"]}}, slo=_slo(300, 8)),
+            _service(large, policy={"providers": {"only": ["scaleway"]}}, slo=_slo(300, 5)),
         ),
         (
             "fp4 where no Blackwell is",
             _service(large, precisions=["fp4"], policy={"providers": {"only": ["lambda"]}}),
         ),
-        ("fp8 run on old GPUs", _run(small, precisions=["fp8"], policy={"providers": {"only": ["ovh"]}})),
+        ("fp8 run on old GPUs", _run(small, precision="fp8", policy={"providers": {"only": ["ovh"]}})),
         ("spot service", _service(small, policy={"tiers": ["spot"]})),
-        ("committed batch", _batch(small, policy={"tiers": ["committed"]})),
-        ("five zones in Canada", _service(small, redundancy={"zones": 5}, policy={"countries": ["CA"]})),
+        ("windows for a service", _service(small, policy={"tiers": ["window"]})),
+        ("seven zones in Canada", _service(small, redundancy={"zones": 7}, policy={"countries": ["CA"]})),
         ("nine zones in Finland", _service(small, redundancy={"zones": 9}, policy={"countries": ["FI"]})),
         ("worth $5, 8B", _service(small, unplaced_usd=5)),
         ("worth $20, run", _run(large, unplaced_usd=20, tokens=1.0e9)),
         ("worth $1, batch", _batch(small, unplaced_usd=1)),
         (
-            "250 requests/s on one seller",
-            _service(large, traffic=_busy(250), policy={"providers": {"only": ["crusoe"]}}),
+            "3,000 requests/s on one seller",
+            _service(large, traffic=_busy(3000), policy={"providers": {"only": ["crusoe"]}}),
         ),
-        ("4,000 requests/s", _service(large, traffic=_busy(4000))),
+        ("4,000 requests/s", _service(large, traffic=_busy(4000), unplaced_usd=50_000_000)),
         (
             "quota of one GPU",
-            _run(large, policy={"providers": {"only": ["lambda"]}, "quotas": [_quota("lambda", 1)]}),
+            _run(large, policy={"providers": {"only": ["lambda"]}, "quotas": {"lambda": {"gpus": 1}}}),
         ),
         (
             "quota of two GPUs, service",
-            _service(large, policy={"providers": {"only": ["nebius"]}, "quotas": [_quota("nebius", 1)]}),
+            _service(
+                large, policy={"providers": {"only": ["scaleway"]}, "quotas": {"scaleway": {"gpus": 1}}}
+            ),
         ),
     ):
         yield name, {"team": "bench", "horizon": {"start": "tomorrow", "days": 7}, "workloads": [workload]}
@@ -165,10 +168,6 @@ def _busy(requests_per_s: float) -> Document:
         "input_tokens": 1500,
         "output_tokens": 250,
     }
-
-
-def _quota(provider: str, gpus: int) -> Document:
-    return {"provider": provider, "gpus": gpus}
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +261,7 @@ def _less_text(old: str, new: str) -> str | None:
     except ValueError:
         return _less_amount(old, new)
     delay = then - was
-    step = max(timedelta(minutes=1), delay * LESS) if delay > timedelta(0) else delay * LESS
+    step = max(timedelta(hours=1), delay * LESS) if delay > timedelta(0) else delay * LESS
     return (then - step).isoformat()
 
 

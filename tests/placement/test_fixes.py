@@ -24,6 +24,7 @@ from broker.domain.market.offer import HostKind, Offer, Tier
 from broker.domain.market.sku import Sku
 from broker.domain.planning.plan import Fix, Obstacle, Plan, Unplaced
 from broker.domain.planning.workload import (
+    FleetLimits,
     PlanRequest,
     Policy,
     Quota,
@@ -98,6 +99,34 @@ def test_memory_stops_a_model_that_the_allowed_number_of_gpus_does_not_hold() ->
     check_fixes(request(run), offers, plan(request(run), offers))
 
 
+def test_a_service_that_is_too_large_for_the_stock_may_serve_less() -> None:
+    """The peak is the most that the two largest pools serve, within a twentieth."""
+    offers = [offer(name, "1.00", nodes=4, zone=name) for name in ("a", "b", "c")]
+    service = replace(flat("it", 200.0), fleet=FleetLimits(max_pools=2))
+    (left,) = plan(request(service, hours=10), offers).unplaced
+    assert left.reason is Obstacle.STOCK
+    told = left.fixes[0]
+    assert told.says.startswith("a peak of ")
+    check_fixes(request(service, hours=10), offers, plan(request(service, hours=10), offers))
+    (operation,) = told.patch
+    assert operation.path == "/workloads/0/traffic/peak_requests_per_s"
+    peak = float(operation.value_json or "")
+    more = replace(service, traffic=replace(service.traffic, peak_requests_per_s=peak * 1.06))
+    assert plan(request(more, hours=10), offers).unplaced
+
+
+def test_a_curve_by_the_hour_is_scaled_as_a_whole() -> None:
+    offers = [offer("a", "1.00", nodes=4)]
+    service = replace(serving("it", hourly=(200.0, 50.0) * 5), fleet=FleetLimits(max_pools=1))
+    asked = request(service, hours=10)
+    (left,) = plan(asked, offers).unplaced
+    (operation,) = left.fixes[0].patch
+    assert operation.path == "/workloads/0/traffic/hourly"
+    high, low, *_ = json.loads(operation.value_json or "")
+    assert high / low == pytest.approx(4.0, rel=0.02)
+    check_fixes(asked, offers, plan(asked, offers))
+
+
 def test_size_stops_a_run_where_no_number_of_nodes_has_as_many_gpus() -> None:
     run = training(gpu_hours=8, gpus_max=4)
     left = only(plan(request(run), [offer("eight", "8.00", gpus=8)]))
@@ -129,7 +158,7 @@ def test_no_fix_passes_the_budget_without_raising_it() -> None:
     offers = [offer("slow", "1.00")]
     (fix,) = only(plan(asked, offers)).fixes
     assert fix.says == (
-        "deadline of 2026-11-24T06:00Z, 10 h later and unplaced_usd of 32 and a budget of $30, "
+        "deadline of 2026-11-24T06:00Z, 10 h later and unplaced_usd of 31 and a budget of $30, "
         "$18.00 higher: it then costs $30.00"
     )
     check_fixes(asked, offers, plan(asked, offers))

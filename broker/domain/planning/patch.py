@@ -21,6 +21,7 @@ from broker.domain.planning.workload import (
     PlanRequest,
     Policy,
     Serving,
+    TrafficShape,
     Workload,
 )
 
@@ -45,8 +46,8 @@ def patch_of(old: PlanRequest, new: PlanRequest) -> tuple[PatchOperation, ...]:
     """The operations that change the document of ``old`` into that of ``new``.
 
     Both must have the same workloads in the same order. They may differ only in the budget, the horizon's
-    end and rules of policies, and for a workload in its penalty, deadline, GPUs, precisions, engine, latency
-    objective, redundancy, fleet limits and whether it is interruptible.
+    end and rules of policies, and for a workload in its penalty, deadline, GPUs, precisions, engine, traffic,
+    latency objective, redundancy, fleet limits and whether it is interruptible.
     """
     operations = [*_differences("", _document_fields(old), _document_fields(new))]
     operations += _policy_operations("/policy", old.policy, new.policy)
@@ -124,7 +125,11 @@ def _limits(gpus: int | None, nodes: int | None) -> dict[str, int]:
 def _workload_fields(workload: Workload) -> dict[str, Any]:
     fields: dict[str, Any] = {"unplaced_usd": workload.unplaced_usd}
     if isinstance(workload, Serving):
+        traffic = workload.traffic
+        is_hourly = traffic.shape is TrafficShape.HOURLY
         return fields | {
+            "traffic/peak_requests_per_s": None if is_hourly else traffic.peak_requests_per_s,
+            "traffic/hourly": list(traffic.hourly_requests_per_s) if is_hourly else None,
             "precisions": workload.precisions,
             "engine": workload.engine,
             "slo/ttft_p95_ms": workload.slo.ttft_p95_ms,

@@ -192,7 +192,7 @@ class Fixer:
         workload, request, way, told = asked.workload, tried.change.request, tried.way, []
         price = workload.unplaced_usd
         if price is not None and way.total_cents >= in_cents(price):
-            price = _whole_usd(in_usd(way.total_cents) * PRICE_MARGIN + 1)
+            price = max(Decimal(1), _whole_usd(in_usd(way.total_cents) * PRICE_MARGIN))
             told.append(f"unplaced_usd of {price:,}")
             priced = (
                 replace(w, unplaced_usd=price) if w.name == workload.name else w for w in request.workloads

@@ -27,6 +27,7 @@ from broker.domain.planning.workload import (
     Training,
     Workload,
 )
+from optimizer.placement.columns.fleet_pool import remaining_nodes
 from optimizer.placement.explain.trials import RunKey, Trial, Trials
 from optimizer.placement.fleets.rules import MOST_POOLS
 from optimizer.placement.problem.columns import Column
@@ -39,6 +40,8 @@ LOOSER = (1.0, 1.3, 3.0)
 LIMITS = ("slo.ttft_p95_ms", "slo.itl_p95_ms")
 MOST_ZONES_TRIED = 3
 MOST_ASSUMED = 100_000
+LEAST_SHARE = 1e-3
+SHARE_ERROR = 0.05
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 BITS: Mapping[Precision, int] = {
@@ -87,6 +90,8 @@ def own_proposers(workload: Workload, reason: Obstacle) -> tuple[Sequence[Propos
     """
     able = ABLE[workload.kind]
     first = [proposer for proposer in NEAREST.get(reason, ()) if proposer in able]
+    if isinstance(workload, Serving) and reason in LESS_TRAFFIC:
+        first.insert(0, _less_traffic)
     if reason in RULES_FIRST:
         return first, ()
     return first, [proposer for proposer in able if proposer not in first]
@@ -274,6 +279,65 @@ def _fewer_spares(asked: Asked) -> Iterator[Change]:
         yield Change("redundancy.spare_replicas of 0", asked.with_workload(redundancy=fewer))
 
 
+def _less_traffic(asked: Asked) -> Iterator[Change]:
+    """The highest peak for which the capacity suffices, within a twentieth, with the curve in proportion.
+
+    Nothing is proposed where the nodes of the largest pools would suffice, as other limits matter then.
+    """
+    service = asked.workload
+    assert isinstance(service, Serving)
+    trial = asked.trials.open(asked.request, service.name)
+    if trial is None:
+        return
+    refused = _served_share(trial, service)
+    if not 0 < refused < 1:
+        return
+    fits = refused * (1 - SHARE_ERROR)
+    while asked.trials.cheapest(_scaled(asked, service, fits).request, service.name) is None:
+        refused, fits = fits, fits * (1 - 3 * SHARE_ERROR)
+        if fits < LEAST_SHARE:
+            return
+    while fits < refused * (1 - 1.5 * SHARE_ERROR):
+        middle = math.sqrt(fits * refused)
+        if asked.trials.cheapest(_scaled(asked, service, middle).request, service.name) is None:
+            refused = middle
+        else:
+            fits = middle
+    yield _scaled(asked, service, fits)
+
+
+def _served_share(trial: Trial, service: Serving) -> float:
+    """The share of the highest demand that the free nodes of as many pools as are allowed could serve."""
+    case = trial.candidates.fleets[service.name]
+    peak = float(case.demand.max(initial=0.0))
+    if not peak or not len(case.units):
+        return 0.0
+    best = np.zeros(int(case.units.offer.max()) + 1)
+    np.maximum.at(best, case.units.offer, case.units.requests_per_s / case.units.nodes)
+    free = remaining_nodes(trial.candidates, service, trial.room.ledger, None)[: len(best)]
+    rates = np.sort(best * np.minimum(free, MOST_ASSUMED))[::-1]
+    pools = rules_of(trial.candidates.problem.request.policy, service).max_pools
+    return float(rates[:pools].sum()) / peak
+
+
+def _scaled(asked: Asked, service: Serving, share: float) -> Change:
+    """The service with a share of its traffic, rounded down to three digits."""
+    traffic = service.traffic
+    peak = _rounded_down(traffic.peak_requests_per_s * share)
+    factor = peak / traffic.peak_requests_per_s
+    hourly = tuple(_rounded_down(one * factor) for one in traffic.hourly_requests_per_s)
+    less = replace(traffic, peak_requests_per_s=max(hourly, default=peak), hourly_requests_per_s=hourly)
+    says = f"a peak of {less.peak_requests_per_s:,g} requests/s, {factor:.0%} of what is asked"
+    return Change(says, asked.with_workload(traffic=less))
+
+
+def _rounded_down(rate: float) -> float:
+    if not rate:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(rate)) - 2)
+    return float(f"{math.floor(rate / unit + 1e-9) * unit:.3g}")
+
+
 def _more_pools(asked: Asked) -> Iterator[Change]:
     """The smallest sufficient number of pools, or any number."""
     service = asked.workload
@@ -349,3 +413,5 @@ NEAREST: Mapping[Obstacle, tuple[Proposer, ...]] = {
     Obstacle.BUDGET: (_later_deadline, _interruptible, _more_gpus),
 }
 """Which changes address an obstacle."""
+LESS_TRAFFIC = (Obstacle.STOCK, Obstacle.CONTENTION)
+"""Where a service may also serve less: not where it is only dear."""

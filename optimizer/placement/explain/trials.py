@@ -7,7 +7,7 @@ finds the cheapest columns, whatever they cost: the caller judges the cost.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
@@ -136,6 +136,7 @@ class Trials:
     make: FleetMaker = model_fleets
     tried: int = 0
     spent_s: float = 0.0
+    _found: list[tuple[PlanRequest, str, tuple[Way, ...], Way]] = field(default_factory=list)
 
     def open(self, request: PlanRequest, name: str, others: Sequence[Way] = ()) -> Trial | None:
         """A trial of one workload under ``request``, given also the columns ``others``; None if no more
@@ -168,9 +169,19 @@ class Trials:
         return Trial(made, group, room, None if after is None else self.chosen.get(after), self.make)
 
     def cheapest(self, request: PlanRequest, name: str, others: Sequence[Way] = ()) -> Way | None:
-        """The cheapest columns of one workload under ``request``; None if there are none."""
+        """The cheapest columns of one workload under ``request``; None if there are none.
+
+        A way that was found before is returned again without another trial.
+        """
+        asked = request, name, tuple(others)
+        for *known, found in self._found:
+            if tuple(known) == asked:
+                return found
         trial = self.open(request, name, others)
-        return None if trial is None else trial.cheapest()
+        way = None if trial is None else trial.cheapest()
+        if way is not None:
+            self._found.append((*asked, way))
+        return way
 
     def _problem(self, request: PlanRequest, workload: Workload, group: DependencyGroup) -> Problem:
         """The problem of only the dependency group and the run that it follows."""

@@ -123,8 +123,8 @@ def within_quotas(
 ) -> Ints:
     """Free nodes [O], reduced so that no fleet can exceed a quota, if the service's peak could.
 
-    ``taken``: what other workloads hold of each quota from ``start_s`` on. The remaining quota goes to the
-    offers that serve a request most cheaply, divided over several zones if the service asks for several.
+    ``taken``: what other workloads hold of each quota from ``start_s`` on. The remaining quota is divided
+    over several zones if the service asks for several.
     """
     name, units = case.service.name, case.units
     for row, others in zip(quota_rows(problem), taken, strict=True):
@@ -137,13 +137,27 @@ def within_quotas(
         peak = float(case.demand.max(initial=0.0)) + case.spare * float(units.largest[mine].max())
         whole = (np.ceil(peak / units.requests_per_s[mine]) + case.zones) * units.nodes[mine]
         if float((whole * row.per_node[units.offer[mine]]).max()) > left:
-            free = _shared_out(row, case, free, mine, left)
+            free = _shared_out(row, case, free, mine, left, peak)
     return free
 
 
-def _shared_out(row: QuotaRow, case: FleetCase, free: Ints, mine: Ints, left: int) -> Ints:
-    units, found = case.units, np.where(row.members, 0, free)
-    order = mine[np.argsort(units.usd_per_hour[mine] / units.requests_per_s[mine], kind="stable")]
+def _shared_out(row: QuotaRow, case: FleetCase, free: Ints, mine: Ints, left: int, peak: float) -> Ints:
+    """Divides what is left of a quota: to the units of the cheapest requests if they serve the peak, else to
+    those that serve most of it for what they take of the quota."""
+    units = case.units
+    cheapest = np.argsort(units.usd_per_hour[mine] / units.requests_per_s[mine], kind="stable")
+    taken = units.nodes[mine] * row.per_node[units.offer[mine]]
+    densest = np.argsort(-units.requests_per_s[mine] / taken, kind="stable")
+    found, served = _divided(row, case, free, mine[cheapest], left)
+    if served >= peak:
+        return found
+    other, more = _divided(row, case, free, mine[densest], left)
+    return other if more > served else found
+
+
+def _divided(row: QuotaRow, case: FleetCase, free: Ints, order: Ints, left: int) -> tuple[Ints, float]:
+    """Free nodes [O] with the quota given out in ``order``, and the requests/s that these serve."""
+    units, found, served = case.units, np.where(row.members, 0, free), 0.0
     zones = list(dict.fromkeys(int(zone) for zone in units.zone[order]))[: max(1, case.zones)]
     parts = [(order[units.zone[order] == zone], left // len(zones)) for zone in zones]
     for number, (choices, most) in enumerate([*parts, (order, left)]):
@@ -151,8 +165,10 @@ def _shared_out(row: QuotaRow, case: FleetCase, free: Ints, mine: Ints, left: in
         for unit in choices:
             offer = int(units.offer[unit])
             each = int(row.per_node[offer])
-            nodes = min(int(free[offer] - found[offer]), room // each) // int(units.nodes[unit])
-            found[offer] += nodes * int(units.nodes[unit])
-            room -= nodes * int(units.nodes[unit]) * each
-            left -= nodes * int(units.nodes[unit]) * each
-    return found
+            count = min(int(free[offer] - found[offer]), room // each) // int(units.nodes[unit])
+            nodes = count * int(units.nodes[unit])
+            found[offer] += nodes
+            served += count * float(units.requests_per_s[unit])
+            room -= nodes * each
+            left -= nodes * each
+    return found, served

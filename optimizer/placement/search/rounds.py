@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from optimizer.placement.columns.column_pool import ColumnPool
 from optimizer.placement.columns.dual import Dual, Paid
-from optimizer.placement.columns.fleet_pool import free_nodes, remaining_nodes
+from optimizer.placement.columns.fleet_pool import remaining_nodes
 from optimizer.placement.columns.master import Limits
 from optimizer.placement.columns.priced_runs import runs_at_prices
 from optimizer.placement.columns.prices import StockPrices
@@ -21,6 +21,7 @@ from optimizer.placement.columns.relaxation import Relaxed, relax
 from optimizer.placement.columns.run_pool import RunPool
 from optimizer.placement.columns.search import Search
 from optimizer.placement.problem.columns import Column
+from optimizer.placement.problem.stock import Ledger
 from optimizer.placement.search.improve import Improver
 from optimizer.placement.search.moves import dependency_groups, made_until
 from optimizer.placement.search.neighbours import choose_anew, neighbourhoods
@@ -195,7 +196,8 @@ class Rounds:
         if key in self._asked:
             return None
         self._asked.add(key)
-        return Task(("fleets", *key), FleetsAsk(case, free_nodes(self.problem)), self._add)
+        free = remaining_nodes(self.candidates, case.service, Ledger(self.problem), None)
+        return Task(("fleets", *key), FleetsAsk(case, free), self._add)
 
     def _add(self, columns: list[Column]) -> None:
         self.pool.add(columns)
