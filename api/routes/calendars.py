@@ -13,7 +13,7 @@ from fastapi import APIRouter, Body, Depends, Query, Request
 from fastapi.responses import Response
 
 from api.export.ical import MEDIA_TYPE, plan_calendar, reservations_calendar
-from api.http.dependencies import PlanReader, answer_once, caller_of, json_answer, product_of
+from api.http.dependencies import SCOPES, PlanReader, answer_once, caller_of, json_answer, product_of
 from api.http.strict_requests import FormRoute
 from api.routes.parameters import KeyId, PlanId
 from api.schemas.accounts.calendars import CalendarForm, NewCalendar
@@ -36,7 +36,7 @@ async def reader_of(
     """Who may read windows: the holder of a key with ``plans:read``, or of a feed's address."""
     if token is None:
         caller = await caller_of(request)
-        require_scope(caller, Scope.PLANS_READ)
+        require_scope(caller, SCOPES[reader_of])
         return caller
     caller = await product_of(request).keys.verify(token)
     if caller.scopes != {Scope.CALENDAR_READ}:
@@ -44,6 +44,7 @@ async def reader_of(
     return replace(caller, scopes=frozenset({Scope.PLANS_READ}))
 
 
+SCOPES[reader_of] = Scope.PLANS_READ
 CalendarReader = Annotated[Caller, Depends(reader_of)]
 
 
