@@ -34,7 +34,7 @@ def may_fail(*kinds: type[BrokerError]) -> dict[str, Any]:
 def complete(operation: dict[str, Any], name: str, method: str, dependant: Dependant) -> None:
     """Completes the operation of the endpoint function ``name``."""
     operation["operationId"] = camel(name)
-    operation["summary"], rest = sentences(operation.get("description", ""))
+    operation["summary"], rest = sentences(operation.get("description", "").replace("``", "`"))
     scope = scope_of(dependant)
     needs = f"Needs the scope `{scope}`." if scope is not None else "Needs a key, with any scope."
     operation["description"] = f"{rest}\n\n{needs}".strip()

@@ -85,7 +85,7 @@ async def delete_calendar(request: Request, caller: PlanReader, key_id: KeyId) -
 
 @router.get("/plans/{plan_id}/windows.ics", response_class=Response, responses=CALENDAR)
 async def show_plan_calendar(request: Request, caller: CalendarReader, plan_id: PlanId) -> Response:
-    """The windows of a plan as an iCalendar."""
+    """Answers the windows of a plan as an iCalendar."""
     record = await product_of(request).planning.find_plan(caller, plan_id)
     if record.plan is None:
         raise Conflict(f"plan {plan_id} is {record.state}: it has no windows yet")
@@ -94,6 +94,6 @@ async def show_plan_calendar(request: Request, caller: CalendarReader, plan_id: 
 
 @router.get("/reservations.ics", response_class=Response, responses=CALENDAR)
 async def show_reservations_calendar(request: Request, caller: CalendarReader) -> Response:
-    """What is reserved, and was, as an iCalendar: the own team's, an administrator's of every team."""
+    """Answers what is and was reserved as an iCalendar: of the key's team, or of every team for an administrator."""
     rows = await product_of(request).reservations.find_every(caller)
     return Response(reservations_calendar(rows), media_type=MEDIA_TYPE)

@@ -34,7 +34,7 @@ async def compare_plans(request: Request, caller: PlanReader, plan: Plans) -> Re
 
 @router.get("/{comparison_id}", responses={200: {"model": ComparisonForm}})
 async def show_comparison(request: Request, caller: PlanReader, comparison_id: ComparisonId) -> Response:
-    """A plan beside its variants. `Retry-After` says when to ask again while some are being made."""
+    """Shows a plan beside its variants. `Retry-After` says when to ask again while some are being made."""
     product = product_of(request)
     found = await product.planning.find_comparison(caller, comparison_id)
     return _answer(comparison_of(product, found.base, found.variants, comparison_id))

@@ -63,20 +63,20 @@ async def list_keys(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Keys without their secrets, newest first: those of the caller's team; administrators see all teams."""
+    """Lists keys without their secrets, newest first: of the caller's team, or of all for administrators."""
     page = await product_of(request).keys.find_keys(caller, limit, cursor, team=team)
     return listing([key_to_document(key) for key in page.items], page.next_cursor)
 
 
 @own.get("/v1/me", responses={200: {"model": CallerForm}})
 async def show_own_key(request: Request, caller: AnyCaller) -> JSONResponse:
-    """The key of this request: its team and what it may do."""
+    """Shows the key of this request: its team and what it may do."""
     return JSONResponse(write(CallerForm, caller))
 
 
 @router.get("/{key_id}", responses={200: {"model": KeyForm}})
 async def show_key(request: Request, caller: AnyCaller, key_id: KeyId) -> JSONResponse:
-    """One key."""
+    """Shows one key without its secret."""
     return JSONResponse(key_to_document(await product_of(request).keys.find_key(caller, key_id)))
 
 

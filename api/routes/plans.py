@@ -159,7 +159,7 @@ async def list_plans(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Plans, newest first, without their placements."""
+    """Lists the plans, newest first, without their placements."""
     planning = product_of(request).planning
     page = await planning.find_plans(caller, limit, cursor, team=team)
     statuses = await planning.find_business_statuses(page.items)
@@ -177,7 +177,7 @@ async def show_plan(
         float, Query(ge=0, le=60, description="Seconds to wait at most for the plan to be finished")
     ] = 0,
 ) -> Response:
-    """One plan, or its status until it is made; ``Retry-After`` says when to ask again.
+    """Shows one plan, or its status until it is made; ``Retry-After`` says when to ask again.
 
     With `wait` the answer comes once the plan is finished, or after that time with its status then.
     """
@@ -233,8 +233,8 @@ def _event_line(event: Mapping[str, object]) -> str:
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {}}}},
 )
-async def stream_events(request: Request, caller: PlanReader, plan_id: PlanId) -> StreamingResponse:
-    """Progress as server-sent events; the last one has state ``done``, ``failed`` or ``cancelled``."""
+async def stream_plan_events(request: Request, caller: PlanReader, plan_id: PlanId) -> StreamingResponse:
+    """Streams progress as server-sent events; the last one has state ``done``, ``failed`` or ``cancelled``."""
     product = product_of(request)
     first = await product.planning.find_plan(caller, plan_id)
 
@@ -277,8 +277,8 @@ def _looked(word: Word) -> Looked:
 
 
 @router.get("/{plan_id}/release", responses={200: {"model": ReleaseEstimateForm}})
-async def estimate_release(request: Request, caller: PlanReader, plan_id: PlanId) -> JSONResponse:
-    """What the release of all that a plan holds would give back now, and what would stay owed.
+async def estimate_plan_release(request: Request, caller: PlanReader, plan_id: PlanId) -> JSONResponse:
+    """Estimates what the release of all that a plan holds would give back now, and what would stay owed.
 
     If it holds nothing: as if it were bought and released at once. Releases nothing.
     """

@@ -31,7 +31,7 @@ router = APIRouter(prefix="/v1/reoptimizations", tags=["reoptimizations"])
 
 
 @router.post("", status_code=202, responses={202: {"model": RunningForm}})
-async def run_now(request: Request, caller: PlanWriter) -> Response:
+async def reoptimize_now(request: Request, caller: PlanWriter) -> Response:
     """Re-optimizes every current plan that the caller may see, outside the schedule."""
     product = product_of(request)
 
@@ -50,7 +50,7 @@ async def list_reoptimizations(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """What was proposed, applied or rejected, and why; newest first."""
+    """Lists what was proposed, applied or rejected, and why; newest first."""
     page = await product_of(request).reoptimize.find_reoptimizations(caller, limit, cursor, team=team)
     return listing([REOPTIMIZATION.write(one) for one in page.items], page.next_cursor)
 
@@ -59,7 +59,7 @@ async def list_reoptimizations(
 async def show_reoptimization(
     request: Request, caller: PlanReader, reoptimization_id: ReoptimizationId
 ) -> JSONResponse:
-    """One re-optimization, with its moves."""
+    """Shows one re-optimization, with its moves."""
     look = await product_of(request).reoptimize.find_one(caller, reoptimization_id)
     return JSONResponse(REOPTIMIZATION.write(look))
 

@@ -97,7 +97,7 @@ async def list_reservations(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Reservations, newest first."""
+    """Lists the reservations, newest first."""
     page = await product_of(request).reservations.find_reservations(
         caller, limit, cursor, plan_id=plan_id, team=team
     )
@@ -105,7 +105,7 @@ async def list_reservations(
 
 
 @router.get("/fleets", responses={200: {"model": PageForm[FleetForm]}})
-async def list_fleets(
+async def list_reserved_fleets(
     request: Request,
     caller: PlanReader,
     plan_id: OfPlan = None,
@@ -114,7 +114,7 @@ async def list_fleets(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Reservations as fleets: one item for all reservations of a workload for one offer, newest first."""
+    """Lists reservations as fleets: one item for all reservations of a workload for one offer, newest first."""
     product = product_of(request)
     rows = await product.reservations.find_every(caller, plan_id=plan_id, team=team, open_only=is_open)
     now = product.clock.now()
@@ -136,7 +136,7 @@ async def list_shortfalls(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Times for which sellers refuse reserved nodes, earliest first."""
+    """Lists the times for which sellers refuse reserved nodes, earliest first."""
     found = await product_of(request).reservations.find_shortfalls(caller, plan_id=plan_id, team=team)
     page, next_cursor = page_of(found, _by_start, limit, cursor)
     return listing([SHORTFALL.write(one) for one in page], next_cursor)
@@ -150,7 +150,7 @@ def _by_start(one: Shortfall) -> SortKey:
 async def show_reservation(
     request: Request, caller: PlanReader, reservation_id: ReservationId
 ) -> JSONResponse:
-    """One reservation."""
+    """Shows one reservation."""
     reservation = await product_of(request).reservations.find_reservation(caller, reservation_id)
     return JSONResponse(reservation_to_document(reservation))
 
@@ -159,7 +159,7 @@ async def show_reservation(
 async def estimate_release(
     request: Request, caller: PlanReader, reservation_id: ReservationId
 ) -> JSONResponse:
-    """What its release would give back now, and what would stay owed; releases nothing."""
+    """Estimates what its release would give back now, and what would stay owed; releases nothing."""
     found = await product_of(request).reservations.estimate_release(caller, reservation_id)
     return JSONResponse(RELEASE_ESTIMATE.write(found))
 

@@ -52,14 +52,14 @@ def _made(webhook: Webhook) -> Answer:
 async def list_webhooks(
     request: Request, caller: SpendReader, limit: Limit = 50, cursor: Cursor = None
 ) -> JSONResponse:
-    """The team's webhooks, newest first."""
+    """Lists the team's webhooks, newest first."""
     page = await product_of(request).webhooks.find_webhooks(caller, limit, cursor)
     return listing([write(WebhookForm, webhook) for webhook in page.items], page.next_cursor)
 
 
 @router.get("/{webhook_id}", responses={200: {"model": ToldWebhookForm}})
 async def show_webhook(request: Request, caller: SpendReader, webhook_id: WebhookId) -> JSONResponse:
-    """One webhook, with its last deliveries and those that are still due."""
+    """Shows one webhook, with its last deliveries and those that are still due."""
     webhook, deliveries = await product_of(request).webhooks.find(caller, webhook_id)
     return JSONResponse(
         {**write(WebhookForm, webhook), "deliveries": [write(DeliveryForm, one) for one in deliveries]}

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parents[1]
 COMMON = "common"
-LONGEST_LIST = 2
-"""Entries of a list that an example shows."""
 
 
 @cache
@@ -66,49 +64,3 @@ def add_example(schema: dict[str, Any], example: Any) -> None:
         value = example.get(field)
         if value is not None and not isinstance(value, dict | list):
             part["examples"] = [value]
-
-
-def parts_of(value: Any, schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every named part of a document: the name of its schema, and the part itself."""
-    if "$ref" in schema:
-        name = schema["$ref"].rsplit("/", 1)[1]
-        yield name, value
-        yield from parts_of(value, schemas[name], schemas)
-    for one in (*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())):
-        if _may_be(value, one, schemas):
-            yield from parts_of(value, one, schemas)
-            break
-    if isinstance(value, list) and "items" in schema:
-        for item in value:
-            yield from parts_of(item, schema["items"], schemas)
-    if isinstance(value, dict):
-        rest = schema.get("additionalProperties")
-        for field, part in value.items():
-            inner = schema.get("properties", {}).get(field, rest)
-            if isinstance(inner, dict):
-                yield from parts_of(part, inner, schemas)
-
-
-def _may_be(value: Any, schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> bool:
-    """Whether ``value`` has the JSON type of ``schema`` and, for an object, all that the schema requires."""
-    if "$ref" in schema:
-        return _may_be(value, schemas[schema["$ref"].rsplit("/", 1)[1]], schemas)
-    if isinstance(value, dict):
-        fits = all(field in value for field in schema.get("required", ()))
-        told = schema.get("properties", {})
-        consts = {name: part["const"] for name, part in told.items() if "const" in part}
-        return schema.get("type") == "object" and fits and all(value[n] == c for n, c in consts.items())
-    kinds: dict[type, tuple[str, ...]] = {
-        str: ("string",), list: ("array",), bool: ("boolean",), int: ("integer", "number"),
-        float: ("number",), type(None): ("null",),
-    }  # fmt: skip
-    return schema.get("type") in kinds.get(type(value), ()) and value in schema.get("enum", (value,))
-
-
-def shortened(value: Any) -> Any:
-    """``value`` with at most LONGEST_LIST entries of each list."""
-    if isinstance(value, list):
-        return [shortened(one) for one in value[:LONGEST_LIST]]
-    if isinstance(value, dict):
-        return {name: shortened(part) for name, part in value.items()}
-    return value
