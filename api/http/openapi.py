@@ -113,7 +113,10 @@ def build_document(app: FastAPI) -> dict[str, Any]:
         servers=[{"url": "/", "description": "This server"}],
         tags=[{"name": name, "description": text} for name, text in TAGS.items()],
     )
-    document["externalDocs"] = {"url": REFERENCE, "description": "The reference, with examples and all errors"}
+    document["externalDocs"] = {
+        "url": REFERENCE,
+        "description": "The reference, with examples and all errors",
+    }
     _complete_operations(app, document["paths"])
     components = document.setdefault("components", {})
     components["schemas"] = _schemas(components.get("schemas", {}))
@@ -174,7 +177,8 @@ def _plain_code(part: Any) -> Any:
     """``part`` with code in descriptions marked as Markdown does."""
     if isinstance(part, dict):
         return {
-            name: value.replace("``", "`") if name == "description" and isinstance(value, str)
+            name: value.replace("``", "`")
+            if name == "description" and isinstance(value, str)
             else _plain_code(value)
             for name, value in part.items()
         }

@@ -22,7 +22,26 @@ CODES = "x-problems"
 PROBLEM_SCHEMA = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 OF_EVERY_CALL = (errors.InputError, errors.NotAuthenticated, errors.StoreUnavailable, errors.StoreTooNew)
 OF_EVERY_POST = (errors.IdempotencyMismatch, errors.StillAtWork)
-SUCCESSES = {"200": "Done", "201": "Created", "202": "Accepted; the work goes on", "204": "Done, without a body"}
+ORDER_ERRORS = (
+    errors.Conflict,
+    errors.ConcurrentChange,
+    errors.OverQuota,
+    errors.OverBudget,
+    errors.InsufficientCapacity,
+    errors.PriceAboveLimit,
+    errors.QuotaExceeded,
+    errors.OutcomeUnknown,
+    errors.ProviderUnavailable,
+    errors.RateLimited,
+    errors.ProviderError,
+)
+"""Errors of calls that order from a provider."""
+SUCCESSES = {
+    "200": "Done",
+    "201": "Created",
+    "202": "Accepted; the work goes on",
+    "204": "Done, without a body",
+}
 _SENTENCE = re.compile(r"(.+?[.!?])(?:\s+|$)(.*)", re.DOTALL)
 
 
@@ -38,9 +57,7 @@ def complete(operation: dict[str, Any], name: str, method: str, dependant: Depen
     scope = scope_of(dependant)
     needs = f"Needs the scope `{scope}`." if scope is not None else "Needs a key, with any scope."
     operation["description"] = f"{rest}\n\n{needs}".strip()
-    operation["security"] = [
-        {scheme: [] if scope is None else [str(scope)]} for scheme in ("key", "token")
-    ]
+    operation["security"] = [{scheme: [] if scope is None else [str(scope)]} for scheme in ("key", "token")]
     for status, answer in operation["responses"].items():
         if answer.get("description") == "Successful Response":
             answer["description"] = SUCCESSES[status]

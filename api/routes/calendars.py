@@ -14,6 +14,7 @@ from fastapi.responses import Response
 
 from api.export.ical import MEDIA_TYPE, plan_calendar, reservations_calendar
 from api.http.dependencies import SCOPES, PlanReader, answer_once, caller_of, json_answer, product_of
+from api.http.operation_details import may_fail
 from api.http.strict_requests import FormRoute
 from api.routes.parameters import KeyId, PlanId
 from api.schemas.accounts.calendars import CalendarForm, NewCalendar
@@ -76,14 +77,19 @@ def _form(key: ApiKey, token: str | None) -> CalendarForm:
     )
 
 
-@router.delete("/calendars/{key_id}", status_code=204)
+@router.delete("/calendars/{key_id}", status_code=204, openapi_extra=may_fail(Conflict))
 async def delete_calendar(request: Request, caller: PlanReader, key_id: KeyId) -> Response:
     """Ends a feed at once; a second time is no error. Keys are listed by `GET /v1/keys`."""
     await product_of(request).keys.end_calendar(caller, key_id)
     return Response(status_code=204)
 
 
-@router.get("/plans/{plan_id}/windows.ics", response_class=Response, responses=CALENDAR)
+@router.get(
+    "/plans/{plan_id}/windows.ics",
+    response_class=Response,
+    responses=CALENDAR,
+    openapi_extra=may_fail(Conflict),
+)
 async def show_plan_calendar(request: Request, caller: CalendarReader, plan_id: PlanId) -> Response:
     """Answers the windows of a plan as an iCalendar."""
     record = await product_of(request).planning.find_plan(caller, plan_id)

@@ -23,6 +23,7 @@ from api.http.dependencies import (
     product_of,
     window_between,
 )
+from api.http.operation_details import may_fail
 from api.routes.parameters import Every, OfTeam, Seed, View
 from api.schemas.base.forms import PageForm
 from api.schemas.finance.economics import (
@@ -39,7 +40,7 @@ from api.schemas.finance.economics import (
     plan_changes_to_document,
 )
 from api.schemas.finance.finance import LONGEST_COMMENT
-from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.errors import Conflict, FieldProblem, InputError, NotFound
 from broker.domain.basics.window import Window
 from broker.domain.spend.spend import CostView, Interval, next_period, period_of
 from broker.services.accounts.accounts import Answer
@@ -50,7 +51,7 @@ USUAL_MONTHS = 3
 _MONTH = re.compile(r"(20\d\d)-(0[1-9]|1[0-2])", re.ASCII)
 
 
-@router.get("/changes", responses={200: {"model": ChangesForm}})
+@router.get("/changes", responses={200: {"model": ChangesForm}}, openapi_extra=may_fail(NotFound, Conflict))
 async def explain_spend_changes(
     request: Request,
     caller: SpendReader,
@@ -126,7 +127,7 @@ async def show_savings(request: Request, caller: SpendReader, team: OfTeam = Non
     return JSONResponse(SAVINGS.write(await product_of(request).economics.find_savings(caller, team)))
 
 
-@router.post("/close", responses={200: {"model": ClosedMonthForm}})
+@router.post("/close", responses={200: {"model": ClosedMonthForm}}, openapi_extra=may_fail(Conflict))
 async def close_month(
     request: Request,
     caller: Approver,

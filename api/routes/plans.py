@@ -25,6 +25,7 @@ from api.http.dependencies import (
     product_of,
 )
 from api.http.openapi import WHAT_IF, WORKLOADS
+from api.http.operation_details import ORDER_ERRORS, may_fail
 from api.http.strict_requests import FormRoute
 from api.plan_requests import (
     ask_for_comparison,
@@ -55,7 +56,17 @@ from api.schemas.plans.plan_record import (
     status_of,
 )
 from api.schemas.workloads.what_if import may_ask_what_if, read_what_if
-from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.errors import (
+    ApprovalRequired,
+    Conflict,
+    FieldProblem,
+    InputError,
+    NotFound,
+    PlannerDied,
+    PlannerOutOfMemory,
+    StalePlan,
+    TooManyPlans,
+)
 from broker.domain.holding.reservation import Reservation
 from broker.lru_cache import LruCache
 from broker.ports.planning import PlanRecord, Whereabouts
@@ -91,7 +102,7 @@ async def _text(request: Request) -> str:
             "model": AcceptedPlanForm | AcceptedComparisonForm,
         }
     },
-    openapi_extra=WORKLOADS_BODY,
+    openapi_extra={**WORKLOADS_BODY, **may_fail(NotFound, TooManyPlans, PlannerDied, PlannerOutOfMemory)},
 )
 async def request_plan(
     request: Request,
@@ -196,7 +207,7 @@ async def show_plan(
     return conditional(request, made)
 
 
-@router.delete("/{plan_id}", status_code=204)
+@router.delete("/{plan_id}", status_code=204, openapi_extra=may_fail(Conflict))
 async def cancel_plan(request: Request, caller: PlanWriter, plan_id: PlanId) -> None:
     """Cancels a plan that is queued or running; twice is no error."""
     await product_of(request).planning.cancel(caller, plan_id)
@@ -207,7 +218,9 @@ async def _shown(request: Request, record: PlanRecord) -> dict[str, Any]:
     return record_to_document(record, statuses.get(record.plan_id))
 
 
-@router.post("/{plan_id}/intend", responses={200: {"model": PlanRecordForm}})
+@router.post(
+    "/{plan_id}/intend", responses={200: {"model": PlanRecordForm}}, openapi_extra=may_fail(Conflict)
+)
 async def intend_plan(
     request: Request,
     caller: PlanWriter,
@@ -245,7 +258,9 @@ async def stream_plan_events(request: Request, caller: PlanReader, plan_id: Plan
     return StreamingResponse(lines(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
-@router.post("/{plan_id}/approve", responses={200: {"model": PlanRecordForm}})
+@router.post(
+    "/{plan_id}/approve", responses={200: {"model": PlanRecordForm}}, openapi_extra=may_fail(Conflict)
+)
 async def approve_plan(
     request: Request, caller: Approver, plan_id: PlanId, word: Annotated[Word | None, Body()] = None
 ) -> Response:
@@ -259,7 +274,9 @@ async def approve_plan(
     return await answer_once(request, caller, act)
 
 
-@router.post("/{plan_id}/reject", responses={200: {"model": PlanRecordForm}})
+@router.post(
+    "/{plan_id}/reject", responses={200: {"model": PlanRecordForm}}, openapi_extra=may_fail(Conflict)
+)
 async def reject_plan(
     request: Request, caller: Approver, plan_id: PlanId, word: Annotated[Word, Body()]
 ) -> Response:
@@ -276,7 +293,9 @@ def _looked(word: Word) -> Looked:
     return Looked(word.plan_sha256, word.cost_now_usd)
 
 
-@router.get("/{plan_id}/release", responses={200: {"model": ReleaseEstimateForm}})
+@router.get(
+    "/{plan_id}/release", responses={200: {"model": ReleaseEstimateForm}}, openapi_extra=may_fail(Conflict)
+)
 async def estimate_plan_release(request: Request, caller: PlanReader, plan_id: PlanId) -> JSONResponse:
     """Estimates what the release of all that a plan holds would give back now, and what would stay owed.
 
@@ -286,7 +305,12 @@ async def estimate_plan_release(request: Request, caller: PlanReader, plan_id: P
     return JSONResponse(RELEASE_ESTIMATE.write(found))
 
 
-@router.post("/{plan_id}/reserve", status_code=202, responses={202: {"model": ReservationsForm}})
+@router.post(
+    "/{plan_id}/reserve",
+    status_code=202,
+    responses={202: {"model": ReservationsForm}},
+    openapi_extra=may_fail(StalePlan, ApprovalRequired, *ORDER_ERRORS),
+)
 async def reserve_plan(request: Request, caller: ReservationWriter, plan_id: PlanId) -> Response:
     """Reserves all of a plan; on failure everything is released."""
     reservations = product_of(request).reservations

@@ -16,6 +16,7 @@ from api.http.dependencies import (
     listing,
     product_of,
 )
+from api.http.operation_details import may_fail
 from api.routes.parameters import OfTeam, ReoptimizationId
 from api.schemas.base.forms import PageForm
 from api.schemas.plans.reoptimization import (
@@ -24,6 +25,7 @@ from api.schemas.plans.reoptimization import (
     RunningForm,
 )
 from broker.domain.basics.account import Caller
+from broker.domain.basics.errors import ApprovalRequired, ConcurrentChange, Conflict, OverBudget
 from broker.domain.moving.reoptimization import Reoptimization
 from broker.services.accounts.accounts import Answer, Replay
 
@@ -64,7 +66,12 @@ async def show_reoptimization(
     return JSONResponse(REOPTIMIZATION.write(look))
 
 
-@router.post("/{reoptimization_id}/accept", status_code=202, responses={202: {"model": ReoptimizationForm}})
+@router.post(
+    "/{reoptimization_id}/accept",
+    status_code=202,
+    responses={202: {"model": ReoptimizationForm}},
+    openapi_extra=may_fail(Conflict, ConcurrentChange, ApprovalRequired, OverBudget),
+)
 async def accept_proposal(
     request: Request, caller: ReservationWriter, reoptimization_id: ReoptimizationId
 ) -> Response:
@@ -76,7 +83,11 @@ async def accept_proposal(
     return await answer_once(request, caller, act, _again(request, caller, 202))
 
 
-@router.post("/{reoptimization_id}/reject", responses={200: {"model": ReoptimizationForm}})
+@router.post(
+    "/{reoptimization_id}/reject",
+    responses={200: {"model": ReoptimizationForm}},
+    openapi_extra=may_fail(Conflict, ConcurrentChange),
+)
 async def reject_proposal(
     request: Request, caller: PlanWriter, reoptimization_id: ReoptimizationId
 ) -> Response:

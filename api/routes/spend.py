@@ -16,6 +16,7 @@ from api.export.jobs import RowFile, SumFile, Wanted
 from api.export.manifest import streamed_manifest
 from api.http.conditional import NOT_MODIFIED, conditional, tagged
 from api.http.dependencies import Moment, Narrowing, Since, SpendReader, Until, product_of, window_between
+from api.http.operation_details import may_fail
 from api.routes.parameters import Every, ExportId, OfTeam, View
 from api.schemas.base.times import format_time
 from api.schemas.finance.exports import ExportForm, export_to_document
@@ -30,6 +31,7 @@ from api.schemas.finance.spend import (
     spend_to_document,
 )
 from broker.domain.basics.account import Caller
+from broker.domain.basics.errors import Conflict
 from broker.domain.basics.export_jobs import ExportState
 from broker.domain.focus.columns import FocusVersion
 from broker.domain.focus.projection_rows import PROJECTION_COLUMNS
@@ -206,6 +208,7 @@ async def show_export(request: Request, caller: SpendReader, export_id: ExportId
 @router.get(
     "/exports/{export_id}/file",
     response_class=Response,
+    openapi_extra=may_fail(Conflict),
     responses={200: {"content": {one: {} for one in MEDIA_TYPES.values()}}},
 )
 async def fetch_export(request: Request, caller: SpendReader, export_id: ExportId) -> Response:

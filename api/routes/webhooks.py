@@ -8,6 +8,7 @@ from fastapi import APIRouter, Body, Request
 from fastapi.responses import JSONResponse, Response
 
 from api.http.dependencies import Cursor, Limit, SpendReader, answer_once, json_answer, listing, product_of
+from api.http.operation_details import may_fail
 from api.http.strict_requests import FormRoute
 from api.routes.parameters import WebhookId
 from api.schemas.accounts.webhooks import (
@@ -19,6 +20,7 @@ from api.schemas.accounts.webhooks import (
     WebhookForm,
 )
 from api.schemas.base.forms import PageForm, write
+from broker.domain.basics.errors import Conflict
 from broker.domain.basics.webhook import TEST, Webhook
 from broker.services.accounts.accounts import Answer
 
@@ -66,7 +68,12 @@ async def show_webhook(request: Request, caller: SpendReader, webhook_id: Webhoo
     )
 
 
-@router.post("/{webhook_id}/test", status_code=202, responses={202: {"model": TestDeliveryForm}})
+@router.post(
+    "/{webhook_id}/test",
+    status_code=202,
+    responses={202: {"model": TestDeliveryForm}},
+    openapi_extra=may_fail(Conflict),
+)
 async def test_webhook(request: Request, caller: SpendReader, webhook_id: WebhookId) -> Response:
     """Sends the event `webhook.test` to one webhook, as any other event is sent, whatever its patterns."""
 

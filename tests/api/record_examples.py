@@ -182,9 +182,7 @@ class Caller:
         kind = answer.headers.get("Content-Type", "")
         found = answer.json() if "json" in kind else answer.text
         if self.examples is not None:
-            if answer.is_error:
-                self.examples.see(method, path, answer.status_code, found)
-            elif "json" in kind:
+            if answer.is_error or "json" in kind:
                 self.examples.see(method, path, answer.status_code, found)
             if told is not None and answer.is_success:
                 self.examples.see_request(method, path, told)
