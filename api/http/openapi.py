@@ -129,7 +129,7 @@ def build_document(app: FastAPI) -> dict[str, Any]:
 def _complete_operations(app: FastAPI, paths: dict[str, Any]) -> None:
     for route in iter_route_contexts(app.routes):
         for method in route.methods or ():
-            operation = paths.get(route.path_format, {}).get(method.lower())
+            operation = paths.get(str(route.path_format), {}).get(method.lower())
             if operation is None:
                 continue
             if method == "POST":
@@ -140,8 +140,8 @@ def _complete_operations(app: FastAPI, paths: dict[str, Any]) -> None:
 
 def _schemas(derived: dict[str, Any]) -> dict[str, Any]:
     schemas = {name: schema for name, schema in derived.items() if name not in FRAMEWORK_FORMS}
-    own = [(Problem, "validation"), (EventForm, "serialization")]
-    schemas.update(models_json_schema(own, ref_template=REF)[1]["$defs"])
+    schemas.update(models_json_schema([(Problem, "validation")], ref_template=REF)[1]["$defs"])
+    schemas.update(models_json_schema([(EventForm, "serialization")], ref_template=REF)[1]["$defs"])
     workloads = models_json_schema(
         [(WorkloadsForm, "validation"), (WhatIfForm, "validation")],
         ref_template=REF.format(model=WORKLOAD),

@@ -100,6 +100,6 @@ async def show_plan_calendar(request: Request, caller: CalendarReader, plan_id: 
 
 @router.get("/reservations.ics", response_class=Response, responses=CALENDAR)
 async def show_reservations_calendar(request: Request, caller: CalendarReader) -> Response:
-    """Answers what is and was reserved as an iCalendar: of the key's team, or of every team for an administrator."""
+    """Answers what is and was reserved as an iCalendar; an administrator's has every team."""
     rows = await product_of(request).reservations.find_every(caller)
     return Response(reservations_calendar(rows), media_type=MEDIA_TYPE)

@@ -247,7 +247,7 @@ def _event_line(event: Mapping[str, object]) -> str:
     responses={200: {"content": {"text/event-stream": {}}}},
 )
 async def stream_plan_events(request: Request, caller: PlanReader, plan_id: PlanId) -> StreamingResponse:
-    """Streams progress as server-sent events; the last one has state ``done``, ``failed`` or ``cancelled``."""
+    """Streams progress as server-sent events until the state ``done``, ``failed`` or ``cancelled``."""
     product = product_of(request)
     first = await product.planning.find_plan(caller, plan_id)
 

@@ -86,7 +86,7 @@ async def list_offer_prices(
     limit: AnyLimit = None,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Lists the price changes of one offer, beginning with the price in force at the start; by default 30 days.
+    """Lists price changes of one offer, beginning with the price in force at the start; by default 30 days.
 
     By day: the least, median (over time), greatest and last price while it was on sale.
     """

@@ -168,7 +168,7 @@ async def list_reserved_fleets(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Lists reservations as fleets: one item for all reservations of a workload for one offer, newest first."""
+    """Lists reservations as fleets: one item for each workload and offer, newest first."""
     product = product_of(request)
     rows = await product.reservations.find_every(caller, plan_id=plan_id, team=team, open_only=is_open)
     now = product.clock.now()

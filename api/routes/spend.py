@@ -115,7 +115,7 @@ FocusExport = Annotated[RowExport, Depends(focus_export)]
 
 @router.get("/projection", responses={200: {"model": SpendForm}, **NOT_MODIFIED})
 async def show_projection(request: Request, document: ProjectionDocument) -> Response:
-    """Shows costs by period and group: of plans, and of reservations so far and from now on; without taxes."""
+    """Shows costs by period and group, of plans and of reservations, owed and expected; without taxes."""
     as_of = {"as_of": document["as_of"]}
     sums = {name: value for name, value in document.items() if name not in as_of}
     return conditional(request, tagged(sums, but_for=as_of))

@@ -276,8 +276,10 @@ async def require_told(app: FastAPI, answer: httpx.Response) -> None:
 def api_document() -> dict[str, Any]:
     """The OpenAPI document, derived once for all tests of a process."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = Settings(database_url=f"sqlite:///{folder}/broker.db", solver_executor="thread")
-        return build_document(create_app(build_product(settings, {}), scheduled=False))
+        database = Path(folder) / "broker.db"
+        database.touch()  # it is never opened
+        product = build_product(Settings(database_url=f"sqlite:///{database}"), {}, exclusive=False)
+        return build_document(create_app(product, scheduled=False))
 
 
 def limit(usd: str) -> PlanningRules:
