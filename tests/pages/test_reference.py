@@ -36,5 +36,6 @@ def test_the_footer_leads_to_the_reference_and_its_lines_to_each_other(opened: O
     expect(page.locator("nav[aria-label=Pages]")).to_be_visible()
     page.get_by_role("navigation", name="Contents").get_by_role("link", name="showBudget").click()
     expect(page.locator("#showBudget")).to_be_in_viewport()
-    page.locator("article:has(> #showBudget)").get_by_role("link", name="BudgetForm", exact=True).first.click()
+    entry = page.locator("article:has(> #showBudget)")
+    entry.get_by_role("link", name="BudgetForm", exact=True).first.click()
     expect(page.locator("#schema-BudgetForm")).to_be_in_viewport()
