@@ -28,6 +28,7 @@ from api.bootstrap import build_product
 from api.cli.accuracy.accuracy_view import markdown_constants
 from api.cli.main import app
 from api.http.reference import Field, Operation, Reference, build_reference
+from api.schemas.base.field_descriptions import description_of
 from api.schemas.workloads.workload_forms import WorkloadsForm
 from broker.catalogue import load_events
 from broker.domain.basics.webhook import FAMILIES
@@ -295,11 +296,12 @@ def workloads_page() -> str:
                 f"`{field}`",
                 _kind(part),
                 "needed" if field in needed else _json_default(part),
+                part.get("description") or description_of(f"Workloads.{name}", field),
             )
             for field, part in form["properties"].items()
         )
         lines += [f"## {_noun(name)}", "", _cell(form.get("description")), ""]
-        lines += [*_table(("field", "type and limits", "default"), rows), ""]
+        lines += [*_table(("field", "type and limits", "default", "means"), rows), ""]
     words = {name: form["enum"] for name, form in forms.items() if "enum" in form}
     for name, values in words.items():
         lines += [f"## {_noun(name)}", "", "One of " + ", ".join(f"`{value}`" for value in values) + ".", ""]
