@@ -36,6 +36,8 @@ JWT = re.compile(r"eyJ[\w-]*\.[\w-]+\.[\w-]*")
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 FindCaller = Callable[[Request], Awaitable[Caller]]
+SCOPES: dict[Callable[..., Any], Scope] = {}
+"""The scope that a dependency requires of the caller; the OpenAPI document tells it."""
 
 
 def product_of(request: Request) -> Product:
@@ -83,6 +85,7 @@ def with_scope(find: FindCaller, scope: Scope) -> FindCaller:
         require_scope(caller, scope)
         return caller
 
+    SCOPES[allowed] = scope
     return allowed
 
 

@@ -15,7 +15,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.http.errors import SEE_THE_LOG, UNEXPECTED, Kind, log_unexpected
+from api.http.errors import PAUSED, SEE_THE_LOG, TOO_LARGE, UNEXPECTED, Kind, log_unexpected
 from broker.unseen import find_unseen, name_of
 
 log = structlog.get_logger()
@@ -35,8 +35,6 @@ SECURITY_HEADERS: Mapping[str, str] = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-TOO_LARGE = Kind(413, "too-large", "The body is too large")
-PAUSED = Kind(503, "paused", "The broker is paused", True, 60)
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 ALLOWED_WHILE_PAUSED = ("/release", "/signin", "/signout")
 BAD_ADDRESS = Kind(400, "invalid-input", "The address cannot be used")

@@ -1,20 +1,31 @@
-"""The OpenAPI document: what FastAPI derives, with the bearer key and the schemas of errors and workloads."""
+"""The OpenAPI document: what FastAPI derives, completed.
+
+The server adds the scopes and errors of operations (``operation_details``), descriptions and examples of
+fields (``field_descriptions``), the events of webhooks, and the schemas of errors and workloads documents.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from functools import lru_cache
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import iter_route_contexts
 from pydantic.json_schema import models_json_schema
 
 from api.http.dependencies import IDEMPOTENCY_HEADER, LONGEST_KEY
-from api.schemas.base.problem import MEDIA_TYPE, Problem
+from api.http.errors import REFERENCE
+from api.http.operation_details import PROBLEM_SCHEMA, camel, complete
+from api.schemas.accounts.webhooks import EventForm
+from api.schemas.base.field_descriptions import describe_fields
+from api.schemas.base.problem import Problem
 from api.schemas.workloads.what_if import WhatIfForm
 from api.schemas.workloads.workload_forms import WorkloadsForm
+from broker.catalogue import load_events
 
 REF = "#/components/schemas/{model}"
 WORKLOAD = "Workloads.{model}"
@@ -22,12 +33,32 @@ WORKLOAD = "Workloads.{model}"
 WORKLOADS = REF.format(model=WORKLOAD.format(model="WorkloadsForm"))
 WHAT_IF = REF.format(model=WORKLOAD.format(model="WhatIfForm"))
 FRAMEWORK_FORMS = ("HTTPValidationError", "ValidationError")
-PROBLEM: dict[str, Any] = {
-    "description": "A problem document (RFC 9457)",
-    "content": {MEDIA_TYPE: {"schema": {"$ref": REF.format(model="Problem")}}},
+PROBLEM: dict[str, Any] = {"description": "A problem document (RFC 9457)", "content": PROBLEM_SCHEMA}
+TAGS = {
+    "plans": "Plans for workloads documents, their variants and comparisons",
+    "approvals": "Decisions of finance on plans",
+    "reservations": "Capacity that is ordered from providers, until it is released",
+    "reoptimizations": "Proposals to change plans as the market changes",
+    "market": "Offers, providers, GPUs and models as they are now",
+    "prices": "Histories and forecasts of prices",
+    "spend": "Projected and actual costs, their causes, and exports",
+    "budgets": "What teams may spend in a period, and how much is used",
+    "calendars": "Reserved windows for calendar programs",
+    "webhooks": "Addresses to which events are sent",
+    "keys": "API keys and their scopes",
+    "operations": "The audit trail, and what the reconciler would do next",
 }
-
-
+"""Tags in the order of the reference, with their descriptions."""
+EVENTS = "events"
+SIGNATURE = tuple(
+    {"name": name, "in": "header", "required": True, "description": text, "schema": {"type": "string"}}
+    for name, text in (
+        ("webhook-id", "Id of the message, the same in all attempts"),
+        ("webhook-timestamp", "When the attempt was made, in seconds since 1970"),
+        ("webhook-signature", "`v1,` and the HMAC-SHA256 of id, timestamp and body, in base64"),
+    )
+)
+"""Headers of Standard Webhooks."""
 IDEMPOTENCY: dict[str, Any] = {
     "name": IDEMPOTENCY_HEADER,
     "in": "header",
@@ -75,24 +106,80 @@ def install(app: FastAPI) -> None:
 def build_document(app: FastAPI) -> dict[str, Any]:
     """The whole document as plain data."""
     document = get_openapi(
-        title=app.title, version=app.version, description=app.description, routes=app.routes
+        title=app.title,
+        version=app.version,
+        description=app.description,
+        routes=app.routes,
+        servers=[{"url": "/", "description": "This server"}],
+        tags=[{"name": name, "description": text} for name, text in TAGS.items()],
     )
-    for operations in document["paths"].values():
-        for method, operation in operations.items():
-            if method == "post":
-                operation.setdefault("parameters", []).append(IDEMPOTENCY)
-            operation["responses"].pop("422", None)
-            operation["responses"]["default"] = PROBLEM
+    document["externalDocs"] = {
+        "url": REFERENCE,
+        "description": "The reference, with examples and all errors",
+    }
+    _complete_operations(app, document["paths"])
     components = document.setdefault("components", {})
-    schemas = components.setdefault("schemas", {})
-    for name in FRAMEWORK_FORMS:
-        schemas.pop(name, None)
+    components["schemas"] = _schemas(components.get("schemas", {}))
+    components["securitySchemes"] = SECURITY_SCHEMES
+    document["security"] = [{name: []} for name in SECURITY_SCHEMES]
+    document["webhooks"] = {name: {"post": _webhook(name, says)} for name, says in load_events().items()}
+    return cast("dict[str, Any]", _plain_code(document))
+
+
+def _complete_operations(app: FastAPI, paths: dict[str, Any]) -> None:
+    for route in iter_route_contexts(app.routes):
+        for method in route.methods or ():
+            operation = paths.get(str(route.path_format), {}).get(method.lower())
+            if operation is None:
+                continue
+            if method == "POST":
+                operation.setdefault("parameters", []).append(IDEMPOTENCY)
+            complete(operation, str(route.name), method.lower(), route.dependant)
+            operation["responses"]["default"] = PROBLEM
+
+
+def _schemas(derived: dict[str, Any]) -> dict[str, Any]:
+    schemas = {name: schema for name, schema in derived.items() if name not in FRAMEWORK_FORMS}
     schemas.update(models_json_schema([(Problem, "validation")], ref_template=REF)[1]["$defs"])
+    schemas.update(models_json_schema([(EventForm, "serialization")], ref_template=REF)[1]["$defs"])
     workloads = models_json_schema(
         [(WorkloadsForm, "validation"), (WhatIfForm, "validation")],
         ref_template=REF.format(model=WORKLOAD),
     )[1]["$defs"]
     schemas.update({WORKLOAD.format(model=name): schema for name, schema in workloads.items()})
-    components["securitySchemes"] = SECURITY_SCHEMES
-    document["security"] = [{name: []} for name in SECURITY_SCHEMES]
-    return document
+    describe_fields(schemas)
+    return schemas
+
+
+def _webhook(name: str, says: str) -> dict[str, Any]:
+    only = {"properties": {"type": {"const": name}}}
+    return {
+        "operationId": camel(re.sub(r"\W", "_", f"on_{name}")),
+        "summary": f"{says}.",
+        "tags": [EVENTS],
+        "security": [],
+        "parameters": list(SIGNATURE),
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": {"allOf": [{"$ref": REF.format(model="EventForm")}, only]}}
+            },
+        },
+        "responses": {
+            "2XX": {"description": "The message was taken"},
+            "410": {"description": "Nothing more is to be sent: the webhook is disabled"},
+            "default": {"description": "The message is sent again later"},
+        },
+    }
+
+
+def _plain_code(part: Any) -> Any:
+    """``part`` with code in descriptions marked as Markdown does."""
+    if isinstance(part, dict):
+        return {
+            name: value.replace("``", "`")
+            if name == "description" and isinstance(value, str)
+            else _plain_code(value)
+            for name, value in part.items()
+        }
+    return [_plain_code(one) for one in part] if isinstance(part, list) else part

@@ -6,6 +6,7 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from api.http.dependencies import product_of
+from api.pages import reference_pages
 from api.pages.finance import export_pages, finance_pages, spend_pages
 from api.pages.market import market_pages
 from api.pages.parts.cards import market_card, overview_cards
@@ -65,5 +66,6 @@ for room in (
     export_pages,
     finance_pages,
     market_pages,
+    reference_pages,
 ):
     router.include_router(room.router)

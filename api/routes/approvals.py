@@ -26,7 +26,7 @@ async def list_approvals(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Plans that need or have a decision of finance, newest first, with current figures."""
+    """Lists the plans that need or have a decision of finance, newest first, with current figures."""
     found = await product_of(request).approvals.find_approvals(
         caller, frozenset(state or ApprovalState), limit, cursor, team=team
     )

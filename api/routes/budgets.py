@@ -37,7 +37,7 @@ async def list_budgets(
     limit: AnyLimit = None,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """All budgets with what is owed and expected, and the day on which each runs out."""
+    """Lists the budgets with what is owed and expected, and the day on which each runs out."""
     found = await product_of(request).budgets.find_statuses(caller, team)
     page, next_cursor = page_of(found, _by_team, limit, cursor)
     return listing([budget_to_document(one) for one in page], next_cursor)
@@ -47,7 +47,7 @@ async def list_budgets(
 async def show_budget(
     request: Request, caller: SpendReader, team: BudgetTeam, period: Period
 ) -> JSONResponse:
-    """One budget."""
+    """Shows one budget and its use."""
     found = await product_of(request).budgets.find_status(caller, team, period)
     return JSONResponse(budget_to_document(found))
 

@@ -13,7 +13,8 @@ from fastapi import APIRouter, Body, Depends, Query, Request
 from fastapi.responses import Response
 
 from api.export.ical import MEDIA_TYPE, plan_calendar, reservations_calendar
-from api.http.dependencies import PlanReader, answer_once, caller_of, json_answer, product_of
+from api.http.dependencies import SCOPES, PlanReader, answer_once, caller_of, json_answer, product_of
+from api.http.operation_details import may_fail
 from api.http.strict_requests import FormRoute
 from api.routes.parameters import KeyId, PlanId
 from api.schemas.accounts.calendars import CalendarForm, NewCalendar
@@ -36,7 +37,7 @@ async def reader_of(
     """Who may read windows: the holder of a key with ``plans:read``, or of a feed's address."""
     if token is None:
         caller = await caller_of(request)
-        require_scope(caller, Scope.PLANS_READ)
+        require_scope(caller, SCOPES[reader_of])
         return caller
     caller = await product_of(request).keys.verify(token)
     if caller.scopes != {Scope.CALENDAR_READ}:
@@ -44,6 +45,7 @@ async def reader_of(
     return replace(caller, scopes=frozenset({Scope.PLANS_READ}))
 
 
+SCOPES[reader_of] = Scope.PLANS_READ
 CalendarReader = Annotated[Caller, Depends(reader_of)]
 
 
@@ -75,16 +77,21 @@ def _form(key: ApiKey, token: str | None) -> CalendarForm:
     )
 
 
-@router.delete("/calendars/{key_id}", status_code=204)
+@router.delete("/calendars/{key_id}", status_code=204, openapi_extra=may_fail(Conflict))
 async def delete_calendar(request: Request, caller: PlanReader, key_id: KeyId) -> Response:
     """Ends a feed at once; a second time is no error. Keys are listed by `GET /v1/keys`."""
     await product_of(request).keys.end_calendar(caller, key_id)
     return Response(status_code=204)
 
 
-@router.get("/plans/{plan_id}/windows.ics", response_class=Response, responses=CALENDAR)
+@router.get(
+    "/plans/{plan_id}/windows.ics",
+    response_class=Response,
+    responses=CALENDAR,
+    openapi_extra=may_fail(Conflict),
+)
 async def show_plan_calendar(request: Request, caller: CalendarReader, plan_id: PlanId) -> Response:
-    """The windows of a plan as an iCalendar."""
+    """Answers the windows of a plan as an iCalendar."""
     record = await product_of(request).planning.find_plan(caller, plan_id)
     if record.plan is None:
         raise Conflict(f"plan {plan_id} is {record.state}: it has no windows yet")
@@ -93,6 +100,6 @@ async def show_plan_calendar(request: Request, caller: CalendarReader, plan_id: 
 
 @router.get("/reservations.ics", response_class=Response, responses=CALENDAR)
 async def show_reservations_calendar(request: Request, caller: CalendarReader) -> Response:
-    """What is reserved, and was, as an iCalendar: the own team's, an administrator's of every team."""
+    """Answers what is and was reserved as an iCalendar; an administrator's has every team."""
     rows = await product_of(request).reservations.find_every(caller)
     return Response(reservations_calendar(rows), media_type=MEDIA_TYPE)

@@ -8,12 +8,14 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from api.http.dependencies import PlanReader, product_of
+from api.http.operation_details import may_fail
 from api.plan_requests import comparison_of
 from api.schemas.plans.comparison import (
     ComparisonDocument,
     ComparisonForm,
     comparison_to_document,
 )
+from broker.domain.basics.errors import Conflict, NotFound
 
 router = APIRouter(prefix="/v1/comparisons", tags=["plans"])
 MOST_PLANS = 20
@@ -24,7 +26,7 @@ Plans = Annotated[
 ]
 
 
-@router.get("", responses={200: {"model": ComparisonForm}})
+@router.get("", responses={200: {"model": ComparisonForm}}, openapi_extra=may_fail(NotFound, Conflict))
 async def compare_plans(request: Request, caller: PlanReader, plan: Plans) -> Response:
     """Compares any plans: `?plan=A&plan=B`; the first is the base."""
     product = product_of(request)
@@ -34,7 +36,7 @@ async def compare_plans(request: Request, caller: PlanReader, plan: Plans) -> Re
 
 @router.get("/{comparison_id}", responses={200: {"model": ComparisonForm}})
 async def show_comparison(request: Request, caller: PlanReader, comparison_id: ComparisonId) -> Response:
-    """A plan beside its variants. `Retry-After` says when to ask again while some are being made."""
+    """Shows a plan beside its variants. `Retry-After` says when to ask again while some are being made."""
     product = product_of(request)
     found = await product.planning.find_comparison(caller, comparison_id)
     return _answer(comparison_of(product, found.base, found.variants, comparison_id))

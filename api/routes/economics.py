@@ -23,6 +23,7 @@ from api.http.dependencies import (
     product_of,
     window_between,
 )
+from api.http.operation_details import may_fail
 from api.routes.parameters import Every, OfTeam, Seed, View
 from api.schemas.base.forms import PageForm
 from api.schemas.finance.economics import (
@@ -39,7 +40,7 @@ from api.schemas.finance.economics import (
     plan_changes_to_document,
 )
 from api.schemas.finance.finance import LONGEST_COMMENT
-from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.errors import Conflict, FieldProblem, InputError, NotFound
 from broker.domain.basics.window import Window
 from broker.domain.spend.spend import CostView, Interval, next_period, period_of
 from broker.services.accounts.accounts import Answer
@@ -50,8 +51,8 @@ USUAL_MONTHS = 3
 _MONTH = re.compile(r"(20\d\d)-(0[1-9]|1[0-2])", re.ASCII)
 
 
-@router.get("/changes", responses={200: {"model": ChangesForm}})
-async def show_changes(
+@router.get("/changes", responses={200: {"model": ChangesForm}}, openapi_extra=may_fail(NotFound, Conflict))
+async def explain_spend_changes(
     request: Request,
     caller: SpendReader,
     before: Annotated[Side, Query(alias="from")],
@@ -59,7 +60,7 @@ async def show_changes(
     team: OfTeam = None,
     view: View = CostView.AMORTIZED,
 ) -> JSONResponse:
-    """Effects of price, volume and mix by offer between two months or two plans; they sum to the change."""
+    """Explains the change of cost between two months or plans by price, volume and mix of each offer."""
     months = month_of(before), month_of(after)
     changes = product_of(request).changes
     if months[0] is not None and months[1] is not None:
@@ -84,7 +85,7 @@ def month_of(text: str) -> Window | None:
 
 
 @router.get("/interval", responses={200: {"model": IntervalForm}})
-async def show_interval(
+async def forecast_spend(
     request: Request,
     caller: SpendReader,
     since: Since = None,
@@ -93,7 +94,7 @@ async def show_interval(
     team: OfTeam = None,
     seed: Seed = 1,
 ) -> JSONResponse:
-    """P10, P50 and P90 of expected spend; by default for this month and the next two."""
+    """Forecasts spend with its P10, P50 and P90; by default for this month and the next two."""
     product = product_of(request)
     window = window_between(since, until)
     if window is None:
@@ -107,14 +108,14 @@ async def show_interval(
 
 
 @router.get("/units", responses={200: {"model": UnitsForm}})
-async def show_units(
+async def show_unit_costs(
     request: Request,
     caller: SpendReader,
     since: Since = None,
     until: Until = None,
     team: OfTeam = None,
 ) -> JSONResponse:
-    """USD per run, per 10¹² trained tokens, per 10⁶ served tokens and per GPU-hour; estimated energy."""
+    """Shows the cost per run, per trained and served tokens and per GPU-hour, and the estimated energy."""
     window = window_between(since, until)
     found = await product_of(request).economics.find(caller, window, team)
     return JSONResponse(economics_to_document(found))
@@ -122,11 +123,11 @@ async def show_units(
 
 @router.get("/savings", responses={200: {"model": SavingsForm}})
 async def show_savings(request: Request, caller: SpendReader, team: OfTeam = None) -> JSONResponse:
-    """What current plans save against each simpler strategy that could have run."""
+    """Shows what current plans save against each simpler strategy that could have run."""
     return JSONResponse(SAVINGS.write(await product_of(request).economics.find_savings(caller, team)))
 
 
-@router.post("/close", responses={200: {"model": ClosedMonthForm}})
+@router.post("/close", responses={200: {"model": ClosedMonthForm}}, openapi_extra=may_fail(Conflict))
 async def close_month(
     request: Request,
     caller: Approver,
@@ -150,10 +151,10 @@ async def close_month(
 
 
 @router.get("/closed", responses={200: {"model": PageForm[ClosedMonthForm]}})
-async def list_closed(
+async def list_closed_months(
     request: Request, caller: SpendReader, limit: AnyLimit = None, cursor: Cursor = None
 ) -> JSONResponse:
-    """Closed months, the earliest first."""
+    """Lists the closed months, the earliest first."""
     found = await product_of(request).spend.find_closed(caller)
     page, next_cursor = page_of(found, lambda one: by_day(one.month), limit, cursor)
     return listing([CLOSED_MONTH.write(one) for one in page], next_cursor)

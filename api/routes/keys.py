@@ -18,12 +18,14 @@ from api.http.dependencies import (
     listing,
     product_of,
 )
+from api.http.operation_details import may_fail
 from api.http.strict_requests import FormRoute
 from api.routes.parameters import KeyId, OfTeam
 from api.schemas.accounts.keys import CallerForm, KeyForm, KeyPage, NewKey, NewKeyForm, key_to_document
 from api.schemas.base.forms import write
 from broker.domain.basics.access import default_scopes
 from broker.domain.basics.account import ApiKey
+from broker.domain.basics.errors import Conflict
 from broker.services.accounts.accounts import Answer
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=FormRoute)
@@ -63,24 +65,24 @@ async def list_keys(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Keys without their secrets, newest first: those of the caller's team; administrators see all teams."""
+    """Lists keys without their secrets, newest first: of the caller's team, or of all for administrators."""
     page = await product_of(request).keys.find_keys(caller, limit, cursor, team=team)
     return listing([key_to_document(key) for key in page.items], page.next_cursor)
 
 
 @own.get("/v1/me", responses={200: {"model": CallerForm}})
 async def show_own_key(request: Request, caller: AnyCaller) -> JSONResponse:
-    """The key of this request: its team and what it may do."""
+    """Shows the key of this request: its team and what it may do."""
     return JSONResponse(write(CallerForm, caller))
 
 
 @router.get("/{key_id}", responses={200: {"model": KeyForm}})
 async def show_key(request: Request, caller: AnyCaller, key_id: KeyId) -> JSONResponse:
-    """One key."""
+    """Shows one key without its secret."""
     return JSONResponse(key_to_document(await product_of(request).keys.find_key(caller, key_id)))
 
 
-@router.delete("/{key_id}", status_code=204)
+@router.delete("/{key_id}", status_code=204, openapi_extra=may_fail(Conflict))
 async def revoke_key(request: Request, caller: Administrator, key_id: KeyId) -> Response:
     """Revokes a key and the sessions that it started, at once; twice is no error."""
     await product_of(request).keys.revoke(caller, key_id)

@@ -80,7 +80,7 @@ async def list_offers(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Current offers, cheapest per GPU-hour first.
+    """Lists the current offers, cheapest per GPU-hour first.
 
     Filters take several words by comma, patterns such as `us-*`, and families of GPUs such as `H100`; case is
     ignored. A word that names nothing is refused with the nearest names.
@@ -100,7 +100,7 @@ async def list_offers(
 
 @router.get("/offers/{offer_id:path}", responses={200: {"model": OfferForm}})
 async def show_offer(request: Request, caller: AnyCaller, offer_id: OfferId) -> JSONResponse:
-    """One current offer."""
+    """Shows one current offer."""
     return JSONResponse(OFFER.write(await product_of(request).offers.find_offer(offer_id)))
 
 
@@ -108,7 +108,7 @@ async def show_offer(request: Request, caller: AnyCaller, offer_id: OfferId) -> 
 async def list_gpus(
     request: Request, caller: AnyCaller, limit: AnyLimit = None, cursor: Cursor = None
 ) -> JSONResponse:
-    """All kinds of GPU that the broker knows, by name, with the number of current offers of each."""
+    """Lists the kinds of GPU that the broker knows, by name, with the number of current offers."""
     offers: Counter[str] = Counter()
     for count in await product_of(request).offers.find_counts():
         offers[count.gpu] += count.offers
@@ -125,7 +125,7 @@ async def list_models(
     limit: AnyLimit = None,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """All models that workloads documents may name, in the order of their names."""
+    """Lists the models that workloads documents may name, by name."""
     names = load_hugging_face_names()
     known = [KnownModel(shape, names.get(model)) for model, shape in load_models().items()]
     wanted = (q or "").lower()
@@ -142,7 +142,7 @@ async def list_quarantine(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Offers in quarantine, with the doubt, and offers that were released from it at their price."""
+    """Lists the offers in quarantine, with the doubt, and those that were released from it."""
     entries = await product_of(request).offers.find_quarantine(provider)
     page, next_cursor = page_of(entries, _by_age, limit, cursor)
     return listing([QUARANTINED.write(entry) for entry in page], next_cursor)
@@ -165,7 +165,7 @@ async def release_from_quarantine(request: Request, caller: Administrator, offer
 async def list_providers(
     request: Request, caller: AnyCaller, limit: AnyLimit = None, cursor: Cursor = None
 ) -> JSONResponse:
-    """All configured providers: capabilities, health and freshness of the feed, rejected rows."""
+    """Lists the configured providers: capabilities, health and freshness of the feed, rejected rows."""
     product = product_of(request)
     offers, unread = product.offers, product.reconcile.unread_lists()
     items = []

@@ -53,7 +53,7 @@ async def metrics(request: Request) -> Response:
 
 @router.get("/v1/reconciliation", responses={200: {"model": ProspectsForm}})
 async def preview_reconciliation(request: Request, caller: Administrator) -> JSONResponse:
-    """What the next reconciliation would adopt, release or buy. Nothing is done."""
+    """Previews what the next reconciliation would adopt, release or buy. Nothing is done."""
     product = product_of(request)
     found, unread = await product.reconcile.preview()
     return JSONResponse(prospects_to_document(found, unread, paused=product.settings.paused))
@@ -68,7 +68,7 @@ async def list_audit(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """The audit trail, newest first."""
+    """Lists the audit trail, newest first."""
     page = await product_of(request).accounts.find_audit(
         caller, limit, cursor, object_id=object_id, team=team
     )

@@ -25,6 +25,7 @@ from api.http.dependencies import (
     product_of,
 )
 from api.http.openapi import WHAT_IF, WORKLOADS
+from api.http.operation_details import ORDER_ERRORS, may_fail
 from api.http.strict_requests import FormRoute
 from api.plan_requests import (
     ask_for_comparison,
@@ -55,7 +56,17 @@ from api.schemas.plans.plan_record import (
     status_of,
 )
 from api.schemas.workloads.what_if import may_ask_what_if, read_what_if
-from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.errors import (
+    ApprovalRequired,
+    Conflict,
+    FieldProblem,
+    InputError,
+    NotFound,
+    PlannerDied,
+    PlannerOutOfMemory,
+    StalePlan,
+    TooManyPlans,
+)
 from broker.domain.holding.reservation import Reservation
 from broker.lru_cache import LruCache
 from broker.ports.planning import PlanRecord, Whereabouts
@@ -91,7 +102,7 @@ async def _text(request: Request) -> str:
             "model": AcceptedPlanForm | AcceptedComparisonForm,
         }
     },
-    openapi_extra=WORKLOADS_BODY,
+    openapi_extra={**WORKLOADS_BODY, **may_fail(NotFound, TooManyPlans, PlannerDied, PlannerOutOfMemory)},
 )
 async def request_plan(
     request: Request,
@@ -159,7 +170,7 @@ async def list_plans(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Plans, newest first, without their placements."""
+    """Lists the plans, newest first, without their placements."""
     planning = product_of(request).planning
     page = await planning.find_plans(caller, limit, cursor, team=team)
     statuses = await planning.find_business_statuses(page.items)
@@ -177,7 +188,7 @@ async def show_plan(
         float, Query(ge=0, le=60, description="Seconds to wait at most for the plan to be finished")
     ] = 0,
 ) -> Response:
-    """One plan, or its status until it is made; ``Retry-After`` says when to ask again.
+    """Shows one plan, or its status until it is made; ``Retry-After`` says when to ask again.
 
     With `wait` the answer comes once the plan is finished, or after that time with its status then.
     """
@@ -196,7 +207,7 @@ async def show_plan(
     return conditional(request, made)
 
 
-@router.delete("/{plan_id}", status_code=204)
+@router.delete("/{plan_id}", status_code=204, openapi_extra=may_fail(Conflict))
 async def cancel_plan(request: Request, caller: PlanWriter, plan_id: PlanId) -> None:
     """Cancels a plan that is queued or running; twice is no error."""
     await product_of(request).planning.cancel(caller, plan_id)
@@ -207,7 +218,9 @@ async def _shown(request: Request, record: PlanRecord) -> dict[str, Any]:
     return record_to_document(record, statuses.get(record.plan_id))
 
 
-@router.post("/{plan_id}/intend", responses={200: {"model": PlanRecordForm}})
+@router.post(
+    "/{plan_id}/intend", responses={200: {"model": PlanRecordForm}}, openapi_extra=may_fail(Conflict)
+)
 async def intend_plan(
     request: Request,
     caller: PlanWriter,
@@ -233,8 +246,8 @@ def _event_line(event: Mapping[str, object]) -> str:
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {}}}},
 )
-async def stream_events(request: Request, caller: PlanReader, plan_id: PlanId) -> StreamingResponse:
-    """Progress as server-sent events; the last one has state ``done``, ``failed`` or ``cancelled``."""
+async def stream_plan_events(request: Request, caller: PlanReader, plan_id: PlanId) -> StreamingResponse:
+    """Streams progress as server-sent events until the state ``done``, ``failed`` or ``cancelled``."""
     product = product_of(request)
     first = await product.planning.find_plan(caller, plan_id)
 
@@ -245,7 +258,9 @@ async def stream_events(request: Request, caller: PlanReader, plan_id: PlanId) -
     return StreamingResponse(lines(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
-@router.post("/{plan_id}/approve", responses={200: {"model": PlanRecordForm}})
+@router.post(
+    "/{plan_id}/approve", responses={200: {"model": PlanRecordForm}}, openapi_extra=may_fail(Conflict)
+)
 async def approve_plan(
     request: Request, caller: Approver, plan_id: PlanId, word: Annotated[Word | None, Body()] = None
 ) -> Response:
@@ -259,7 +274,9 @@ async def approve_plan(
     return await answer_once(request, caller, act)
 
 
-@router.post("/{plan_id}/reject", responses={200: {"model": PlanRecordForm}})
+@router.post(
+    "/{plan_id}/reject", responses={200: {"model": PlanRecordForm}}, openapi_extra=may_fail(Conflict)
+)
 async def reject_plan(
     request: Request, caller: Approver, plan_id: PlanId, word: Annotated[Word, Body()]
 ) -> Response:
@@ -276,9 +293,11 @@ def _looked(word: Word) -> Looked:
     return Looked(word.plan_sha256, word.cost_now_usd)
 
 
-@router.get("/{plan_id}/release", responses={200: {"model": ReleaseEstimateForm}})
-async def estimate_release(request: Request, caller: PlanReader, plan_id: PlanId) -> JSONResponse:
-    """What the release of all that a plan holds would give back now, and what would stay owed.
+@router.get(
+    "/{plan_id}/release", responses={200: {"model": ReleaseEstimateForm}}, openapi_extra=may_fail(Conflict)
+)
+async def estimate_plan_release(request: Request, caller: PlanReader, plan_id: PlanId) -> JSONResponse:
+    """Estimates what the release of all that a plan holds would give back now, and what would stay owed.
 
     If it holds nothing: as if it were bought and released at once. Releases nothing.
     """
@@ -286,7 +305,12 @@ async def estimate_release(request: Request, caller: PlanReader, plan_id: PlanId
     return JSONResponse(RELEASE_ESTIMATE.write(found))
 
 
-@router.post("/{plan_id}/reserve", status_code=202, responses={202: {"model": ReservationsForm}})
+@router.post(
+    "/{plan_id}/reserve",
+    status_code=202,
+    responses={202: {"model": ReservationsForm}},
+    openapi_extra=may_fail(StalePlan, ApprovalRequired, *ORDER_ERRORS),
+)
 async def reserve_plan(request: Request, caller: ReservationWriter, plan_id: PlanId) -> Response:
     """Reserves all of a plan; on failure everything is released."""
     reservations = product_of(request).reservations

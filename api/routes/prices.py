@@ -74,7 +74,7 @@ def _window(request: Request, since: Since, until: Until) -> Window:
     "/offers/{offer_id:path}/prices",
     responses={200: {"model": PageForm[PointForm] | PageForm[DayForm]}},
 )
-async def list_prices(
+async def list_offer_prices(
     request: Request,
     caller: AnyCaller,
     offer_id: OfferId,
@@ -86,7 +86,7 @@ async def list_prices(
     limit: AnyLimit = None,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Price changes of one offer, beginning with the price in force at the start; by default 30 days.
+    """Lists price changes of one offer, beginning with the price in force at the start; by default 30 days.
 
     By day: the least, median (over time), greatest and last price while it was on sale.
     """
@@ -111,7 +111,7 @@ async def forecast_offer(
     ] = None,
     seed: Seed = 1,
 ) -> JSONResponse:
-    """The price forecast of a current offer after each of ``hours``, from history; it says so if there is no
+    """Forecasts the price of a current offer after each of ``hours``, from history; it says so if there is no
     history.
     """
     forecast = await product_of(request).prices.forecast(offer_id, hours or HORIZONS_HOURS, seed)
@@ -119,7 +119,7 @@ async def forecast_offer(
 
 
 @router.get("/prices", responses={200: {"model": PageForm[SkuDayForm]}})
-async def list_sku_prices(
+async def list_gpu_prices(
     request: Request,
     caller: AnyCaller,
     gpu: Annotated[str, Query(description="A canonical name, such as `H100-SXM-80GB`")],
@@ -133,7 +133,7 @@ async def list_sku_prices(
     limit: AnyLimit = None,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Daily prices of a GPU in one tier, per GPU-hour, for all sellers together or
+    """Lists the daily prices of a GPU in one tier, per GPU-hour, for all sellers together or
     each; by default 30 days.
     """
     window = _window(request, since, until)
@@ -145,7 +145,7 @@ async def list_sku_prices(
 
 
 @router.get("/market", responses={200: {"model": MarketForm}})
-async def market_known_at(
+async def show_market(
     request: Request,
     caller: AnyCaller,
     at: Annotated[Moment, Query(description="The instant of the market: a time with its zone")],
@@ -153,7 +153,7 @@ async def market_known_at(
     tier: OfTier = None,
     provider: OfProvider = None,
 ) -> JSONResponse:
-    """The market as the broker knew it at an instant, as a document for ``broker plan --market``."""
+    """Shows the market as the broker knew it at an instant, as a document for ``broker plan --market``."""
     wanted = None if tier is None else tier.value
     offers = await product_of(request).prices.find_known_at(at, gpu=gpu, tier=wanted, provider=provider)
     return JSONResponse(market_to_document(at, offers))

@@ -16,6 +16,7 @@ from api.http.dependencies import (
     listing,
     product_of,
 )
+from api.http.operation_details import may_fail
 from api.routes.parameters import OfTeam, ReoptimizationId
 from api.schemas.base.forms import PageForm
 from api.schemas.plans.reoptimization import (
@@ -24,6 +25,7 @@ from api.schemas.plans.reoptimization import (
     RunningForm,
 )
 from broker.domain.basics.account import Caller
+from broker.domain.basics.errors import ApprovalRequired, ConcurrentChange, Conflict, OverBudget
 from broker.domain.moving.reoptimization import Reoptimization
 from broker.services.accounts.accounts import Answer, Replay
 
@@ -31,7 +33,7 @@ router = APIRouter(prefix="/v1/reoptimizations", tags=["reoptimizations"])
 
 
 @router.post("", status_code=202, responses={202: {"model": RunningForm}})
-async def run_now(request: Request, caller: PlanWriter) -> Response:
+async def reoptimize_now(request: Request, caller: PlanWriter) -> Response:
     """Re-optimizes every current plan that the caller may see, outside the schedule."""
     product = product_of(request)
 
@@ -50,7 +52,7 @@ async def list_reoptimizations(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """What was proposed, applied or rejected, and why; newest first."""
+    """Lists what was proposed, applied or rejected, and why; newest first."""
     page = await product_of(request).reoptimize.find_reoptimizations(caller, limit, cursor, team=team)
     return listing([REOPTIMIZATION.write(one) for one in page.items], page.next_cursor)
 
@@ -59,12 +61,17 @@ async def list_reoptimizations(
 async def show_reoptimization(
     request: Request, caller: PlanReader, reoptimization_id: ReoptimizationId
 ) -> JSONResponse:
-    """One re-optimization, with its moves."""
+    """Shows one re-optimization, with its moves."""
     look = await product_of(request).reoptimize.find_one(caller, reoptimization_id)
     return JSONResponse(REOPTIMIZATION.write(look))
 
 
-@router.post("/{reoptimization_id}/accept", status_code=202, responses={202: {"model": ReoptimizationForm}})
+@router.post(
+    "/{reoptimization_id}/accept",
+    status_code=202,
+    responses={202: {"model": ReoptimizationForm}},
+    openapi_extra=may_fail(Conflict, ConcurrentChange, ApprovalRequired, OverBudget),
+)
 async def accept_proposal(
     request: Request, caller: ReservationWriter, reoptimization_id: ReoptimizationId
 ) -> Response:
@@ -76,7 +83,11 @@ async def accept_proposal(
     return await answer_once(request, caller, act, _again(request, caller, 202))
 
 
-@router.post("/{reoptimization_id}/reject", responses={200: {"model": ReoptimizationForm}})
+@router.post(
+    "/{reoptimization_id}/reject",
+    responses={200: {"model": ReoptimizationForm}},
+    openapi_extra=may_fail(Conflict, ConcurrentChange),
+)
 async def reject_proposal(
     request: Request, caller: PlanWriter, reoptimization_id: ReoptimizationId
 ) -> Response:

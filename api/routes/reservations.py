@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
 from api.http.cursors import SortKey, by_instant, page_of
@@ -20,9 +22,12 @@ from api.http.dependencies import (
     listing,
     product_of,
 )
+from api.http.errors import field_problems
+from api.http.operation_details import ORDER_ERRORS, may_fail
 from api.http.strict_requests import FormRoute
 from api.reserved_fleets import ReservedFleet, fleet_to_document, fleets
 from api.routes.parameters import OfPlan, OfTeam, ReservationId
+from api.schemas.base.document import describe
 from api.schemas.base.forms import PageForm
 from api.schemas.base.times import format_time
 from api.schemas.holding.reservation import (
@@ -37,7 +42,16 @@ from api.schemas.holding.reservation import (
     ShortfallForm,
     reservation_to_document,
 )
-from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.errors import (
+    ConcurrentChange,
+    Conflict,
+    FieldProblem,
+    InputError,
+    NotFound,
+    ProviderError,
+    ProviderUnavailable,
+    RateLimited,
+)
 from broker.domain.holding.reservation import Reservation
 from broker.domain.reconciling.shortfalls import Shortfall
 from broker.services.accounts.accounts import Answer
@@ -47,14 +61,45 @@ FARTHEST = timedelta(days=5 * 365)
 OpenOnly = Annotated[bool, Query(alias="open", description="Only reservations that are not over.")]
 
 
-@router.post("", status_code=202, responses={202: {"model": ReservationForm}})
+class _OrderRoute(FormRoute):
+    """Names an unknown offer together with the other wrong fields of a body."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler. It raises InputError with every wrong field."""
+        handle = super().get_route_handler()
+
+        async def handled(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except RequestValidationError as error:
+                wrong = field_problems(error)
+                offer_id = error.body.get("offer_id") if isinstance(error.body, dict) else None
+                if isinstance(offer_id, str) and not any(one.pointer == "/offer_id" for one in wrong):
+                    wrong += await _unknown_offer(request, offer_id)
+                raise InputError("request", wrong) from error
+
+        return handled
+
+
+async def _unknown_offer(request: Request, offer_id: str) -> tuple[FieldProblem, ...]:
+    """The problem of an offer that is not on sale; none if it is."""
+    try:
+        await product_of(request).offers.find_offer(offer_id)
+    except NotFound:
+        return (FieldProblem("/offer_id", describe(offer_id), "the id of a current offer"),)
+    return ()
+
+
 async def reserve_offer(request: Request, caller: ReservationWriter, wish: ReservationRequest) -> Response:
     """Reserves nodes of one offer, now or from a later time."""
 
     async def act() -> Answer:
         product = product_of(request)
         now = product.clock.now()
-        start, end = _near(wish.start, "/start", now), _near(wish.end, "/end", now)
+        wrong = (*_far(wish.start, "/start", now), *_far(wish.end, "/end", now))
+        if wrong:
+            raise InputError("request", (*wrong, *await _unknown_offer(request, wish.offer_id)))
+        start, end = (at and at.astimezone(UTC) for at in (wish.start, wish.end))
         reservation = await product.reservations.reserve_offer(
             caller,
             wish.offer_id,
@@ -73,19 +118,28 @@ async def reserve_offer(request: Request, caller: ReservationWriter, wish: Reser
     return await answer_once(request, caller, act, again)
 
 
+router.add_api_route(
+    "",
+    reserve_offer,
+    methods=["POST"],
+    status_code=202,
+    responses={202: {"model": ReservationForm}},
+    openapi_extra=may_fail(*ORDER_ERRORS, NotFound),
+    route_class_override=_OrderRoute,
+)
+
+
 def _accepted(reservation: Reservation) -> Answer:
     location = f"/v1/reservations/{reservation.reservation_id}"
     return json_answer(202, reservation_to_document(reservation), {"Location": location})
 
 
-def _near(instant: datetime | None, pointer: str, now: datetime) -> datetime | None:
-    """``instant`` in UTC. Raises InputError if it is years away, because nobody sells that far ahead."""
-    if instant is None:
-        return None
-    if abs(instant.replace(tzinfo=UTC) - now) > FARTHEST:
-        expected = f"a time within {FARTHEST.days} days of now"
-        raise InputError("request", (FieldProblem(pointer, format_time(instant), expected),))
-    return instant.astimezone(UTC)
+def _far(instant: datetime | None, pointer: str, now: datetime) -> tuple[FieldProblem, ...]:
+    """The problem of an instant that is years away: nobody sells that far ahead. None for a nearer one."""
+    if instant is None or abs(instant.replace(tzinfo=UTC) - now) <= FARTHEST:
+        return ()
+    expected = f"a time within {FARTHEST.days} days of now"
+    return (FieldProblem(pointer, format_time(instant), expected),)
 
 
 @router.get("", responses={200: {"model": PageForm[ReservationForm]}})
@@ -97,7 +151,7 @@ async def list_reservations(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Reservations, newest first."""
+    """Lists the reservations, newest first."""
     page = await product_of(request).reservations.find_reservations(
         caller, limit, cursor, plan_id=plan_id, team=team
     )
@@ -105,7 +159,7 @@ async def list_reservations(
 
 
 @router.get("/fleets", responses={200: {"model": PageForm[FleetForm]}})
-async def list_fleets(
+async def list_reserved_fleets(
     request: Request,
     caller: PlanReader,
     plan_id: OfPlan = None,
@@ -114,7 +168,7 @@ async def list_fleets(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Reservations as fleets: one item for all reservations of a workload for one offer, newest first."""
+    """Lists reservations as fleets: one item for each workload and offer, newest first."""
     product = product_of(request)
     rows = await product.reservations.find_every(caller, plan_id=plan_id, team=team, open_only=is_open)
     now = product.clock.now()
@@ -136,7 +190,7 @@ async def list_shortfalls(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Times for which sellers refuse reserved nodes, earliest first."""
+    """Lists the times for which sellers refuse reserved nodes, earliest first."""
     found = await product_of(request).reservations.find_shortfalls(caller, plan_id=plan_id, team=team)
     page, next_cursor = page_of(found, _by_start, limit, cursor)
     return listing([SHORTFALL.write(one) for one in page], next_cursor)
@@ -150,7 +204,7 @@ def _by_start(one: Shortfall) -> SortKey:
 async def show_reservation(
     request: Request, caller: PlanReader, reservation_id: ReservationId
 ) -> JSONResponse:
-    """One reservation."""
+    """Shows one reservation."""
     reservation = await product_of(request).reservations.find_reservation(caller, reservation_id)
     return JSONResponse(reservation_to_document(reservation))
 
@@ -159,12 +213,16 @@ async def show_reservation(
 async def estimate_release(
     request: Request, caller: PlanReader, reservation_id: ReservationId
 ) -> JSONResponse:
-    """What its release would give back now, and what would stay owed; releases nothing."""
+    """Estimates what its release would give back now, and what would stay owed; releases nothing."""
     found = await product_of(request).reservations.estimate_release(caller, reservation_id)
     return JSONResponse(RELEASE_ESTIMATE.write(found))
 
 
-@router.post("/{reservation_id}/extend", responses={200: {"model": ReservationForm}})
+@router.post(
+    "/{reservation_id}/extend",
+    responses={200: {"model": ReservationForm}},
+    openapi_extra=may_fail(*ORDER_ERRORS),
+)
 async def extend_reservation(
     request: Request, caller: ReservationWriter, reservation_id: ReservationId, wish: ExtensionRequest
 ) -> Response:
@@ -172,15 +230,21 @@ async def extend_reservation(
 
     async def act() -> Answer:
         product = product_of(request)
-        end = _near(wish.end, "/end", product.clock.now())
-        assert end is not None
-        extended = await product.reservations.extend(caller, reservation_id, end)
+        wrong = _far(wish.end, "/end", product.clock.now())
+        if wrong:
+            raise InputError("request", wrong)
+        extended = await product.reservations.extend(caller, reservation_id, wish.end.astimezone(UTC))
         return json_answer(200, reservation_to_document(extended))
 
     return await answer_once(request, caller, act)
 
 
-@router.delete("/{reservation_id}", status_code=202, responses={202: {"model": ReservationForm}})
+@router.delete(
+    "/{reservation_id}",
+    status_code=202,
+    responses={202: {"model": ReservationForm}},
+    openapi_extra=may_fail(Conflict, ConcurrentChange, ProviderUnavailable, RateLimited, ProviderError),
+)
 async def release_reservation(
     request: Request, caller: ReservationWriter, reservation_id: ReservationId
 ) -> JSONResponse:

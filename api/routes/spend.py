@@ -16,6 +16,7 @@ from api.export.jobs import RowFile, SumFile, Wanted
 from api.export.manifest import streamed_manifest
 from api.http.conditional import NOT_MODIFIED, conditional, tagged
 from api.http.dependencies import Moment, Narrowing, Since, SpendReader, Until, product_of, window_between
+from api.http.operation_details import may_fail
 from api.routes.parameters import Every, ExportId, OfTeam, View
 from api.schemas.base.times import format_time
 from api.schemas.finance.exports import ExportForm, export_to_document
@@ -30,6 +31,7 @@ from api.schemas.finance.spend import (
     spend_to_document,
 )
 from broker.domain.basics.account import Caller
+from broker.domain.basics.errors import Conflict
 from broker.domain.basics.export_jobs import ExportState
 from broker.domain.focus.columns import FocusVersion
 from broker.domain.focus.projection_rows import PROJECTION_COLUMNS
@@ -113,7 +115,7 @@ FocusExport = Annotated[RowExport, Depends(focus_export)]
 
 @router.get("/projection", responses={200: {"model": SpendForm}, **NOT_MODIFIED})
 async def show_projection(request: Request, document: ProjectionDocument) -> Response:
-    """Costs by period and group: of plans, and of reservations so far and from now on; without taxes."""
+    """Shows costs by period and group, of plans and of reservations, owed and expected; without taxes."""
     as_of = {"as_of": document["as_of"]}
     sums = {name: value for name, value in document.items() if name not in as_of}
     return conditional(request, tagged(sums, but_for=as_of))
@@ -121,7 +123,7 @@ async def show_projection(request: Request, document: ProjectionDocument) -> Res
 
 @router.get("/projection.csv", response_class=Response, responses=CSV_FILE)
 async def export_projection(document: ProjectionDocument) -> Response:
-    """The same rows and sums as CSV."""
+    """Answers the projection as CSV, with the same rows and sums."""
     return Response(
         spend_csv(SpendForm.model_validate(document)),
         media_type="text/csv; charset=utf-8",
@@ -137,7 +139,7 @@ async def export_projection(document: ProjectionDocument) -> Response:
 async def export_projection_file(
     request: Request, caller: SpendReader, document: ProjectionDocument, form: FileForm
 ) -> Response:
-    """The same rows and sums as an XLSX or Parquet file; for many rows, 202 with the address of the file."""
+    """Answers the projection as an XLSX or Parquet file; for many rows, 202 with the address of the file."""
     sums = SpendForm.model_validate(document)
     if len(sums.items) > ROWS_AT_ONCE:
         return await _begun(request, caller, Wanted("projected-spend", form, SumFile(sums).write))
@@ -148,7 +150,7 @@ async def export_projection_file(
 
 @router.get("/projection-rows.csv", response_class=StreamingResponse, responses=CSV_FILE)
 async def export_projection_rows(export: ProjectionRows) -> StreamingResponse:
-    """Projected charges only, one row per placement and day."""
+    """Streams projected charges only as CSV, one row per placement and day."""
     return _csv_file(csv_chunks(export.rows, PROJECTION_COLUMNS), "projection-rows.csv", export.as_of)
 
 
@@ -156,7 +158,7 @@ async def export_projection_rows(export: ProjectionRows) -> StreamingResponse:
 async def write_projection_rows(
     request: Request, caller: SpendReader, export: ProjectionRows, form: FileForm
 ) -> Response:
-    """The same rows as an XLSX or Parquet file, written in the background."""
+    """Writes the projected charges as an XLSX or Parquet file in the background."""
     chunks = csv_chunks(export.rows, PROJECTION_COLUMNS)
     file = RowFile(chunks, "Projected spend", export.as_of, PROJECTION_TOTALS)
     return await _begun(request, caller, Wanted("projection-rows", form, file.write))
@@ -164,13 +166,13 @@ async def write_projection_rows(
 
 @router.get("/focus.csv", response_class=StreamingResponse, responses=CSV_FILE)
 async def export_focus(export: FocusExport, version: Version = FocusVersion.V1_2) -> StreamingResponse:
-    """Actual charges in the FOCUS columns, streamed; the header ``Broker-As-Of`` has their time."""
+    """Streams actual charges in the FOCUS columns; the header ``Broker-As-Of`` has their time."""
     return _csv_file(focus_csv(export.rows, version), f"focus-{version}.csv", export.as_of)
 
 
 @router.get("/focus.manifest.json", responses={200: {"model": ManifestForm}})
 async def show_focus_manifest(export: FocusExport, version: Version = FocusVersion.V1_2) -> JSONResponse:
-    """Hash, number of rows and totals of that file, computed again for the same ``as_of``."""
+    """Shows hash, number of rows and totals of the FOCUS file, computed again for the same ``as_of``."""
     document = await streamed_manifest(
         focus_csv(export.rows, version),
         data_set="FOCUS Cost and Usage",
@@ -189,7 +191,7 @@ async def write_focus(
     form: FileForm,
     version: Version = FocusVersion.V1_2,
 ) -> Response:
-    """The same rows as an XLSX file (at most 50,000 rows) or a Parquet file, written in the background."""
+    """Writes the FOCUS rows as an XLSX file (at most 50,000 rows) or a Parquet file in the background."""
     chunks = focus_csv(export.rows, version)
     file = RowFile(chunks, "FOCUS Cost and Usage", export.as_of, FOCUS_TOTALS, str(version))
     return await _begun(request, caller, Wanted(f"focus-{version}", form, file.write))
@@ -197,7 +199,7 @@ async def write_focus(
 
 @router.get("/exports/{export_id}", responses={200: {"model": ExportForm}})
 async def show_export(request: Request, caller: SpendReader, export_id: ExportId) -> JSONResponse:
-    """The state of a file that is written in the background, and its manifest once it is finished."""
+    """Shows the state of a file that is written in the background, and its manifest once it is finished."""
     job = await product_of(request).exports.find(caller, export_id)
     headers = {"Retry-After": RETRY_AFTER_S} if job.state is ExportState.RUNNING else {}
     return JSONResponse(export_to_document(job), headers=headers)
@@ -206,10 +208,11 @@ async def show_export(request: Request, caller: SpendReader, export_id: ExportId
 @router.get(
     "/exports/{export_id}/file",
     response_class=Response,
+    openapi_extra=may_fail(Conflict),
     responses={200: {"content": {one: {} for one in MEDIA_TYPES.values()}}},
 )
 async def fetch_export(request: Request, caller: SpendReader, export_id: ExportId) -> Response:
-    """The file; 409 until it is finished."""
+    """Answers the finished file; 409 until then."""
     job, content = await product_of(request).exports.find_content(caller, export_id)
     headers = {"Content-Disposition": f'attachment; filename="{job.file_name}"'}
     return Response(content, media_type=job.media_type, headers=headers)

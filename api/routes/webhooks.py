@@ -8,6 +8,7 @@ from fastapi import APIRouter, Body, Request
 from fastapi.responses import JSONResponse, Response
 
 from api.http.dependencies import Cursor, Limit, SpendReader, answer_once, json_answer, listing, product_of
+from api.http.operation_details import may_fail
 from api.http.strict_requests import FormRoute
 from api.routes.parameters import WebhookId
 from api.schemas.accounts.webhooks import (
@@ -19,6 +20,7 @@ from api.schemas.accounts.webhooks import (
     WebhookForm,
 )
 from api.schemas.base.forms import PageForm, write
+from broker.domain.basics.errors import Conflict
 from broker.domain.basics.webhook import TEST, Webhook
 from broker.services.accounts.accounts import Answer
 
@@ -52,21 +54,26 @@ def _made(webhook: Webhook) -> Answer:
 async def list_webhooks(
     request: Request, caller: SpendReader, limit: Limit = 50, cursor: Cursor = None
 ) -> JSONResponse:
-    """The team's webhooks, newest first."""
+    """Lists the team's webhooks, newest first."""
     page = await product_of(request).webhooks.find_webhooks(caller, limit, cursor)
     return listing([write(WebhookForm, webhook) for webhook in page.items], page.next_cursor)
 
 
 @router.get("/{webhook_id}", responses={200: {"model": ToldWebhookForm}})
 async def show_webhook(request: Request, caller: SpendReader, webhook_id: WebhookId) -> JSONResponse:
-    """One webhook, with its last deliveries and those that are still due."""
+    """Shows one webhook, with its last deliveries and those that are still due."""
     webhook, deliveries = await product_of(request).webhooks.find(caller, webhook_id)
     return JSONResponse(
         {**write(WebhookForm, webhook), "deliveries": [write(DeliveryForm, one) for one in deliveries]}
     )
 
 
-@router.post("/{webhook_id}/test", status_code=202, responses={202: {"model": TestDeliveryForm}})
+@router.post(
+    "/{webhook_id}/test",
+    status_code=202,
+    responses={202: {"model": TestDeliveryForm}},
+    openapi_extra=may_fail(Conflict),
+)
 async def test_webhook(request: Request, caller: SpendReader, webhook_id: WebhookId) -> Response:
     """Sends the event `webhook.test` to one webhook, as any other event is sent, whatever its patterns."""
 

@@ -12,7 +12,7 @@ import ast
 import re
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from api.app import create_app
 from api.bootstrap import build_product
 from api.cli.accuracy.accuracy_view import markdown_constants
 from api.cli.main import app
+from api.http.reference import Field, Operation, Reference, build_reference
+from api.schemas.base.field_descriptions import description_of
 from api.schemas.workloads.workload_forms import WorkloadsForm
 from broker.catalogue import load_events
 from broker.domain.basics.webhook import FAMILIES
@@ -42,7 +44,6 @@ ROOT = Path(__file__).parents[2]
 MEANINGS: Mapping[str, Mapping[str, str]] = tomllib.loads(
     Path(__file__).with_name("meanings.toml").read_text()
 )
-METHODS = ("get", "post", "put", "patch", "delete")
 STATES: Mapping[str, type[StrEnum]] = {
     "plan": PlanState,
     "reoptimization": ProposalState,
@@ -109,28 +110,57 @@ def api_document() -> Mapping[str, Any]:
 
 
 def operations_page() -> str:
-    """Every operation of the HTTP API with its parameters and answers."""
-    lines = ["# HTTP API", "", "A server shows the whole document at `/openapi.json`.", ""]
-    for path, operations in api_document()["paths"].items():
-        for method in METHODS:
-            if method in operations:
-                lines += _operation(method, path, operations[method])
+    """The reference that a server shows at ``/docs/api``: operations, documents and errors."""
+    reference = build_reference(api_document())
+    lines = ["# HTTP API", "", "A server shows this at `/docs/api`, and the document at `/openapi.json`.", ""]
+    for group in reference.groups:
+        lines += [f"## {group.name.capitalize()}", "", f"{group.says}.", ""]
+        for one in group.operations:
+            lines += _operation(one, reference)
+    lines += [
+        "## Errors",
+        "",
+        *_table(
+            ("code", "status", "means", "what to do"),
+            ((f"`{one.code}`", str(one.status), one.title, one.advice) for one in reference.problems),
+        ),
+        "",
+        "## Documents",
+        "",
+    ]
+    for schema in reference.schemas.values():
+        lines += [f"### {schema.name}", "", _cell(schema.says), ""]
+        lines += [f"One of {', '.join(f'`{word}`' for word in schema.words)}.", ""] if schema.words else []
+        lines += _fields("field", schema.fields) if schema.fields else []
     return "\n".join(lines)
 
 
-def _operation(method: str, path: str, operation: Mapping[str, Any]) -> list[str]:
-    lines = [
-        f"## `{method.upper()} {path}`",
-        "",
-        operation.get("description") or operation.get("summary", ""),
-        "",
-    ]
-    parameters = operation.get("parameters", ())
-    if parameters:
-        rows = ((f"`{one['name']}`", one["in"], one.get("description")) for one in parameters)
-        lines += [*_table(("parameter", "in", "says"), rows), ""]
-    answers = [f"{status} {_cell(one.get('description'))}" for status, one in operation["responses"].items()]
-    return [*lines, f"Answers: {'; '.join(answers)}.", ""]
+def _operation(one: Operation, reference: Reference) -> list[str]:
+    lines = [f"### `{one.method} {one.path}`", "", f"{one.summary} {one.says}", ""]
+    if one.parameters:
+        lines += _fields("parameter", one.parameters)
+    if one.body:
+        lines += [f"Body: {' or '.join(f'`{name}`' for name in one.body)}.", ""]
+        lines += _fields("field", reference.fields_of(one.body))
+    for answer in one.answers:
+        what = " or ".join(f"`{name}`" for name in answer.schemas or answer.kinds)
+        lines += [f"Answer {answer.status}: {answer.says}{f', {what}' if what else ''}.", ""]
+    problems = dict.fromkeys(f"{problem.status} `{problem.code}`" for problem in one.problems)
+    lines += [f"Errors: {', '.join(problems)}.", ""]
+    return [*lines, "```bash", one.curl, "```", "", "```python", one.python, "```", ""]
+
+
+def _fields(kind: str, fields: Sequence[Field]) -> list[str]:
+    rows = (
+        (
+            f"`{one.name}`",
+            ", ".join(part for part in (one.place, one.kind, "needed" if one.is_needed else "") if part),
+            one.says,
+            f"`{one.example}`" if one.example else "",
+        )
+        for one in fields
+    )
+    return [*_table((kind, "type", "means", "example"), rows), ""]
 
 
 def settings_page() -> str:
@@ -266,11 +296,12 @@ def workloads_page() -> str:
                 f"`{field}`",
                 _kind(part),
                 "needed" if field in needed else _json_default(part),
+                part.get("description") or description_of(f"Workloads.{name}", field),
             )
             for field, part in form["properties"].items()
         )
         lines += [f"## {_noun(name)}", "", _cell(form.get("description")), ""]
-        lines += [*_table(("field", "type and limits", "default"), rows), ""]
+        lines += [*_table(("field", "type and limits", "default", "means"), rows), ""]
     words = {name: form["enum"] for name, form in forms.items() if "enum" in form}
     for name, values in words.items():
         lines += [f"## {_noun(name)}", "", "One of " + ", ".join(f"`{value}`" for value in values) + ".", ""]

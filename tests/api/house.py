@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
 from pydantic import SecretStr
 
 from api.app import create_app
 from api.background import Background
-from api.bootstrap import Product
+from api.bootstrap import Product, build_product
 from api.clocks import SystemClock
 from api.export.jobs import ExportJobs
+from api.http.openapi import build_document
 from api.identity.configured import people_of, provider_of
 from api.notices.events import PlanEvents
 from api.notices.notifier import LoggedNotifier
 from api.notices.webhook_sender import HttpWebhookSender
 from api.planning.workers import Planners, PlannerThread
+from api.schemas.base.problem import MEDIA_TYPE
 from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_energy_facts
 from broker.domain.basics.account import Scope
@@ -221,7 +226,11 @@ class Home:
         """A client with a bearer key, or with none."""
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(app=self.app), base_url="http://broker", headers=headers, **options
+            transport=httpx.ASGITransport(app=self.app),
+            base_url="http://broker",
+            headers=headers,
+            event_hooks={"response": [partial(require_told, self.app)]},
+            **options,
         )
         self.clients.append(client)
         return client
@@ -245,6 +254,32 @@ class Home:
         plan: dict[str, Any] = (await client.get(answer.headers["Location"])).json()
         assert plan["state"] == "done", plan
         return plan
+
+
+async def require_told(app: FastAPI, answer: httpx.Response) -> None:
+    """Fails for a problem that the OpenAPI document does not tell of its operation."""
+    if answer.is_success or answer.headers.get("Content-Type") != MEDIA_TYPE:
+        return
+    path, method = answer.request.url.path, answer.request.method
+    document = api_document()
+    for route in iter_route_contexts(app.routes):
+        operation = document["paths"].get(route.path_format, {}).get(method.lower())
+        if operation is not None and method in (route.methods or ()) and route.path_regex.match(path):
+            await answer.aread()
+            code = answer.json()["code"]
+            told = code in operation["x-problems"] and str(answer.status_code) in operation["responses"]
+            assert told or answer.status_code == 400, f"{method} {route.path_format}: {code}"
+            return
+
+
+@cache
+def api_document() -> dict[str, Any]:
+    """The OpenAPI document, derived once for all tests of a process."""
+    with tempfile.TemporaryDirectory() as folder:
+        database = Path(folder) / "broker.db"
+        database.touch()  # it is never opened
+        product = build_product(Settings(database_url=f"sqlite:///{database}"), {}, exclusive=False)
+        return build_document(create_app(product, scheduled=False))
 
 
 def limit(usd: str) -> PlanningRules:

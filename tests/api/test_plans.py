@@ -242,7 +242,7 @@ async def test_a_listener_is_told_what_another_process_finished(
     home.product.events.publish(done["plan_id"], {"state": "running"})
     caller = await home.product.keys.verify(ADMIN_KEY)
     request = Request({"type": "http", "app": home.app, "method": "GET", "path": "/", "headers": []})
-    answer = await plans.stream_events(request, caller, done["plan_id"])
+    answer = await plans.stream_plan_events(request, caller, done["plan_id"])
     lines: list[str] = []
     async for chunk in answer.body_iterator:
         lines.append(str(chunk))

@@ -230,3 +230,20 @@ async def test_a_release_names_the_key_as_people_know_it(home: Home) -> None:
     told = {entry["action"]: entry["detail"] for entry in trail}
     assert told["reservation.release"] == "releasing: released by test", "the name that its key was given"
     assert told["reservation.gone"] == "released: 2 of 2 nodes gone"
+
+
+async def test_all_errors_of_an_order_are_told_at_once(home: Home) -> None:
+    team = await home.team("research")
+    answer = await team.post("/v1/reservations", json={"offer_id": "nowhere", "start": "soon"})
+    found = {error["pointer"]: error["found"] for error in answer.json()["errors"]}
+    assert (answer.status_code, found) == (
+        422,
+        {"/nodes": "nothing", "/start": "soon", "/offer_id": "nowhere"},
+    )
+    far = {"offer_id": "nowhere", "nodes": 1, "start": "2040-01-01T00:00:00Z", "end": "2041-01-01T00:00:00Z"}
+    answer = await team.post("/v1/reservations", json=far)
+    pointers = [error["pointer"] for error in answer.json()["errors"]]
+    assert (answer.status_code, pointers) == (422, ["/start", "/end", "/offer_id"])
+    known = {"offer_id": "h100-a", "start": "soon"}
+    answer = await team.post("/v1/reservations", json=known)
+    assert [error["pointer"] for error in answer.json()["errors"]] == ["/nodes", "/start"]

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from sqlalchemy import text
 from standardwebhooks import Webhook as Verifier
 
@@ -24,7 +25,7 @@ from broker.domain.basics.account import AuditEntry, Caller, Scope
 from broker.domain.basics.errors import InputError
 from broker.domain.basics.webhook import TRIES_AFTER, SendOutcome, can_match, make_secret, sign
 from broker.services.accounts.webhooks import WebhooksService
-from tests.api.house import DOCUMENT, OFFERS, Home, House
+from tests.api.house import DOCUMENT, OFFERS, Home, House, api_document
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import an_offer
 
@@ -124,6 +125,9 @@ async def test_events_say_what_changed_in_money(home: Home, receiver: Receiver) 
     assert [Decimal(money[-1][name]) for name in ("after_usd", "owed_usd")] == [48, 48]
     told = sum(Decimal(m["change_usd"]) for m in money)
     assert told == 48, "what is told sums to what it came to cost"
+    form = {"$ref": "#/components/schemas/EventForm", "components": api_document()["components"]}
+    for _, message in receiver.seen:
+        assert [error.message for error in Draft202012Validator(form).iter_errors(json.loads(message))] == []
 
 
 async def test_a_proposal_is_told_with_its_money_and_listed(home: Home, receiver: Receiver) -> None:

@@ -87,3 +87,11 @@ def test_links_between_fields_of_the_workloads_document_lead_somewhere(reference
     linked = set(re.findall(r"\]\(#([a-z-]+)\)", page))
     assert linked <= headings
     assert {"training", "serving", "batch", "traffic", "policy"} <= linked
+
+
+def test_every_operation_and_document_stands_in_the_reference(reference: ModuleType) -> None:
+    page, document = reference.operations_page(), reference.api_document()
+    asked = {f"### `{m.upper()} {path}`" for path, found in document["paths"].items() for m in found}
+    named = {f"### {name}" for name in document["components"]["schemas"]}
+    assert (asked | named) - set(page.splitlines()) == set()
+    assert page.count("```bash") == page.count("```python") == len(asked)

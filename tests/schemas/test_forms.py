@@ -186,7 +186,7 @@ def test_a_dataclass_has_one_form() -> None:
 
 def test_lists_are_named_after_what_they_list() -> None:
     page = PageForm[Annotated[Offer, OFFER]]
-    assert page.__name__ == "PageForm[OfferForm]"
+    assert page.__name__ == "OfferPage"
     assert page is PageForm[Annotated[Offer, OFFER]]
     assert "OfferForm" in model_json_schema(page)["$defs"]
     with pytest.raises(ValidationError):

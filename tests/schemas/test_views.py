@@ -18,7 +18,16 @@ from api.cli.plans.backtest_view import Compared, Sums, _policy, compared_to_doc
 from api.reserved_fleets import _FleetWithMoney
 from api.schemas.accounts.calendars import CalendarForm, NewCalendar
 from api.schemas.accounts.keys import CallerForm, KeyForm, NewKey
-from api.schemas.accounts.webhooks import DeliveryForm, NewWebhook, TestDeliveryForm, WebhookForm
+from api.schemas.accounts.webhooks import (
+    DeliveryForm,
+    EventDataForm,
+    EventForm,
+    EventMoneyForm,
+    EventObjectForm,
+    NewWebhook,
+    TestDeliveryForm,
+    WebhookForm,
+)
 from api.schemas.base.forms import From, PageForm
 from api.schemas.base.parts import JsonPart
 from api.schemas.base.problem import FieldProblemForm, Problem
@@ -202,7 +211,13 @@ REQUESTS = {
     ExtensionRequest, IntentionForm, NewBudget, NewCalendar, NewKey, NewWebhook, ReservationRequest, Word,
     _Line, what_if.QuestionPart,
 }  # fmt: skip
-ELSEWHERE = {EstimateForm: "written by _metrics", JsonPart: "the base of forms"}
+ELSEWHERE = {
+    EstimateForm: "written by _metrics",
+    JsonPart: "the base of forms",
+    **dict.fromkeys(
+        (EventDataForm, EventForm, EventMoneyForm, EventObjectForm), "written where webhooks are delivered"
+    ),
+}
 
 
 def models() -> Iterator[type[BaseModel]]:

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from api.schemas.base.forms import From
+from api.schemas.base.parts import Cents
 from api.schemas.base.times import Instant
 from broker.catalogue import load_events
 from broker.domain.basics.webhook import EVERYTHING, FAMILIES, Delivery, DeliveryState, WebhookFormat
@@ -98,3 +99,37 @@ class TestDeliveryForm(BaseModel):
 
     message_id: str
     event: str
+
+
+class EventObjectForm(BaseModel):
+    """The object that changed."""
+
+    kind: str
+    id: str
+
+
+class EventMoneyForm(BaseModel):
+    """The expected total cost of the object, before and after the change."""
+
+    before_usd: Cents | None
+    after_usd: Cents
+    change_usd: Cents
+    owed_usd: Cents
+
+
+class EventDataForm(BaseModel):
+    """What happened to which object. ``money`` is null for objects without a cost."""
+
+    team: str
+    object: EventObjectForm
+    actor: str
+    detail: str
+    money: EventMoneyForm | None
+
+
+class EventForm(BaseModel):
+    """A message to a webhook: one event, in the form of Standard Webhooks."""
+
+    type: str
+    timestamp: Instant
+    data: EventDataForm

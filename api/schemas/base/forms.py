@@ -381,11 +381,11 @@ class PageForm(BaseModel, Generic[Item]):
 
     @classmethod
     def __class_getitem__(cls, item: Any) -> Any:
-        """The page type for one kind of item; its name in the OpenAPI document comes from the item's form."""
+        """The page type for one kind of item; in the OpenAPI document it is named after its item."""
         page = super().__class_getitem__(item)
-        forms = (one.name for one in get_args(item)[1:] if isinstance(one, Form))
-        name = next(forms, None)
-        return page if name is None else _named(page, f"{cls.__name__}[{name}]")
+        names = (one.name for one in get_args(item)[1:] if isinstance(one, Form))
+        name = next(names, getattr(item, "__name__", None))
+        return page if name is None else _named(page, f"{name.removesuffix('Form')}Page")
 
 
 @cache

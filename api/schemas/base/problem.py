@@ -60,6 +60,7 @@ class Problem(BaseModel):
     retryable: bool = False
     errors: list[FieldProblemForm] = []
     retry_after_s: float | None = None
+    trace_id: str | None = None
 
     @property
     def message(self) -> str:

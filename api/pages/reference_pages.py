@@ -1,0 +1,49 @@
+"""The reference of the HTTP API, made from the OpenAPI document of this server. Anybody may read it."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from fastapi.responses import Response
+from markupsafe import Markup, escape
+
+from api.http.errors import REFERENCE
+from api.http.reference import build_reference
+from api.pages.parts.rendering import page_router, show, templates
+from api.pages.parts.session import visitor_of
+from broker.domain.basics.account import Caller
+from broker.domain.basics.errors import NotAuthenticated
+
+_CODE = re.compile(r"`([^`]+)`")
+
+router = page_router()
+
+
+async def reader_of(request: Request) -> Caller | None:
+    """The visitor, if there is one: the frame of the page then has its links."""
+    try:
+        return await visitor_of(request)
+    except NotAuthenticated:
+        return None
+
+
+Reader = Annotated[Caller | None, Depends(reader_of)]
+
+
+@router.get(REFERENCE)
+def show_reference(request: Request, _: Reader) -> Response:  # on a thread: the first one takes seconds
+    """Every operation, document, event and error of the API."""
+    state: Any = request.app.state
+    if not hasattr(state, "reference_text"):
+        reference = build_reference(request.app.openapi())
+        text = templates.env.get_template("reference_body.html").render(reference=reference, code=with_code)
+        state.reference_text = Markup(text)  # noqa: S704  a template of ours, which escapes
+    return show(request, "reference.html", "HTTP API", body=state.reference_text)
+
+
+def with_code(text: str) -> Markup:
+    """A description as HTML: code is marked, and a blank line begins a paragraph."""
+    marked = _CODE.sub(r"<code>\1</code>", str(escape(text)))
+    return Markup(marked.replace("\n\n", "<br>"))  # noqa: S704  escaped before
