@@ -89,3 +89,8 @@ def sentences_together(placements: Sequence[Placement]) -> tuple[str, ...]:
 def folded(sentences: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     """What is shown at once, and what is folded away."""
     return sentences[:MOST_AT_ONCE], sentences[MOST_AT_ONCE:]
+
+
+def who_words(actor: str, name: str) -> str:
+    """Who acted, in words: the key's name and its id, or the id alone."""
+    return f"{name} ({actor})" if name and name not in actor else actor

@@ -260,7 +260,11 @@ class AccountRepository(Protocol):
     async def find_audit(
         self, limit: int, cursor: str | None, object_id: str | None = None
     ) -> Page[AuditEntry]:
-        """Newest first."""
+        """Newest first, with the names of the keys that acted."""
+        ...
+
+    async def find_key_names(self, key_ids: Collection[str]) -> Mapping[str, str]:
+        """The names of those of ``key_ids`` that are keys in scope, also of revoked ones."""
         ...
 
     async def install_id(self) -> str:
