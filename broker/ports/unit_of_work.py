@@ -267,6 +267,10 @@ class AccountRepository(Protocol):
         """The names of those of ``key_ids`` that are keys in scope, also of revoked ones."""
         ...
 
+    async def find_teams(self) -> tuple[str, ...]:
+        """Teams in scope that have a key, a plan or a reservation, in the order in which they appeared."""
+        ...
+
     async def install_id(self) -> str:
         """The short id of this installation, which is created once and is part of every tag."""
         ...

@@ -77,6 +77,13 @@ class Accounts(Repository):
         mine = (key for key in self._tables.keys.values() if self._scope.covers(key.team))
         return {key.key_id: key.name for key in mine if key.key_id in key_ids}
 
+    async def find_teams(self) -> tuple[str, ...]:
+        tables = self._tables
+        begun = [(key.created_at, key.team) for key in tables.keys.values()]
+        begun += [(record.created_at, record.team) for record in tables.plans.values()]
+        begun += [(row.created_at, row.team) for row in tables.reservations.values()]
+        return tuple(dict.fromkeys(team for _, team in sorted(begun) if self._scope.covers(team)))
+
     async def install_id(self) -> str:
         return "test"
 

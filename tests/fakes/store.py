@@ -269,6 +269,10 @@ class Reservations(Rows):
 
         self._staged.append(apply)
 
+    async def find_workloads(self) -> frozenset[str]:
+        rows = self._tables.reservations.values()
+        return frozenset(row.workload for row in rows if row.workload and self._scope.covers(row.team))
+
     async def find_plans_held(self, window: Window | None) -> frozenset[str]:
         return frozenset(row.plan_id for row in self._tables.reservations.values() if row.plan_id)
 

@@ -65,9 +65,11 @@ def by_day(made: list[Charge]) -> dict[SumKey, Decimal]:
     return sum_by_key(made, Interval.DAY, "team", CostView.AMORTIZED)
 
 
-@given(charges, st.sampled_from(["total", "-total", "name", "-owed", "bound", "flexible"]))
+@given(charges, st.sampled_from(["total", "-total", "name", "-spent", "reserved", "fixed", "planned"]))
 def test_groups_keep_all_money(made: list[Charge], sort: str) -> None:
-    sorting = wished_sorting(sort, ("total", "name", "owed", "bound", "flexible"), Address("/", {}), "x")
+    sorting = wished_sorting(
+        sort, ("total", "name", "spent", "reserved", "fixed", "planned"), Address("/", {}), "x"
+    )
     rows = group_rows(by_day(made), "team", sorting)
     assert sum((row.total_usd for row in rows), Decimal(0)) == sum((c.usd for c in made), Decimal(0))
 

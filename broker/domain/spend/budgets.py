@@ -246,7 +246,7 @@ class BudgetAlert:
     usd: Decimal
 
     def __str__(self) -> str:
-        how = "owed" if self.basis is ChargeBasis.ACTUAL else "expected"
+        how = "spent" if self.basis is ChargeBasis.ACTUAL else "expected"
         until = f"{self.window.start:%Y-%m-%d} to {self.window.end:%Y-%m-%d}"
         limit = usd_words(self.budget.limit_usd)
         return f"{self.percent} % of {limit} for {until}: {usd_words(self.usd)} {how}"

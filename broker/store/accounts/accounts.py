@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, replace
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
 
 from broker.domain.basics.account import AuditEntry, IdempotencyKey, RememberedAnswer
 from broker.domain.basics.errors import ConcurrentChange, NotFound
@@ -16,7 +17,7 @@ from broker.store.accounts.sealing import Seal
 from broker.store.accounts.webhook_tables import OutboxRow, outbox_values
 from broker.store.columns import row_as, values_of
 from broker.store.pages import fetch_page
-from broker.store.tables import AuditRow, MetaRow, RememberedAnswerRow
+from broker.store.tables import AuditRow, MetaRow, PlanRow, RememberedAnswerRow, ReservationRow
 from broker.store.team_session import TeamSession, of_every_team
 from broker.store.workers import is_alive
 from broker.store.writes import UNSYNCHRONIZED, batches, change, insert_many, insert_or_keep, update_one
@@ -145,6 +146,15 @@ class SqlAccountRepository:
             rows = await self._session.execute(named.execution_options(**options))
             found.update((row.key_id, row.name) for row in rows)
         return found
+
+    async def find_teams(self) -> tuple[str, ...]:
+        """Teams in scope that have a key, a plan or a reservation, in the order in which they appeared."""
+        first: dict[str, datetime] = {}
+        for row in (ApiKeyRow, PlanRow, ReservationRow):
+            begun = select(row.team, func.min(row.created_at).label("at")).group_by(row.team)
+            for team, at in (await self._session.execute(begun)).all():
+                first[team] = min(first.get(team, at), at)
+        return tuple(sorted(first, key=lambda team: (first[team], team)))
 
     async def install_id(self) -> str:
         """A short id of this installation (8 hex digits), created once with the schema."""
