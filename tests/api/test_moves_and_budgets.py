@@ -48,8 +48,8 @@ async def test_a_proposal_over_a_budget_says_so_and_waits_for_finance(home: Home
     assert not plan["needs_approval"]
     look = await on_sale(home, OFFERS[0])
     assert look["state"] == "proposed"
-    words = "team research would exceed its budget of $220.00 per month by $20.00 (2026-11-01 to 2026-12-01)"
-    words += ": $205.00 counts already, and this plan adds $35.00"
+    words = "team research would exceed its budget of $220.00 per month by $20.00 (2026-11-01 to 2026-11-30)"
+    words += ": $205.00 counts already, and this plan adds $35.00 in that time"
     assert words in look["reason"]
     assert "finance has to approve" in look["reason"]
     told = (await team.get(f"/v1/plans/{look['new_plan_id']}")).json()

@@ -78,7 +78,7 @@ def print_approvals(console: Console, found: Sequence[ApprovalForm]) -> None:
 
 def _purchases(one: ApprovalForm) -> list[str]:
     lines = [
-        f"{buy.workload}: {plural(buy.gpus, 'GPU')} {buy.gpu} of {buy.provider} ({buy.tier}), "
+        f"{buy.workload}: {buy.gpus} × {buy.gpu} at {buy.provider} ({buy.tier}), "
         f"{buy.gpu_hours:,.0f} GPU-hours, {usd(buy.usd)}"
         for buy in one.purchases[:SHOWN_PURCHASES]
     ]
@@ -91,7 +91,7 @@ def _circumstances(one: ApprovalForm) -> list[str]:
     if not one.is_current:
         by = f"replaced by plan {one.replaced_by}" if one.replaced_by else "it does not stand any more"
         return [f"{by}; nothing to decide"]
-    lines = [effect.says for effect in one.effects]
+    lines = [effect.says for effect in one.effects] if one.state is ApprovalState.WAITING else []
     if one.beside is not None:
         lines.append(
             f"plan {one.beside} holds capacity for the same workloads; this one buys it a second time"

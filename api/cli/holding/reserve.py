@@ -41,7 +41,7 @@ def reserve(
             rows = client.reserve_plan(plan_id, key)
         except ApprovalRequired as error:
             yes = f"broker approvals --approve {plan_id}"
-            raise ApprovalRequired(f"{error}\nfinance decides with `{yes}`") from error
+            raise ApprovalRequired(f"{error}; finance decides with `{yes}`") from error
         except ServerTimedOut as error:
             raise TimedOut(f"{error}; ask again with --idempotency-key {key}") from error
         later = sum(row.state is ReservationState.SCHEDULED and not row.provider_references for row in rows)

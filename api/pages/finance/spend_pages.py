@@ -198,7 +198,7 @@ async def _uncounted(request: Request, caller: Caller, team: str | None) -> tupl
     records = await planning.find_current_plans(caller, team=team)
     statuses = await planning.find_business_statuses(records)
     return tuple(
-        plan_view.plan_row(record)
+        plan_view.plan_row(record, product_of(request).clock.now())
         for record in records
         if statuses.get(record.plan_id) in DRAFTS and not record.is_intended
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from itertools import accumulate
@@ -181,9 +181,11 @@ class BudgetEffect:
         budget, window = self.after.budget, self.after.window
         whose = f"team {budget.team}"
         limit = f"budget of {usd_words(budget.limit_usd)} per {budget.period}"
-        end = f"({window.start:%Y-%m-%d} to {window.end:%Y-%m-%d})"
+        last = window.end - timedelta(microseconds=1)
+        end = f"({window.start:%Y-%m-%d} to {last:%Y-%m-%d})"
         parts = (
-            f"{usd_words(self.counted_usd)} counts already, and this plan adds {usd_words(self.added_usd)}"
+            f"{usd_words(self.counted_usd)} counts already, "
+            f"and this plan adds {usd_words(self.added_usd)} in that time"
         )
         if self.left_usd < 0:
             return f"{whose} would exceed its {limit} by {usd_words(-self.left_usd)} {end}: {parts}"
