@@ -55,11 +55,15 @@ class BudgetForm(BaseModel):
     limit_usd: Annotated[Cents, From("budget.limit_usd")]
     start: Annotated[Instant, Field(alias="from"), From("window.start")]
     end: Annotated[Instant, Field(alias="to"), From("window.end")]
-    owed_usd: Cents
-    reserved_usd: Cents
-    planned_usd: Cents
+    owed_usd: Annotated[Cents, Field(description="Spent: used or billed in the period, USD")]
+    reserved_usd: Annotated[
+        Cents, Field(description="Reserved: what reservations will cost beyond that in the period, USD")
+    ]
+    planned_usd: Annotated[
+        Cents, Field(description="Planned: drafts that somebody intends to buy, in the period, USD")
+    ]
     until_released_usd: Cents = ZERO
-    expected_usd: Cents
+    expected_usd: Annotated[Cents, Field(description="The sum of what is spent, reserved and planned, USD")]
     left_usd: Cents
     used_share: Annotated[float, rounded(6)]
     expected_share: Annotated[float, rounded(6)]
