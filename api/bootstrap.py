@@ -76,6 +76,7 @@ from broker.services.spend.budget_gate import BudgetGate
 from broker.services.spend.budgets import BudgetsService
 from broker.services.spend.economics import EconomicsService
 from broker.services.spend.intervals import IntervalsService
+from broker.services.spend.known_names import KnownNamesService
 from broker.services.spend.spend import SpendService
 from broker.services.spend.spend_futures import SpendFutures
 from broker.services.spend.summaries import Summaries
@@ -133,6 +134,7 @@ class Product:
     reoptimize: ReoptimizeService
     spend: SpendService
     budgets: BudgetsService
+    names: KnownNamesService
     approvals: ApprovalsService
     intervals: IntervalsService
     changes: ChangesService
@@ -381,6 +383,7 @@ def build_product(
         ),
         spend=SpendService(units, clock, summaries),
         budgets=BudgetsService(units, clock, summaries),
+        names=KnownNamesService(units, settings.oidc_teams.values()),
         approvals=ApprovalsService(
             units, clock, notifier, futures, four_eyes=settings.four_eyes, summaries=summaries
         ),

@@ -89,3 +89,33 @@ def sentences_together(placements: Sequence[Placement]) -> tuple[str, ...]:
 def folded(sentences: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     """What is shown at once, and what is folded away."""
     return sentences[:MOST_AT_ONCE], sentences[MOST_AT_ONCE:]
+
+
+def who_words(actor: str, name: str) -> str:
+    """Who acted, in words: the key's name and its id, or the id alone."""
+    return f"{name} ({actor})" if name and name not in actor else actor
+
+
+STATE_WORDS: Mapping[str, str] = {
+    "waiting": "waits for approval",
+    "superseded": "replaced",
+    "done": "released",
+    "proposed": "a proposal",
+    "running": "being planned",
+}
+
+
+def state_words(state: str, standing: str | None, *, has_begun: bool = False) -> str:
+    """The one word for where a plan is: ``draft``, ``waits for approval``, ``rejected``, ``reserved``,
+    ``running`` (reserved, and its time ``has_begun``), ``released``, ``replaced``; before it is made, and for
+    a proposal, its ``state``."""
+    if standing is None or (state == "proposed" and standing == "draft"):
+        return STATE_WORDS.get(state, state)
+    if standing == "reserved" and has_begun:
+        return "running"
+    return STATE_WORDS.get(standing, standing)
+
+
+def quality_words(gap: float | None) -> str:
+    """How good a plan is proven to be: ``within 2.1 % of the best possible``; empty without a bound."""
+    return "" if gap is None else f"within {100 * gap:.1f} % of the best possible"

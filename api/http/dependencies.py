@@ -18,11 +18,13 @@ from api.schemas.base.times import format_time, parse_time
 from broker.domain.basics.access import require_scope
 from broker.domain.basics.account import Caller, IdempotencyKey, Scope
 from broker.domain.basics.errors import FieldProblem, InputError, NotAuthenticated
+from broker.domain.basics.near_words import with_nearest
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import Tier
 from broker.domain.planning.workload import WorkloadKind
 from broker.services.accounts.accounts import Answer, Replay
 from broker.services.accounts.people import PERSON_PREFIX
+from providers.registry import SPECS
 
 if TYPE_CHECKING:
     from api.bootstrap import Product
@@ -120,6 +122,22 @@ async def narrowed_by(
         "workload": workload, "provider": provider, "kind": kind, "tier": tier, "gpu": gpu, "region": region
     }  # fmt: skip
     return {name: str(word) for name, word in given.items() if word}
+
+
+async def require_known_names(request: Request, caller: AnyCaller) -> None:
+    """422 for a team, workload or provider of the query that does not exist, with the nearest names."""
+    asked = request.query_params
+    product = product_of(request)
+    provider = asked.get("provider")
+    known = {*SPECS, *product.adapters}
+    if provider and provider not in known:
+        expected = with_nearest("a provider's key", provider, known)
+        raise InputError("request", (FieldProblem("/provider", repr(provider), expected),))
+    await product.names.require_known(caller, team=asked.get("team"), workload=asked.get("workload"))
+
+
+KNOWN_NAMES = Depends(require_known_names)
+"""For routers whose filters would find nothing for a mistyped name."""
 
 
 Narrowing = Annotated[dict[str, str], Depends(narrowed_by)]

@@ -8,6 +8,7 @@ from fastapi.responses import Response
 from api.http.dependencies import product_of
 from api.pages import reference_pages
 from api.pages.finance import export_pages, finance_pages, spend_pages
+from api.pages.finance.budget_view import budget_rows
 from api.pages.market import market_pages
 from api.pages.parts.cards import market_card, overview_cards
 from api.pages.parts.rendering import page_router, show
@@ -19,12 +20,12 @@ from api.pages.plans import (
     reservation_pages,
     what_if_pages,
 )
-from api.pages.plans.plan_view import plan_row
-from api.pages.plans.proposal_pages import titles_of
+from api.pages.plans.plan_view import plan_row, title_of
+from api.pages.plans.proposal_pages import is_of_reserved, records_of
 from broker.domain.basics.account import Scope
-from broker.domain.spend.approvals import ApprovalState
+from broker.ports.planning import BusinessStatus
 
-SHOWN_LOOKS = 8
+SHOWN_LOOKS, LOOKED_THROUGH = 8, 50
 
 router = page_router()
 
@@ -40,18 +41,24 @@ async def overview(request: Request, caller: AnyVisitor) -> Response:
         return show(request, "overview.html", "Overview", cards=cards, as_of=as_of)
     plans = await product.planning.find_current_plans(caller)
     held = await product.reservations.find_every(caller, open_only=True)
-    looks = await product.reoptimize.find_reoptimizations(caller, SHOWN_LOOKS)
+    found = await product.reoptimize.find_reoptimizations(caller, LOOKED_THROUGH)
+    records = await records_of(product, caller, found.items)
+    looks = [look for look in found.items if is_of_reserved(look, records)][:SHOWN_LOOKS]
     statuses = await product.planning.find_business_statuses(plans)
-    rows = [plan_row(record, statuses.get(record.plan_id)) for record in plans]
+    now = product.clock.now()
+    rows = [plan_row(record, now, statuses.get(record.plan_id)) for record in plans]
+    budgets = await product.budgets.find_statuses(caller) if caller.may(Scope.SPEND_READ) else ()
     return show(
         request,
         "overview.html",
         "Overview",
-        cards=overview_cards(feeds, plans, statuses, held, product.clock.now()),
+        cards=overview_cards(feeds, plans, statuses, held, now),
+        budgets=budget_rows(budgets),
         plans=rows,
-        waiting=sum(row.approval is ApprovalState.WAITING for row in rows),
-        looks=looks.items,
-        titles=await titles_of(product, caller, looks.items),
+        waiting=sum(row.standing is BusinessStatus.WAITING for row in rows),
+        looks=looks,
+        titles={plan_id: title_of(record) for plan_id, record in records.items()},
+        drafts=frozenset[str](),
         as_of=as_of,
     )
 

@@ -7,12 +7,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 
-from api.http.dependencies import Cursor, Limit, SpendReader, listing, product_of
+from api.http.dependencies import KNOWN_NAMES, Cursor, Limit, SpendReader, listing, product_of
 from api.routes.parameters import OfTeam
 from api.schemas.finance.finance import ApprovalPage, approval_to_document
 from broker.domain.spend.approvals import ApprovalState
 
-router = APIRouter(prefix="/v1/approvals", tags=["approvals"])
+router = APIRouter(prefix="/v1/approvals", tags=["approvals"], dependencies=[KNOWN_NAMES])
 
 
 @router.get("", responses={200: {"model": ApprovalPage}})

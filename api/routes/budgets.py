@@ -9,6 +9,7 @@ from fastapi.responses import JSONResponse, Response
 
 from api.http.cursors import SortKey, by_name, page_of
 from api.http.dependencies import (
+    KNOWN_NAMES,
     AnyLimit,
     Approver,
     Cursor,
@@ -24,7 +25,7 @@ from api.schemas.finance.finance import BudgetForm, BudgetPage, NewBudget, budge
 from broker.domain.basics.account import Caller
 from broker.domain.spend.budgets import Budget, BudgetPeriod, BudgetStatus
 
-router = APIRouter(prefix="/v1/budgets", tags=["budgets"], route_class=FormRoute)
+router = APIRouter(prefix="/v1/budgets", tags=["budgets"], dependencies=[KNOWN_NAMES], route_class=FormRoute)
 WHOSE = "The team of the budget; `*` stands for all teams together"
 BudgetTeam = Annotated[str, Path(description=WHOSE)]
 

@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse, Response
 
 from api.http.cursors import by_day, page_of
 from api.http.dependencies import (
+    KNOWN_NAMES,
     AnyLimit,
     Approver,
     Cursor,
@@ -45,7 +46,7 @@ from broker.domain.basics.window import Window
 from broker.domain.spend.spend import CostView, Interval, next_period, period_of
 from broker.services.accounts.accounts import Answer
 
-router = APIRouter(prefix="/v1/spend", tags=["spend"])
+router = APIRouter(prefix="/v1/spend", tags=["spend"], dependencies=[KNOWN_NAMES])
 Side = Annotated[str, Query(max_length=100, description="A month (`2026-10`), or the `plan_id` of a plan")]
 USUAL_MONTHS = 3
 _MONTH = re.compile(r"(20\d\d)-(0[1-9]|1[0-2])", re.ASCII)

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse, Response
 
 from api.http.cursors import SortKey, by_instant, page_of
 from api.http.dependencies import (
+    KNOWN_NAMES,
     Cursor,
     Limit,
     PlanReader,
@@ -56,7 +57,9 @@ from broker.domain.holding.reservation import Reservation
 from broker.domain.reconciling.shortfalls import Shortfall
 from broker.services.accounts.accounts import Answer
 
-router = APIRouter(prefix="/v1/reservations", tags=["reservations"], route_class=FormRoute)
+router = APIRouter(
+    prefix="/v1/reservations", tags=["reservations"], dependencies=[KNOWN_NAMES], route_class=FormRoute
+)
 FARTHEST = timedelta(days=5 * 365)
 OpenOnly = Annotated[bool, Query(alias="open", description="Only reservations that are not over.")]
 

@@ -15,7 +15,16 @@ from api.export.focus_csv import csv_chunks, focus_csv
 from api.export.jobs import RowFile, SumFile, Wanted
 from api.export.manifest import streamed_manifest
 from api.http.conditional import NOT_MODIFIED, conditional, tagged
-from api.http.dependencies import Moment, Narrowing, Since, SpendReader, Until, product_of, window_between
+from api.http.dependencies import (
+    KNOWN_NAMES,
+    Moment,
+    Narrowing,
+    Since,
+    SpendReader,
+    Until,
+    product_of,
+    window_between,
+)
 from api.http.operation_details import may_fail
 from api.routes.parameters import Every, ExportId, OfTeam, View
 from api.schemas.base.times import format_time
@@ -38,7 +47,7 @@ from broker.domain.focus.projection_rows import PROJECTION_COLUMNS
 from broker.domain.spend.spend import GROUPS, CostView, Interval
 from broker.services.spend.spend import RowExport
 
-router = APIRouter(prefix="/v1/spend", tags=["spend"])
+router = APIRouter(prefix="/v1/spend", tags=["spend"], dependencies=[KNOWN_NAMES])
 ROWS_AT_ONCE = 5_000
 """Sums with more rows are written in the background."""
 RETRY_AFTER_S = "2"

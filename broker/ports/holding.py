@@ -142,6 +142,10 @@ class ReservationRepository(Protocol):
         """Stores when units (reservation id, ordinal) were last seen running; versions do not change."""
         ...
 
+    async def find_workloads(self) -> frozenset[str]:
+        """Names of the workloads of all reservations."""
+        ...
+
     async def find_plans_held(self, window: Window | None) -> frozenset[str]:
         """Plans of whose reservations one touches ``window`` (None: any time)."""
         ...

@@ -135,8 +135,8 @@ class BusinessStatus(StrEnum):
     """Business status of a finished plan.
 
     ``draft``: nothing of it is bought. ``waiting``: a draft that waits for approval. ``reserved``: part of it
-    is held or will be bought. ``superseded``: another plan of the same workloads replaces it. ``done``: it
-    was reserved, and nothing of it is held any more.
+    is held or will be bought. ``superseded``: another plan of the same workloads replaced it; a draft made
+    after the other was reserved is none. ``done``: it was reserved, and nothing of it is held any more.
     """
 
     DRAFT = "draft"
@@ -229,7 +229,8 @@ def business_status_of(
     """The business status of ``record``; None while there is no plan.
 
     ``is_held``: it, or a plan that it replaced, holds capacity. ``is_superseded``: another plan replaced it.
-    ``is_current``: see ``PlanRepository.find_current``.
+    ``is_current``: it is in force (``PlanRepository.find_current``), or it is the newest draft and was made
+    after what is held for the same workloads was reserved.
     """
     if record.plan is None or record.state not in (PlanState.DONE, PlanState.PROPOSED):
         return None
@@ -244,6 +245,24 @@ def business_status_of(
     if not is_current and record.state is PlanState.DONE and not record.is_exploration:
         return BusinessStatus.SUPERSEDED
     return BusinessStatus.WAITING if record.approval is ApprovalState.WAITING else BusinessStatus.DRAFT
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPlans:
+    """Other plans of the same team and workloads; None where there is none.
+
+    ``successor`` took the plan's place after its moves. ``held`` holds capacity or will buy it; its draft is
+    bought beside it. ``draft`` is the newest draft that somebody may still reserve.
+    """
+
+    successor: str | None = None
+    held: str | None = None
+    draft: str | None = None
+
+    @property
+    def replaced_by(self) -> str | None:
+        """The plan to look at in place of one that is replaced."""
+        return self.successor or self.held or self.draft
 
 
 class BudgetWatch(Protocol):
@@ -292,6 +311,10 @@ class PlanRepository(Protocol):
 
     async def find_business_statuses(self, records: Collection[PlanRecord]) -> Mapping[str, BusinessStatus]:
         """The business status of each finished plan in ``records``, by id."""
+        ...
+
+    async def find_others(self, records: Collection[PlanRecord]) -> Mapping[str, OtherPlans]:
+        """The other plans that matter for a decision on each of ``records``, by id."""
         ...
 
     async def find_comparison(self, comparison_id: str) -> tuple[PlanRecord, ...]:

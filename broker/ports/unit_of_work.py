@@ -260,7 +260,15 @@ class AccountRepository(Protocol):
     async def find_audit(
         self, limit: int, cursor: str | None, object_id: str | None = None
     ) -> Page[AuditEntry]:
-        """Newest first."""
+        """Newest first, with the names of the keys that acted."""
+        ...
+
+    async def find_key_names(self, key_ids: Collection[str]) -> Mapping[str, str]:
+        """The names of those of ``key_ids`` that are keys in scope, also of revoked ones."""
+        ...
+
+    async def find_teams(self) -> tuple[str, ...]:
+        """Teams in scope that have a key, a plan or a reservation, in the order in which they appeared."""
         ...
 
     async def install_id(self) -> str:

@@ -62,6 +62,7 @@ from broker.services.spend.budget_gate import BudgetGate
 from broker.services.spend.budgets import BudgetsService
 from broker.services.spend.economics import EconomicsService
 from broker.services.spend.intervals import IntervalsService
+from broker.services.spend.known_names import KnownNamesService
 from broker.services.spend.spend import SpendService
 from broker.services.spend.spend_futures import SpendFutures
 from broker.services.spend.summaries import Summaries
@@ -178,6 +179,7 @@ class House:
                 units, moves, self.clock, self.notifier, read_request=read, budgets=gate
             ),
             spend=SpendService(units, self.clock, summaries),
+            names=KnownNamesService(units),
             budgets=BudgetsService(units, self.clock, summaries),
             approvals=ApprovalsService(
                 units,

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 import httpx
+import pytest
 from pydantic import SecretStr
 
+from broker.domain.basics.access import default_scopes
 from broker.domain.basics.account import Scope
+from broker.domain.basics.webhook import ALL_TEAMS
 from broker.settings import Settings
 from tests.api.house import ADMIN_KEY, OFFERS, Home, House, limit
 from tests.fakes.clock import FakeClock
@@ -158,6 +162,78 @@ async def test_a_plan_over_a_budget_waits_whatever_it_costs(home: Home) -> None:
     assert told["approval_reason"] in refused.json()["detail"]
     assert (await finance.post(f"/v1/plans/{plan['plan_id']}/approve", json={})).status_code == 200
     assert (await team.post(f"/v1/plans/{plan['plan_id']}/reserve")).status_code < 300
+
+
+async def test_an_approval_says_who_asked_what_is_bought_and_what_it_leaves_of_the_budget(home: Home) -> None:
+    """The reason and the figures are one arithmetic: limit less what counts less what the plan adds."""
+    team = await home.team("research")
+    key, secret = await home.product.keys.create_key("ada", ALL_TEAMS, default_scopes(ALL_TEAMS))
+    finance = home.client(secret)
+    assert (await team.put("/v1/budgets/research/month", json={"limit_usd": "100"})).status_code == 200
+    plan = await home.plan(team)
+    (asked,) = await waiting(finance, "waiting")
+    assert asked["requested_by_name"] == "test", "the name of the team's key"
+    bought = asked["purchases"]
+    assert sum(Decimal(one["usd"]) for one in bought) == Decimal(plan["cost_usd"])
+    assert {one["workload"] for one in bought} == {one["workload"] for one in plan["placements"]}
+    assert {one["provider"] for one in bought} == {one["provider"] for one in plan["placements"]}
+    hours = sum(
+        s["nodes"] * one["gpus"] / one["nodes"] * (_at(s["end"]) - _at(s["start"])).total_seconds() / 3600
+        for one in plan["placements"]
+        for s in one["segments"]
+    )
+    assert sum(one["gpu_hours"] for one in bought) == pytest.approx(hours)
+    (effect,) = asked["effects"]
+    limit_usd, counted, added, left = (
+        Decimal(effect[f"{name}_usd"]) for name in ("limit", "counted", "added", "left")
+    )
+    assert limit_usd - counted - added == left == Decimal(asked["figures"]["budget_left_usd"]) == -105
+    assert effect["says"] == asked["reason"]
+    assert "$0.00 counts already, and this plan adds $205.00" in effect["says"]
+
+    await finance.post(f"/v1/plans/{plan['plan_id']}/reject", json={"comment": "no"})
+    (no,) = await waiting(finance, "rejected")
+    assert (no["decisions"][0]["by"], no["decisions"][0]["by_name"]) == (key.key_id, "ada")
+    trail = (await team.get("/v1/audit", params={"object_id": plan["plan_id"]})).json()["items"]
+    acted = {one["action"]: one["actor_name"] for one in trail}
+    assert acted["plan.reject"] == "ada", "a team is told who decided, though the key is of all teams"
+    assert acted["plan.done"] == "", "the planner is no key"
+
+
+async def test_a_plan_that_a_newer_one_replaced_asks_for_no_word(house: House) -> None:
+    house.rules = limit("100")
+    async with house.open() as home:
+        team, finance = await home.team("research"), await home.team("research", FINANCE)
+        first, second = await home.plan(team), await home.plan(team)
+        asked = {one["plan_id"]: one for one in await waiting(finance, "waiting")}
+        old, new = asked[first["plan_id"]], asked[second["plan_id"]]
+        assert (old["is_current"], old["may_decide"], old["replaced_by"]) == (False, False, second["plan_id"])
+        assert (new["is_current"], new["may_decide"], new["replaced_by"]) == (True, True, None)
+        refused = await finance.post(f"/v1/plans/{first['plan_id']}/approve", json={})
+        assert refused.status_code == 409
+        assert f"replaced by plan {second['plan_id']}" in refused.json()["detail"]
+        assert (await team.post(f"/v1/plans/{first['plan_id']}/intend")).status_code == 200
+        assert (await finance.post(f"/v1/plans/{first['plan_id']}/approve", json={})).status_code == 200
+
+
+async def test_a_plan_of_what_is_reserved_says_that_it_is_bought_a_second_time(house: House) -> None:
+    house.rules = limit("100")
+    async with house.open() as home:
+        team, finance = await home.team("research"), await home.team("research", FINANCE)
+        held = await home.plan(team)
+        assert (await finance.post(f"/v1/plans/{held['plan_id']}/approve", json={})).status_code == 200
+        assert (await team.post(f"/v1/plans/{held['plan_id']}/reserve")).status_code == 202
+        again = await home.plan(team)
+        (asked,) = await waiting(finance, "waiting")
+        assert (asked["plan_id"], asked["beside"]) == (again["plan_id"], held["plan_id"])
+        assert (await finance.post(f"/v1/plans/{again['plan_id']}/approve", json={})).status_code == 200
+        assert (await team.post(f"/v1/plans/{again['plan_id']}/reserve")).status_code == 202
+        stands = {one["plan_id"]: one["standing"] for one in (await team.get("/v1/plans")).json()["items"]}
+        assert stands == {held["plan_id"]: "reserved", again["plan_id"]: "reserved"}, "a second time, as said"
+
+
+def _at(text: str) -> datetime:
+    return datetime.fromisoformat(text)
 
 
 async def test_a_budget_set_after_the_plan_is_looked_at_when_it_is_reserved(home: Home) -> None:

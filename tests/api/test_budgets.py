@@ -65,14 +65,14 @@ async def test_each_threshold_is_told_once_a_period(home: Home) -> None:
     assert expected[0].endswith("$3,690.00 expected")
     advance(home, hours=15)
     half = await told(home, team)
-    assert half[1:] == ["50 % of $600.00 for 2026-11-01 to 2026-12-01: $307.50 owed"]
+    assert half[1:] == ["50 % of $600.00 for 2026-11-01 to 2026-12-01: $307.50 spent"]
     assert await told(home, team) == half
     advance(home, hours=10)
     assert len(await told(home, team)) == 3
     await put(team, MONTH, "900.00", thresholds=[50, 80])
     advance(home, hours=11)
     again = await told(home, team)
-    assert again[3:] == ["80 % of $900.00 for 2026-11-01 to 2026-12-01: $738.00 owed"]
+    assert again[3:] == ["80 % of $900.00 for 2026-11-01 to 2026-12-01: $738.00 spent"]
     advance(home, days=8)
     assert len(await told(home, team)) > 4, "a new month begins anew"
 

@@ -21,7 +21,7 @@ from broker.domain.moving.reoptimization import Move, MovingCost, ProposalState,
 from broker.domain.planning.workload import WorkloadKind
 from broker.domain.spend.charging import reservation_charges
 from broker.domain.spend.spend import Charge, ChargeBasis
-from broker.services.spend.budget_gate import find_statuses_with
+from broker.services.spend.budget_gate import find_effects
 from tests.api.house import OFFERS, Home
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import ALICE, a_placement, a_plan, a_record, a_segment, an_offer
@@ -48,7 +48,8 @@ async def test_a_proposal_over_a_budget_says_so_and_waits_for_finance(home: Home
     assert not plan["needs_approval"]
     look = await on_sale(home, OFFERS[0])
     assert look["state"] == "proposed"
-    words = "team research would exceed its budget of $220.00 per month by $20.00 (2026-11-01 to 2026-12-01)"
+    words = "team research would exceed its budget of $220.00 per month by $20.00 (2026-11-01 to 2026-11-30)"
+    words += ": $205.00 counts already, and this plan adds $35.00 in that time"
     assert words in look["reason"]
     assert "finance has to approve" in look["reason"]
     told = (await team.get(f"/v1/plans/{look['new_plan_id']}")).json()
@@ -148,8 +149,8 @@ async def test_a_plan_counts_instead_of_what_it_takes_the_place_of(home: Home) -
     team = await home.team("research")
     await team.put("/v1/budgets/research/month", json={"limit_usd": "1"})
     async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
-        (found,) = await find_statuses_with(uow, a_record(plan), plan, (*gone, *kept), NOON)
-    assert found.expected_usd == 3000 + 100
+        (found,) = await find_effects(uow, a_record(plan), plan, (*gone, *kept), NOON)
+    assert found.after.expected_usd == 3000 + 100
 
 
 async def left_after_two_hours(old: Offer, cost: MovingCost) -> tuple[list[Charge], list[Charge]]:

@@ -309,7 +309,7 @@ async def test_drafts_count_once_and_only_where_somebody_intends_them(home: Home
     assert await projected(team) == (cost, cost), "the same workloads count once"
     back = await team.post(f"/v1/plans/{first['plan_id']}/intend", json={"intended": True})
     assert back.json()["standing"] == "draft", "an older draft may be the one that counts"
-    assert (await shown(team, second["plan_id"]))["standing"] == "superseded"
+    assert (await shown(team, second["plan_id"]))["standing"] == "draft", "the newest may be reserved too"
     none = await team.post(f"/v1/plans/{first['plan_id']}/intend", json={"intended": False})
     assert none.json()["intended"] is False
     assert await projected(team) == NOTHING
@@ -322,7 +322,7 @@ async def test_what_is_reserved_stays_in_force_beside_later_drafts(home: Home) -
     assert (await team.post(f"/v1/plans/{held['plan_id']}/reserve")).status_code == 202
     again = await made(team)
     stands = {one["plan_id"]: one["standing"] for one in (await team.get("/v1/plans")).json()["items"]}
-    assert stands == {held["plan_id"]: "reserved", again["plan_id"]: "superseded"}
+    assert stands == {held["plan_id"]: "reserved", again["plan_id"]: "draft"}, "it buys a second time"
     assert [look.plan_id for look in await home.product.reoptimize.run("a test")] == [held["plan_id"]]
     assert (await projected(team))[1] == Decimal(0)
 

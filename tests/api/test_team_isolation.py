@@ -493,6 +493,7 @@ FORMS: Mapping[str, Expect] = {
     "/proposals/{reoptimization_id}/accept": E.HIDDEN,
     "/proposals/{reoptimization_id}/reject": E.HIDDEN,
     "/spend/budgets": E.HIDDEN,
+    "/spend/budgets/remove": E.HIDDEN,
 }
 FIELDS = {
     "workloads": json.dumps(DOCUMENT),
@@ -503,6 +504,7 @@ FIELDS = {
     "team": OWNER,
     "period": "quarter",
     "limit_usd": "5",
+    "thresholds": "50, 100",
     "question": "prices",
     "workload": "secret-left",
     "fix": "1",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.basics.money import price_words, usd_words
+from broker.domain.basics.money import price_words, read_usd, usd_words
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,16 @@ def test_a_price_is_told_to_four_digits_or_to_the_cent(price: Decimal) -> None:
     off = abs(Decimal(told[1:].replace(",", "")) - price)
     assert off <= max(Decimal("0.005"), price * Decimal("0.0005"))
     assert len(told.partition(".")[2]) >= 2
+
+
+@pytest.mark.parametrize(
+    ("text", "usd"),
+    [
+        ("50", "50"), ("$50", "50"), (" $ 5,000.00 ", "5000.00"), ("5,000", "5000"), ("5000 USD", "5000"),
+        ("250000", "250000"), ("1,250.5", "1250.5"),
+        ("5k", None), ("", None), ("-5", None), ("1,5", None), ("1.000,50", None), ("10.005", None),
+        ("5 EUR", None), ("nan", None), ("1e9", None), ("50,00", None),
+    ],
+)  # fmt: skip
+def test_an_amount_is_read_as_people_write_it(text: str, usd: str | None) -> None:
+    assert read_usd(text) == (None if usd is None else Decimal(usd))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -70,7 +70,19 @@ class Accounts(Repository):
             for entry in reversed(self._tables.audit)
             if self._scope.covers(entry.team) and object_id in (None, entry.object_id)
         ]
-        return page_of(mine, limit, cursor)
+        names = {key.key_id: key.name for key in self._tables.keys.values()}
+        return page_of([replace(one, actor_name=names.get(one.actor, "")) for one in mine], limit, cursor)
+
+    async def find_key_names(self, key_ids: Collection[str]) -> Mapping[str, str]:
+        mine = (key for key in self._tables.keys.values() if self._scope.covers(key.team))
+        return {key.key_id: key.name for key in mine if key.key_id in key_ids}
+
+    async def find_teams(self) -> tuple[str, ...]:
+        tables = self._tables
+        begun = [(key.created_at, key.team) for key in tables.keys.values()]
+        begun += [(record.created_at, record.team) for record in tables.plans.values()]
+        begun += [(row.created_at, row.team) for row in tables.reservations.values()]
+        return tuple(dict.fromkeys(team for _, team in sorted(begun) if self._scope.covers(team)))
 
     async def install_id(self) -> str:
         return "test"

@@ -25,7 +25,14 @@ from broker.domain.reconciling.orphaned_leases import is_lost_order
 from broker.domain.spend.approvals import ApprovalState
 from broker.ports.accounts import KeyRepository
 from broker.ports.holding import LaunchRepository, ReservationRepository
-from broker.ports.planning import BusinessStatus, PlanRecord, PlanRepository, PlanState, business_status_of
+from broker.ports.planning import (
+    BusinessStatus,
+    OtherPlans,
+    PlanRecord,
+    PlanRepository,
+    PlanState,
+    business_status_of,
+)
 from broker.ports.spend import RollupRepository
 from broker.ports.unit_of_work import (
     AccountRepository,
@@ -108,7 +115,7 @@ class Plans(Rows):
 
     async def find_business_statuses(self, records: Collection[PlanRecord]) -> Mapping[str, BusinessStatus]:
         holding, superseded = self._holding(), {r.supersedes for r in self._done()}
-        current = {r.plan_id for r in await self.find_current()}
+        current = {r.plan_id for r in (*await self.find_current(), *self._new_drafts())}
         found = {
             r.plan_id: business_status_of(
                 r,
@@ -119,6 +126,41 @@ class Plans(Rows):
             for r in records
         }
         return {plan_id: standing for plan_id, standing in found.items() if standing is not None}
+
+    def _new_drafts(self) -> list[PlanRecord]:
+        """The newest plan of each document, if it is a draft from after what is held was reserved."""
+        newest: dict[tuple[str, str], PlanRecord] = {}
+        for record in self._done():
+            ruled_out = record.approval is ApprovalState.REJECTED or record.is_exploration
+            if not ruled_out and record.plan_id not in self._holding():
+                newest.setdefault((record.team, record.document), record)
+        held = [r for r in self._done() if r.plan_id in self._holding()]
+        return [
+            draft
+            for draft in newest.values()
+            if draft.reserved_at is None
+            and all(
+                (one.reserved_at or one.created_at) <= draft.created_at
+                for one in held
+                if (one.team, one.document) == (draft.team, draft.document)
+            )
+        ]
+
+    async def find_others(self, records: Collection[PlanRecord]) -> Mapping[str, OtherPlans]:
+        drafts = [r for r in (*await self.find_current(), *self._new_drafts()) if r.reserved_at is None]
+        found = {}
+        for record in records:
+            same = [
+                r
+                for r in self._done()
+                if (r.team, r.document) == (record.team, record.document) and r.plan_id != record.plan_id
+            ]
+            found[record.plan_id] = OtherPlans(
+                next((r.plan_id for r in self._done() if r.supersedes == record.plan_id), None),
+                next((r.plan_id for r in same if r.plan_id in self._holding()), None),
+                next((r.plan_id for r in same if r in drafts), None),
+            )
+        return found
 
     async def find_comparison(self, comparison_id: str) -> tuple[PlanRecord, ...]:
         places = {
@@ -226,6 +268,10 @@ class Reservations(Rows):
                 rows[key] = rows[key].with_unit(replace(rows[key].units[ordinal], seen_at=at))
 
         self._staged.append(apply)
+
+    async def find_workloads(self) -> frozenset[str]:
+        rows = self._tables.reservations.values()
+        return frozenset(row.workload for row in rows if row.workload and self._scope.covers(row.team))
 
     async def find_plans_held(self, window: Window | None) -> frozenset[str]:
         return frozenset(row.plan_id for row in self._tables.reservations.values() if row.plan_id)

@@ -67,7 +67,7 @@ def test_finance_signs_in_and_out(site: Site, opened: Open) -> None:
 def test_the_overview_leads_to_a_plan_and_its_reasons(opened: Open) -> None:
     page = opened()
     page.goto("/")
-    expect(page.get_by_text("Planned spend")).to_be_visible()
+    expect(page.get_by_text("Cost of plans")).to_be_visible()
     expect(page.locator(".card.lead .figure")).to_have_text("$109,675.20")
     page.get_by_text("1 workload would move").click()
     expect(page.get_by_text("runpod's L40S fell by 14 %")).to_be_visible()

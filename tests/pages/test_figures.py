@@ -15,17 +15,23 @@ from hypothesis import strategies as st
 
 from api.pages.finance.budget_view import budget_rows, pace_of, running_charts, running_days
 from api.pages.finance.spend_groups import group_rows
+from api.pages.finance.spend_view import is_wide
 from api.pages.market.market_view import breakers
 from api.pages.parts.charts import Level, Overlay, Series, Step, scale_over, short_usd, stacked_bars, steps
+from api.pages.parts.colours import Look, looks_of
 from api.pages.parts.curves import Band, Curve, Drawing, Limit, curves
 from api.pages.parts.tables import Address, paged, wished_sorting
 from api.pages.parts.words import hours, instant, moment, offer_words, seller, sellers_named, signed_usd
 from api.pages.plans.reservation_view import size_words, steps_words
+from api.plan_words import state_words
 from api.reserved_fleets import fleets, most_nodes
+from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Reservation, ReservationState
+from broker.domain.market.offer import Tier
 from broker.domain.market.polling import BreakerState, Polling
 from broker.domain.spend.budgets import Budget, BudgetPeriod, budget_status
-from broker.domain.spend.spend import Charge, CostView, Interval
+from broker.domain.spend.intervals import Quantiles
+from broker.domain.spend.spend import Charge, ChargeBasis, CostView, Interval
 from broker.services.spend.settled_spend import SumKey
 from broker.services.spend.summaries import sum_by_key
 from tests.fakes.clock import NOON
@@ -34,6 +40,7 @@ from tests.pages.test_views import charges
 
 EVIL = '<script>alert("x")</script>&'
 usd = st.floats(-1e7, 1e7)
+HOUR = timedelta(hours=1)
 
 
 @given(st.integers(0, 500), st.integers(-5, 40), st.integers(1, 60))
@@ -65,9 +72,11 @@ def by_day(made: list[Charge]) -> dict[SumKey, Decimal]:
     return sum_by_key(made, Interval.DAY, "team", CostView.AMORTIZED)
 
 
-@given(charges, st.sampled_from(["total", "-total", "name", "-owed", "bound", "flexible"]))
+@given(charges, st.sampled_from(["total", "-total", "name", "-spent", "reserved", "fixed", "planned"]))
 def test_groups_keep_all_money(made: list[Charge], sort: str) -> None:
-    sorting = wished_sorting(sort, ("total", "name", "owed", "bound", "flexible"), Address("/", {}), "x")
+    sorting = wished_sorting(
+        sort, ("total", "name", "spent", "reserved", "fixed", "planned"), Address("/", {}), "x"
+    )
     rows = group_rows(by_day(made), "team", sorting)
     assert sum((row.total_usd for row in rows), Decimal(0)) == sum((c.usd for c in made), Decimal(0))
 
@@ -224,3 +233,81 @@ def test_the_size_of_a_line_is_what_its_rows_hold(drawn: list[tuple[int, int, in
         later = next((at for at in range(now, 40) if by_hour[at] != by_hour[now]), None)
         assert fleet.next == (None if later is None else (NOON + timedelta(hours=later), by_hour[later]))
         assert fleet.most == max(by_hour) == most_nodes(rows)
+
+
+def test_a_team_keeps_its_look_and_up_to_28_differ() -> None:
+    teams = [f"team-{n}" for n in range(28)]
+    looks = looks_of(teams)
+    assert len(set(looks.values())) == 28
+    for count in (1, 2, 10):
+        assert looks_of(teams[:count]) == {name: looks[name] for name in teams[:count]}, "others change none"
+    alone = {name: looks_of([name])[name] for name in teams}
+    assert all(look.hatch == 0 for look in alone.values())
+    assert all(alone[name].colour == looks[name].colour for name in teams[:4]), "the colour is the name's"
+
+
+def test_a_hatch_is_drawn_over_the_bar_of_a_team_that_shares_a_colour() -> None:
+    drawn = str(stacked_bars(["1 Nov"], [Series("a", (1.0,), Look(3)), Series("b", (1.0,), Look(3, 2))], "t"))
+    assert drawn.count('class="s3"') == 2
+    assert drawn.count('class="hatch" fill="url(#hatch-2)"') == 1
+
+
+@pytest.mark.parametrize(
+    ("owed", "planned", "tone", "state", "told"),
+    [
+        ("10", "20", "", "within", ""),
+        ("50", "0", "warn", "past 50 % (spent)", "is past 50 % (spent): $50.00 spent, $0.00 reserved"),
+        ("50", "31", "warn", "past 80 % (expected)", "$50.00 spent, $0.00 reserved, $31.00 planned"),
+        ("100", "0", "warn", "past 100 % (spent)", "past 100 %"),
+        ("100", "0.01", "bad", "over by $0.01", "$100.00 per month, is exceeded by $0.01: $100.00 spent"),
+    ],
+)
+def test_a_budget_says_in_words_where_it_stands(
+    owed: str, planned: str, tone: str, state: str, told: str
+) -> None:
+    budget = Budget("research", BudgetPeriod.MONTH, Decimal(100), (50, 80, 100), None, "k", NOON)
+    made = [
+        Charge(
+            Window(NOON, NOON + HOUR),
+            "research",
+            "w",
+            None,
+            "fake",
+            "sku",
+            Tier.ON_DEMAND,
+            Decimal(usd),
+            basis,
+        )
+        for usd, basis in ((owed, ChargeBasis.ACTUAL), (planned, ChargeBasis.PROJECTED))
+    ]
+    (row,) = budget_rows([budget_status(budget, made, NOON)])
+    assert (row.tone, row.state) == (tone, state)
+    assert told in row.warning
+    assert bool(row.warning) == bool(tone)
+
+
+@pytest.mark.parametrize(
+    ("state", "standing", "has_begun", "words"),
+    [
+        ("running", None, False, "being planned"),
+        ("queued", None, False, "queued"),
+        ("done", "draft", False, "draft"),
+        ("done", "waiting", False, "waits for approval"),
+        ("done", "reserved", False, "reserved"),
+        ("done", "reserved", True, "running"),
+        ("done", "done", True, "released"),
+        ("done", "superseded", False, "replaced"),
+        ("proposed", "draft", False, "a proposal"),
+        ("proposed", "waiting", False, "waits for approval"),
+    ],
+)
+def test_a_plan_has_one_word_for_where_it_is(
+    state: str, standing: str | None, has_begun: bool, words: str
+) -> None:
+    assert state_words(state, standing, has_begun=has_begun) == words
+
+
+def test_an_interval_without_width_is_not_shown() -> None:
+    flat, wide = (Quantiles(Decimal(65), Decimal(65), Decimal(high)) for high in ("65.40", "66.60"))
+    assert not is_wide(flat)
+    assert is_wide(wide)

@@ -158,19 +158,62 @@ async def test_a_key_does_what_its_scopes_allow(home: Home) -> None:
 
 
 async def test_budgets_are_amounts_of_money(home: Home) -> None:
-    client = await visitor(home)
+    await home.key("research")
+    client = home.client(None, cookies={SESSION_COOKIE: ADMIN_KEY})
     form = await form_of(client, "/spend", "/spend/budgets")
-    base = {**form, "team": "research", "period": "month"}
+    base = {**form, "team": "research", "period": "month", "thresholds": "50, 80 %"}
     for number, wrong in enumerate(
         ("", "nan", "-5", "much", "1e99", "inf", "1.000,50", "1,5", "10.005", "١٠٠")
     ):
         sent = {**base, "once": f"n{number}", "limit_usd": wrong}
-        assert (await client.post("/spend/budgets", data=sent)).status_code == 422, wrong
+        answer = await client.post("/spend/budgets", data=sent)
+        assert answer.status_code == 422, wrong
+        assert 'id="b-limit_usd-problem"' in answer.text, "it stands at its field"
+        assert f'value="{wrong}"' in answer.text, "and the form is filled in"
     assert (await client.post("/spend/budgets", data={**base, "once": "p", "period": "day", "limit_usd": "5"})
             ).status_code == 422  # fmt: skip
-    answer = await client.post("/spend/budgets", data={**base, "limit_usd": "12,500.00"})
+    for number, (field, wrong, told) in enumerate(
+        (
+            ("team", "reserch", "nearest: research"),
+            ("thresholds", "half", "whole percents"),
+            ("thresholds", "80, 50", "ascending order"),
+        )
+    ):
+        sent = {**base, "once": f"f{number}", "limit_usd": "5", field: wrong}
+        answer = await client.post("/spend/budgets", data=sent)
+        assert answer.status_code == 422, wrong
+        assert f'id="b-{field}-problem"' in answer.text
+        assert told in answer.text
+    assert "No budget is set." in (await client.get("/spend")).text
+    answer = await client.post("/spend/budgets", data={**base, "limit_usd": "$12,500.00"})
     assert answer.status_code == 303
-    assert "$12,500.00" in (await client.get("/spend")).text
+    shown = (await client.get("/spend")).text
+    assert "$12,500.00" in shown
+    assert "80 %" in shown
+    once = {**base, "once": "gone"}
+    assert (await client.post("/spend/budgets/remove", data=once)).status_code == 303
+    assert "No budget is set." in (await client.get("/spend")).text
+
+
+async def test_a_filter_of_spend_that_names_nothing_is_told_with_the_nearest(home: Home) -> None:
+    plan_id = await a_plan(home)
+    client_of_api, client = home.client(), home.client(None, cookies={SESSION_COOKIE: ADMIN_KEY})
+    answer = await client.get("/spend?team=resarch")
+    assert answer.status_code == 422
+    assert "nearest: research" in answer.text
+    for path in ("/v1/spend/projection", "/v1/spend/focus.csv", "/v1/budgets", "/v1/reservations",
+                 "/v1/approvals", "/v1/spend/interval"):  # fmt: skip
+        refused = await client_of_api.get(path, params={"team": "resarch"})
+        assert refused.status_code == 422, path
+        (problem,) = refused.json()["errors"]
+        assert problem["pointer"] == "/team"
+        assert "nearest: research" in problem["expected"]
+        assert (await client_of_api.get(path, params={"team": "research"})).status_code == 200, path
+    placed = (await client_of_api.get(f"/v1/plans/{plan_id}")).json()["placements"][0]["workload"]
+    for name, word in (("workload", f"{placed}t"), ("provider", "lamda")):
+        refused = await client_of_api.get("/v1/spend/projection", params={name: word})
+        assert refused.status_code == 422
+        assert "nearest: " in refused.json()["errors"][0]["expected"]
 
 
 async def test_words_of_strangers_are_escaped_in_what_was_written(home: Home) -> None:

@@ -78,8 +78,8 @@ def test_from_a_wish_to_spend_and_back(shop: Site, shopping: Open) -> None:
     assert isinstance(clock, FakeClock)
     clock.advance(hours=2)
     finance.goto("/spend?group_by=workload")
-    assert cards(finance)["Owed already"] == "$41.00"
-    assert cards(finance)["Flexible"] == "$164.00"
+    assert cards(finance)["Spent"] == "$41.00"
+    assert cards(finance)["Reserved"] == "$164.00"
     finance.get_by_text("Export…").click()
     finance.get_by_role("definition").filter(has_text="do not add it").get_by_text("Parquet").click()
     expect(finance.get_by_role("link", name="Download projection-rows.parquet")).to_be_visible()
@@ -94,7 +94,7 @@ def test_from_a_wish_to_spend_and_back(shop: Site, shopping: Open) -> None:
     shop.run(shop.product.reconcile.run_once())
     shop.run(shop.product.offers.refresh())  # what nobody confirmed for hours is planned with no more
     finance.goto("/spend?group_by=workload")
-    assert (cards(finance)["Total"], cards(finance)["Owed already"]) == ("$41.00", "$41.00")
+    assert (cards(finance)["Total"], cards(finance)["Spent"]) == ("$41.00", "$41.00")
     team.reload()
     expect(team.get_by_role("heading", level=1)).to_contain_text("released")
 
@@ -186,13 +186,27 @@ def test_a_budget_runs_out_on_a_day(shop: Site, shopping: Open) -> None:
     page = shopping(who="finance")
     page.goto("/spend")
     page.get_by_text("Set a budget…").click()
-    page.locator("#b-team").fill("research")
-    page.get_by_label("Limit, USD").fill("100.50")
+    page.get_by_label("Team", exact=True).last.select_option("research")
+    page.get_by_label("Limit, USD").fill("100k")
+    page.get_by_label("Alerts at, %").fill("80, 100")
+    page.get_by_role("button", name="Set the budget").click()
+    expect(page.get_by_text(re.compile("Expected US dollars in whole cents"))).to_be_visible()
+    expect(page.get_by_label("Limit, USD")).to_have_value("100k")
+    expect(page.get_by_label("Alerts at, %")).to_have_value("80, 100")
+    page.get_by_label("Limit, USD").fill("$100.50")
     page.get_by_role("button", name="Set the budget").click()
     budget = page.get_by_role("region", name="Budgets").locator("tbody tr").first
     expect(budget).to_contain_text("$100.50")
-    expect(budget.locator("td[data-label='Runs out']")).to_contain_text("2026-11-2")
+    expect(budget.locator("td[data-label='State']")).to_contain_text("over by")
+    expect(budget.locator("td[data-label='State']")).to_contain_text("runs out 2026-11-2")
+    more = page.get_by_role("region", name="Budgets").locator("tbody tr.why").first
+    expect(more).to_contain_text("Alerts at 80 % (expected 2026-11-2")
+    expect(page.get_by_text("The budget of research, $100.50 per month, is exceeded by")).to_be_visible()
     expect(page.get_by_text("budget $100.50").first).to_be_visible()
+    more.get_by_text("Remove…").click()
+    more.get_by_role("button", name="Remove the budget").click()
+    expect(page.get_by_text("The budget is removed.")).to_be_visible()
+    expect(page.get_by_text("No budget is set.")).to_be_visible()
 
 
 LOOKED_AT = (

@@ -61,7 +61,8 @@ def test_table_chart_and_cards_have_one_sum(made: Sequence[Charge], interval: In
     total = sum((charge.usd for charge in made), Decimal(0))
     assert table.total == total == sum((row.sum for row in table.rows), Decimal(0))
     assert drawn(str(table.charts.wide)) == drawn(str(table.charts.narrow)) == total
-    assert len(table.legend) <= 8
+    assert len(table.legend) <= spend_view.DRAWN_GROUPS + 1
+    assert len(set(look for _, look in table.legend)) == len(table.legend), "each is drawn differently"
     assert list(table.sums) == sorted(table.sums, reverse=True)
     window = Window(NOON, NOON + timedelta(days=200))
     cards = {card.label: card.figure for card in spend_view.spend_cards(sums, window)}

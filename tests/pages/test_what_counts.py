@@ -35,7 +35,7 @@ def test_a_duplicate_of_what_is_held_is_not_planned_spend() -> None:
     row = a_row("rsv-1", ReservationState.ACTIVE, UnitState.HELD)
     reserved = replace(held, reserved_at=NOON)
     card = overview_cards((), (twin, other, reserved), statuses, (row,), NOON)[0]
-    assert (card.figure, card.note) == ("$120.00", "$80.00 reserved, $40.00 of intended drafts")
+    assert (card.figure, card.note) == ("$120.00", "as planned: $80.00 reserved, $40.00 planned")
 
 
 def test_a_draft_whose_time_is_over_is_not_planned_spend() -> None:

@@ -33,7 +33,7 @@ from api.schemas.base.parts import JsonPart
 from api.schemas.base.problem import FieldProblemForm, Problem
 from api.schemas.finance.economics import ChangesForm, IntervalForm, UnitsForm, _Asked, _Bands
 from api.schemas.finance.exports import ExportForm
-from api.schemas.finance.finance import ApprovalForm, BudgetForm, NewBudget, Word
+from api.schemas.finance.finance import ApprovalForm, BudgetEffectForm, BudgetForm, NewBudget, Word
 from api.schemas.finance.spend import CSV_COLUMNS, ITEM, ManifestForm, SpendForm, SpendItem, spend_csv_rows
 from api.schemas.holding.reconciliation import ProspectsForm, UnreadForm
 from api.schemas.holding.reservation import (
@@ -95,7 +95,7 @@ from broker.domain.planning.workload import (
     Traffic,
     Training,
 )
-from broker.domain.spend.budgets import BudgetStatus
+from broker.domain.spend.budgets import BudgetEffect, BudgetStatus
 from broker.domain.spend.spend import SpendRow
 from broker.services.moving.all_knowing import AllKnowing
 from broker.services.moving.backtest import Outcome
@@ -104,6 +104,7 @@ from broker.services.spend.economics import Economics
 
 VIEWS: Mapping[type[BaseModel], type] = {
     ApprovalForm: Approval,
+    BudgetEffectForm: BudgetEffect,
     BudgetForm: BudgetStatus,
     CallerForm: Caller,
     ChangesForm: _Asked,

@@ -133,10 +133,10 @@ async def test_who_may_decide_is_said_and_held_to(product: Product) -> None:
     [
         (PlanState.DONE, False, True),
         (PlanState.DONE, True, False),
-        (PlanState.PROPOSED, False, True),
+        (PlanState.PROPOSED, False, False),
     ],
 )
-async def test_what_took_a_plans_place_is_current_and_a_proposal_may_become_so(
+async def test_a_replaced_plan_and_one_of_no_open_proposal_have_nothing_to_decide(
     product: Product, state: PlanState, superseded: bool, is_current: bool
 ) -> None:
     await stored(product, state=state)
@@ -148,6 +148,13 @@ async def test_what_took_a_plans_place_is_current_and_a_proposal_may_become_so(
     assert shown.is_current is is_current
     listed = {one.record.plan_id: one for one in (await product.approvals.find_approvals(ALICE)).items}
     assert listed[PLAN.plan_id].is_current is is_current
+    assert shown.may_decide is is_current
+    assert shown.replaced_by == ("plan-new" if superseded else None)
+    if is_current:
+        assert (await product.approvals.approve(ALICE, PLAN.plan_id)).approved_by == ALICE.key_id
+        return
+    with pytest.raises(Conflict, match="was replaced by plan plan-new" if superseded else "of a proposal"):
+        await product.approvals.approve(ALICE, PLAN.plan_id)
 
 
 async def test_a_plan_that_needs_no_word_or_is_not_made_is_not_shown(product: Product) -> None:

@@ -16,7 +16,7 @@ from broker.domain.basics.errors import ConcurrentChange, Conflict, InputError, 
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.planning.variant import AssumedPrices, Variant
 from broker.domain.spend.approvals import Decision, Verdict
-from broker.ports.planning import BusinessStatus, PlanRecord, PlanState
+from broker.ports.planning import BusinessStatus, OtherPlans, PlanRecord, PlanState
 from broker.store import Store
 from tests import strategies
 from tests.depth import examples
@@ -176,13 +176,30 @@ def made(record: PlanRecord) -> PlanRecord:
 
 
 async def test_what_holds_capacity_stays_in_force_whatever_is_planned_after_it(store: Store) -> None:
-    """A second plan of the same document, as a restart makes, takes nothing's place."""
-    held = replace(made(plan_record("held", "train")), reserved_at=NOON)
-    await add(store, held, made(plan_record("again", "train", created_at=NOON + HOUR)))
+    """A plan of the same document takes nothing's place: what was made after the held one was reserved is a
+    draft that buys a second time; what was made before, and left, is replaced."""
+    held = replace(made(plan_record("held", "train")), reserved_at=NOON + 2 * HOUR)
+    left = made(plan_record("left", "train", created_at=NOON + HOUR))
+    again = made(plan_record("again", "train", created_at=NOON + 3 * HOUR))
+    await add(store, held, left)
     await hold(store, reservation("r", plan_id="held"))
+    assert await statuses(store) == {"held": BusinessStatus.RESERVED, "left": BusinessStatus.SUPERSEDED}
 
+    await add(store, again)
     assert await current(store) == ["held"]
-    assert await statuses(store) == {"held": BusinessStatus.RESERVED, "again": BusinessStatus.SUPERSEDED}
+    assert await statuses(store) == {
+        "held": BusinessStatus.RESERVED,
+        "left": BusinessStatus.SUPERSEDED,
+        "again": BusinessStatus.DRAFT,
+    }
+    async with store.unit_of_work(EVERY_TEAM) as unit:
+        others = await unit.plans.find_others([held, left, again])
+    assert others == {
+        "held": OtherPlans(draft="again"),
+        "left": OtherPlans(held="held", draft="again"),
+        "again": OtherPlans(held="held"),
+    }
+    assert others["left"].replaced_by == "held"
 
 
 async def test_a_draft_beside_what_is_held_counts_where_somebody_intends_it(store: Store) -> None:

@@ -123,6 +123,7 @@ ARGUMENTS: Mapping[str, Any] = {
     "narrowed": {},
     "new": CELLS,
     "now": NOON,
+    "key_ids": ["secret-key"],
     "object_id": None,
     "old": {},
     "ordinal": 0,

@@ -14,14 +14,16 @@ from rich.text import Text
 
 from api.cli.companions import require_companions
 from api.cli.configuration import load_settings
-from api.cli.figures import day_and_time, usd
+from api.cli.figures import day_and_time, plural, usd
 from api.cli.output import Json, print_json, stdout
 from api.client import connect
+from api.plan_words import who_words
 from api.schemas.finance.finance import ApprovalForm
 from broker.domain.spend.approvals import ApprovalState, Verdict
 
 app = typer.Typer(add_completion=False)
 
+SHOWN_PURCHASES = 3
 ANSWERS = {
     "": frozenset({"state"}),
     "approve": frozenset({"comment", "state"}),
@@ -55,7 +57,7 @@ def approvals(
 
 
 def print_approvals(console: Console, found: Sequence[ApprovalForm]) -> None:
-    """One row for each plan, or a line that says that there is none."""
+    """One row for each plan with what it buys and why it waits, or a line that says that there is none."""
     if not found:
         console.print("nothing waits for approval, and nothing was decided")
         return
@@ -66,11 +68,37 @@ def print_approvals(console: Console, found: Sequence[ApprovalForm]) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for one in found:
         figures = one.figures
-        which = Text.assemble(one.plan_id, "\n", one.team, "\n", (_last_word(one), "dim"))
+        lines = (_last_word(one), *_purchases(one), *_circumstances(one))
+        which = Text.assemble(one.plan_id, "\n", one.team, ("".join(f"\n{line}" for line in lines), "dim"))
         cost = f"{_usd(figures.cost_usd)}\n{_usd(figures.cost_now_usd)}"
         risk = f"{_usd(figures.projected_p90_usd)}\n{_usd(figures.budget_left_usd)}"
-        table.add_row(which, str(one.state), cost, risk)
+        table.add_row(which, str(one.state) if one.is_current else "replaced", cost, risk)
     console.print(table)
+
+
+def _purchases(one: ApprovalForm) -> list[str]:
+    lines = [
+        f"{buy.workload}: {buy.gpus} × {buy.gpu} at {buy.provider} ({buy.tier}), "
+        f"{buy.gpu_hours:,.0f} GPU-hours, {usd(buy.usd)}"
+        for buy in one.purchases[:SHOWN_PURCHASES]
+    ]
+    rest = one.purchases[SHOWN_PURCHASES:]
+    return [*lines, *([f"and {plural(len(rest), 'more purchase')}"] if rest else [])]
+
+
+def _circumstances(one: ApprovalForm) -> list[str]:
+    """What it does to budgets and to other plans; of a replaced plan, that there is nothing to decide."""
+    if not one.is_current:
+        by = f"replaced by plan {one.replaced_by}" if one.replaced_by else "it does not stand any more"
+        return [f"{by}; nothing to decide"]
+    lines = [effect.says for effect in one.effects] if one.state is ApprovalState.WAITING else []
+    if one.beside is not None:
+        lines.append(
+            f"plan {one.beside} holds capacity for the same workloads; this one buys it a second time"
+        )
+    if one.replaces is not None:
+        lines.append(f"it would replace plan {one.replaces}")
+    return lines
 
 
 def _usd(amount: Decimal | None) -> str:
@@ -79,7 +107,7 @@ def _usd(amount: Decimal | None) -> str:
 
 def _last_word(one: ApprovalForm) -> str:
     if not one.decisions:
-        return f"asked by {one.requested_by}"
+        return f"asked by {who_words(one.requested_by, one.requested_by_name)}"
     said = one.decisions[-1]
     why = f": {said.comment}" if said.comment else ""
-    return f"{said.verdict} by {said.by}, {day_and_time(said.at)}{why}"
+    return f"{said.verdict} by {who_words(said.by, said.by_name)}, {day_and_time(said.at)}{why}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
 from typing import Annotated
 
 import typer
@@ -19,6 +18,7 @@ from api.cli.output import Json, print_json, stdout
 from api.client import connect
 from api.schemas.finance.finance import BudgetForm
 from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.money import USD_FORMS, format_usd, read_usd
 from broker.domain.spend.budgets import DEFAULT_THRESHOLDS, BudgetPeriod
 
 app = typer.Typer(add_completion=False)
@@ -36,7 +36,7 @@ def budgets(
     team: Annotated[
         str | None, typer.Option("--set", metavar="TEAM", help="Set this team's budget (* is everybody).")
     ] = None,
-    limit: Annotated[str | None, typer.Option("--usd", help="The limit of each period, in USD.")] = None,
+    limit: Annotated[str | None, typer.Option("--usd", help="The limit of a period: 5000, '$5,000'.")] = None,
     period: Annotated[BudgetPeriod, typer.Option(help="When it begins anew.")] = BudgetPeriod.MONTH,
     threshold: Annotated[
         list[int] | None, typer.Option(help="Percent at which webhooks are told; again for more.")
@@ -46,7 +46,7 @@ def budgets(
     remove: Annotated[str | None, typer.Option(metavar="TEAM", help="End this team's budget.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show budgets with what is owed, what is expected, and the day each runs out; set one.
+    """Show budgets with what is spent, reserved and planned, and the day each runs out; set one.
 
     Example: BROKER_KEY=… broker budgets --set research --usd 40000 --period month
     """
@@ -71,11 +71,10 @@ def budgets(
 
 
 def _amount(text: str | None) -> str:
-    try:
-        return str(Decimal(text or ""))
-    except InvalidOperation:
-        problem = FieldProblem("--usd", repr(text or ""), "an amount such as 40000")
-        raise InputError("command line", (problem,)) from None
+    amount = read_usd(text or "")
+    if amount is None:
+        raise InputError("command line", (FieldProblem("--usd", repr(text or ""), USD_FORMS),))
+    return format_usd(amount)
 
 
 def print_budgets(console: Console, found: Sequence[BudgetForm]) -> None:
@@ -85,12 +84,13 @@ def print_budgets(console: Console, found: Sequence[BudgetForm]) -> None:
         return
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
     table.add_column("team,\nperiod", overflow="fold")
-    for name in ("limit", "owed,\nexpected", "left,\nof limit", "runs out"):
+    for name in ("limit,\nexpected", "spent,\nreserved,\nplanned", "left,\nof limit", "runs out"):
         table.add_column(name, justify="right", no_wrap=True)
     for one in found:
         ends = "-" if one.runs_out_on is None else day(one.runs_out_on)
         whose = Text.assemble(one.team, "\n", (f"{one.period} from {one.start:%Y-%m-%d}", "dim"))
-        expected = f"{usd(one.owed_usd)}\n{usd(one.expected_usd)}"
+        parts = "\n".join(map(usd, (one.owed_usd, one.reserved_usd, one.planned_usd)))
         left = f"{usd(one.left_usd)}\n{percent(one.expected_share)}"
-        table.add_row(whose, usd(one.limit_usd), expected, left, ends)
+        limit = f"{usd(one.limit_usd)}\n{usd(one.expected_usd)}"
+        table.add_row(whose, limit, parts, left, ends)
     console.print(table)

@@ -27,6 +27,7 @@ from api.schemas.finance.spend import (
     FOCUS_TOTALS,
     PROJECTION_TOTALS,
     SpendForm,
+    SpendItem,
     spend_csv,
 )
 from broker.domain.basics.errors import FieldProblem, InputError
@@ -36,6 +37,7 @@ from broker.domain.spend.spend import NARROWED_BY, ChargeBasis, CostView, Interv
 
 app = typer.Typer(add_completion=False)
 
+PARTS = ("spent", "reserved", "planned")
 SPAN = frozenset({"since", "until"})
 ANSWERS = {
     "": SPAN | {"group_by", "interval", "view", "only", "csv_file", "xlsx_file", "parquet_file"},
@@ -112,7 +114,7 @@ def spend(
     focus_version: Annotated[FocusVersion, typer.Option(help="Of the FOCUS columns.")] = FocusVersion.V1_2,
     as_json: Json = False,
 ) -> None:
-    """Projected and actual spend of the running server, by period and group.
+    """What is spent, reserved and planned on the running server, by period and group.
 
     Example: BROKER_KEY=… broker spend --group-by team --csv spend.csv
     """
@@ -200,33 +202,41 @@ def _tell(written: Sequence[tuple[Path, dict[str, Any]]], as_json: bool) -> None
 
 
 def print_spend(console: Console, form: SpendForm) -> None:
-    """One row for each period and group, with projected and actual spend, and the sums below."""
+    """One row for each period and group with what is spent, reserved and planned, and the sums below."""
     if not form.items:
         console.print(
-            "No spend: nothing is held in this time, and no draft is intended. Reserve a plan, or count it "
+            "No spend: nothing is held in this time, and no draft is planned. Reserve a plan, or count it "
             "with `broker plans ID --intend`.",
             soft_wrap=True,
         )
         return
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False, show_footer=True)
-    sums = {basis: _sum(form, basis) for basis in ChargeBasis}
-    table.add_column(form.interval, "total", no_wrap=True)
-    table.add_column(form.group_by, overflow="fold")
-    for basis in ChargeBasis:
-        table.add_column(str(basis), usd(sums[basis]), justify="right", no_wrap=True)
-    cells: dict[tuple[str, str], dict[ChargeBasis, Decimal]] = {}
+    cells: dict[tuple[str, str], list[Decimal]] = {}
     for item in form.items:
         row = item.row
         when = f"{row.period:%Y-%m}" if form.interval is Interval.MONTH else f"{row.period:%Y-%m-%d}"
-        cells.setdefault((when, row.group), {})[item.basis] = row.usd
+        cell = cells.setdefault((when, row.group), [ZERO] * len(PARTS))
+        for index, amount in enumerate(_parts_of(item)):
+            cell[index] += amount
+    sums = [sum(amounts, ZERO) for amounts in zip(*cells.values(), strict=True)]
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False, show_footer=True)
+    table.add_column(form.interval, "total", no_wrap=True)
+    table.add_column(form.group_by, overflow="fold")
+    for name, amount in zip((*PARTS, "sum"), (*sums, sum(sums, ZERO)), strict=True):
+        table.add_column(name, usd(amount), justify="right", no_wrap=True)
     for (when, group), amounts in cells.items():
-        table.add_row(when, group, *(usd(amounts[b]) if b in amounts else "-" for b in ChargeBasis))
+        table.add_row(when, group, *(usd(one) if one else "-" for one in (*amounts, sum(amounts, ZERO))))
     console.print(table)
     if form.until_released_usd:
-        words = f"{usd(form.until_released_usd)} of it is projected of leases without an end, until released"
+        words = f"{usd(form.until_released_usd)} of what is reserved is of leases without an end"
         console.print(words, soft_wrap=True)
-    if form.intended_usd:
-        console.print(f"{usd(form.intended_usd)} of it is of drafts that are not reserved", soft_wrap=True)
+
+
+def _parts_of(item: SpendItem) -> tuple[Decimal, Decimal, Decimal]:
+    """What of a row is spent, reserved and planned."""
+    row = item.row
+    if item.basis is ChargeBasis.ACTUAL:
+        return row.usd, ZERO, ZERO
+    return ZERO, row.usd - row.intended_usd, row.intended_usd
 
 
 def print_orphaned(console: Console, form: SpendForm) -> None:
@@ -239,10 +249,6 @@ def print_orphaned(console: Console, form: SpendForm) -> None:
             style="bold yellow",
             markup=False,
         )
-
-
-def _sum(form: SpendForm, basis: ChargeBasis) -> Decimal:
-    return sum((item.row.usd for item in form.items if item.basis is basis), ZERO)
 
 
 @dataclass(frozen=True, slots=True)

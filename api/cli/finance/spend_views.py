@@ -74,7 +74,7 @@ def show_units(form: UnitsForm, as_json: bool) -> None:
     energy = form.energy
     rows = (
         ("total", usd(form.total_usd), ""),
-        ("committed", usd(form.committed_usd), f"flexible {usd(form.flexible_usd)}"),
+        ("spent, or fixed", usd(form.committed_usd), f"can be released {usd(form.flexible_usd)}"),
         ("a training run", _usd(form.usd_per_run), plural(form.runs, "run")),
         ("10¹² tokens trained", _usd(form.usd_per_trillion_tokens_trained), rate(form.tokens_trained)),
         ("10⁶ tokens served", _usd(form.usd_per_million_tokens_served, 4), rate(form.tokens_served)),

@@ -16,6 +16,7 @@ from api.cli.errors import ExitCode
 from api.cli.figures import day_and_time, hours, plural, usd
 from api.cli.output import stderr
 from api.client import BrokerClient
+from api.plan_words import who_words
 from api.reserved_fleets import ReservedFleet, grouped_fleets, state_word
 from api.schemas.holding.reservation import ReservationForm
 from broker.domain.basics.account import AuditEntry
@@ -131,7 +132,11 @@ def print_history(console: Console, entries: Sequence[AuditEntry]) -> None:
         request = f"\nprovider's request {entry.provider_request_id}" if entry.provider_request_id else ""
         table.add_row(
             f"{day_and_time(entry.at)}:{entry.at:%S}",
-            Text.assemble(entry.action.removeprefix("reservation."), "\n", (entry.actor, "dim")),
+            Text.assemble(
+                entry.action.removeprefix("reservation."),
+                "\n",
+                (who_words(entry.actor, entry.actor_name), "dim"),
+            ),
             Text.assemble(entry.detail, (request, "dim")),
         )
     console.print(table)

@@ -13,6 +13,7 @@ from api.cli.figures import plural
 from api.cli.holding.reservation_view import UNSETTLED, exit_code_of_rows, print_reservations, wait_until
 from api.cli.output import Json, print_json, stderr, stdout
 from api.client import ServerTimedOut, connect
+from broker.domain.basics.errors import ApprovalRequired
 from broker.domain.holding.reservation import ReservationState
 
 app = typer.Typer(add_completion=False)
@@ -38,6 +39,9 @@ def reserve(
     with connect(load_settings()) as client:
         try:
             rows = client.reserve_plan(plan_id, key)
+        except ApprovalRequired as error:
+            yes = f"broker approvals --approve {plan_id}"
+            raise ApprovalRequired(f"{error}; finance decides with `{yes}`") from error
         except ServerTimedOut as error:
             raise TimedOut(f"{error}; ask again with --idempotency-key {key}") from error
         later = sum(row.state is ReservationState.SCHEDULED and not row.provider_references for row in rows)

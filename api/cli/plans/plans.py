@@ -23,13 +23,14 @@ from api.cli.holding.reservation_view import print_shortfalls
 from api.cli.output import Json, print_json, read_text, stderr, stdout
 from api.cli.plans.plan_view import misses_something, show_plan
 from api.client import BrokerClient, MadePlan, ServerTimedOut, connect
+from api.plan_words import state_words
 from api.schemas.plans.plan_record import PlanSummaryForm, UnmadePlanForm
 from api.schemas.workloads.shortest import as_yaml, shortened
 from api.schemas.workloads.what_if import patched
 from broker.domain.basics.errors import BrokerError, FieldProblem, InputError
 from broker.domain.planning.plan import PlanStatus
 from broker.domain.spend.approvals import ApprovalState
-from broker.ports.planning import BusinessStatus, PlanState
+from broker.ports.planning import BusinessStatus
 
 app = typer.Typer(add_completion=False)
 
@@ -214,7 +215,7 @@ def print_plans(console: Console, found: Sequence[PlanSummaryForm]) -> None:
         return
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
     table.add_column("plan, team", no_wrap=True)
-    table.add_column("standing", no_wrap=True)
+    table.add_column("state")
     table.add_column("cost", justify="right", no_wrap=True)
     table.add_column("made (UTC)", no_wrap=True)
     for one in found:
@@ -226,14 +227,14 @@ def print_plans(console: Console, found: Sequence[PlanSummaryForm]) -> None:
 
 
 def _standing_words(one: PlanSummaryForm) -> str:
-    """The status of a plan, then notes on it."""
+    """Where a plan is, then notes on it."""
     if one.standing is None:
         return str(one.state)
-    words = ["proposal" if one.state is PlanState.PROPOSED else str(one.standing)]
+    words = [state_words(str(one.state), str(one.standing))]
     if one.intended and one.standing in (BusinessStatus.DRAFT, BusinessStatus.WAITING):
-        words.append("intended")
+        words.append("counts in planned spend")
     if one.approval is ApprovalState.APPROVED:
         words.append("approved")
     if one.status is PlanStatus.INFEASIBLE:
-        words.append("infeasible")
+        words.append("not everything placed")
     return ", ".join(words)

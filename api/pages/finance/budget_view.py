@@ -1,25 +1,30 @@
-"""Budgets with what is owed and expected of them: rows with a meter, and running sums over the period."""
+"""Budgets with what is spent, reserved and planned: rows, running sums over the period, and their form."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 from api.pages.parts.charts import Charts, both_widths
 from api.pages.parts.curves import Band, Curve, Drawing, Limit, curves
 from api.pages.parts.words import usd
-from broker.domain.basics.money import ZERO
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.money import USD_FORMS, ZERO, read_usd
+from broker.domain.basics.near_words import with_nearest
 from broker.domain.basics.webhook import ALL_TEAMS
 from broker.domain.basics.window import Window
-from broker.domain.spend.budgets import BudgetStatus
+from broker.domain.spend.budgets import DEFAULT_THRESHOLDS, Budget, BudgetPeriod, BudgetStatus, require_valid
 from broker.domain.spend.spend import ChargeBasis, Interval
 from broker.services.spend.intervals import SpendInterval
 from broker.services.spend.settled_spend import SumKey
 
 INSTANT = timedelta(microseconds=1)
+PERIODS = (BudgetPeriod.MONTH.value, BudgetPeriod.QUARTER.value)
+"""Periods that the form offers; a span of time is set over HTTP or in the terminal."""
+LONGEST_PERCENT = 6
 DAY = timedelta(days=1)
 MEAN_MONTH_DAYS = Decimal("30.44")
 
@@ -42,6 +47,30 @@ class BudgetRow:
     parts: tuple[Part, ...]
     limit_at: float
     tone: str
+    state: str
+
+    @property
+    def used(self) -> float:
+        """The length of all parts in percent of the bar."""
+        return sum(part.length for part in self.parts)
+
+    @property
+    def name(self) -> str:
+        """The name of the budget in forms and addresses: ``research/month``."""
+        return self.standing.budget.budget_id
+
+    @property
+    def warning(self) -> str:
+        """What is to be told above all budgets, as a sentence; empty while nothing is reached."""
+        one = self.standing
+        limit, period = usd(one.budget.limit_usd), one.budget.period
+        parts = f"{usd(one.owed_usd)} spent, {usd(one.reserved_usd)} reserved, {usd(one.planned_usd)} planned"
+        if self.tone == "bad":
+            over = usd(-one.left_usd)
+            return f"The budget of {self.who}, {limit} per {period}, is exceeded by {over}: {parts}."
+        if self.tone == "warn":
+            return f"The budget of {self.who}, {limit} per {period}, is {self.state}: {parts}."
+        return ""
 
     @property
     def last_day(self) -> datetime:
@@ -64,11 +93,67 @@ def _row(standing: BudgetStatus) -> BudgetRow:
         length = float(100 * max(amount, ZERO) / whole)
         parts.append(Part(start, length, series))
         start += length
-    over = standing.expected_usd > limit
-    tone = "bad" if over else "warn" if standing.expected_share > 0.8 else ""
-    return BudgetRow(
-        standing, team_words(standing.budget.team), tuple(parts), float(100 * limit / whole), tone
-    )
+    reached = [one.percent for one in standing.thresholds if standing.expected_usd >= one.usd]
+    if standing.expected_usd > limit:
+        tone, state = "bad", f"over by {usd(-standing.left_usd)}"
+    elif reached:
+        spent = [one.percent for one in standing.thresholds if standing.owed_usd >= one.usd]
+        how = "spent" if max(spent, default=0) == max(reached) else "expected"
+        tone, state = "warn", f"past {max(reached)} % ({how})"
+    else:
+        tone, state = "", "within"
+    who = team_words(standing.budget.team)
+    return BudgetRow(standing, who, tuple(parts), float(100 * limit / whole), tone, state)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetEntry:
+    """The form of a budget as it was filled in. ``problems`` say by field what was expected."""
+
+    team: str = ""
+    period: str = BudgetPeriod.MONTH.value
+    limit_usd: str = ""
+    thresholds: str = ", ".join(map(str, DEFAULT_THRESHOLDS))
+    problems: Mapping[str, str] = field(default_factory=dict)
+    is_open: bool = False
+
+    def read(self, teams: Collection[str], set_by: str, set_at: datetime) -> Budget:
+        """The budget. Raises InputError that names every wrong field; ``teams`` are those that exist."""
+        problems = []
+        if self.team not in teams:
+            expected = with_nearest("a team of the list", self.team, teams)
+            problems.append(FieldProblem("/team", repr(self.team), expected))
+        limit = read_usd(self.limit_usd)
+        if limit is None:
+            problems.append(FieldProblem("/limit_usd", repr(self.limit_usd), USD_FORMS))
+        if self.period not in PERIODS:
+            problems.append(FieldProblem("/period", repr(self.period), " or ".join(PERIODS)))
+        found = [word.strip().removesuffix("%").strip() for word in self.thresholds.split(",")]
+        if not all(word.isdecimal() and word.isascii() and len(word) < LONGEST_PERCENT for word in found):
+            expected = "whole percents separated by commas, such as 50, 80, 100"
+            problems.append(FieldProblem("/thresholds", repr(self.thresholds), expected))
+        if limit is None or problems:
+            raise InputError("budget", tuple(problems))
+        budget = Budget(
+            self.team, BudgetPeriod(self.period), limit, tuple(map(int, found)), None, set_by, set_at
+        )
+        require_valid(budget)
+        return budget
+
+    def refused(self, error: InputError) -> BudgetEntry:
+        """The same form with what was wrong at each field."""
+        told = {one.pointer.strip("/"): f"Expected {one.expected}." for one in error.problems}
+        return replace(self, problems=told, is_open=True)
+
+
+def entry_of(rows: Iterable[BudgetRow], name: str, team: str) -> BudgetEntry:
+    """The form filled with the budget ``name``; for a new one of ``team`` if there is none."""
+    row = next((row for row in rows if row.name == name), None)
+    if row is None:
+        return BudgetEntry(team)
+    budget = row.standing.budget
+    thresholds = ", ".join(map(str, budget.thresholds))
+    return BudgetEntry(budget.team, budget.period.value, f"{budget.limit_usd:,.2f}", thresholds, is_open=True)
 
 
 def team_words(team: str) -> str:
@@ -142,8 +227,8 @@ def running_charts(
         window.start,
         window.end,
         (
-            Curve("owed and expected up to then", start + expected, "dashed"),
-            Curve("owed up to then", start + owed, "thin"),
+            Curve("spent, reserved and planned up to then", start + expected, "dashed"),
+            Curve("spent up to then", start + owed, "thin"),
         ),
         bands=_bands(may_be, now),
         limits=(Limit(f"budget {usd(standing.budget.limit_usd)}", float(standing.budget.limit_usd)),),

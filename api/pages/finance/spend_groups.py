@@ -6,7 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from types import MappingProxyType
 
+from api.pages.parts.colours import OTHERS, Look
 from api.pages.parts.tables import Sorting
 from api.pages.parts.words import seller, words
 from broker.domain.basics.money import ZERO
@@ -17,26 +19,28 @@ from broker.services.spend.settled_spend import SumKey
 
 NO_GROUP = "-"
 PARTS = 1 + len(Commitment)
+NAMED_BY_PEOPLE = frozenset({"team", "workload", "gpu", "region"})
+"""Groups whose names are shown as they are."""
+NO_LOOKS: Mapping[str, Look] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """The spend of one group in the span: owed already, committed beyond that, still flexible, until somebody
-    releases leases without an end, and of drafts that somebody intends to buy."""
+    """The spend of one group in the span. ``fixed_usd`` is the part of ``reserved_usd`` that was bought in
+    advance; the rest of it can still be released."""
 
     name: str
-    owed_usd: Decimal
-    bound_usd: Decimal
-    flexible_usd: Decimal
-    until_released_usd: Decimal
-    intended_usd: Decimal
+    spent_usd: Decimal
+    reserved_usd: Decimal
+    fixed_usd: Decimal
+    planned_usd: Decimal
     share: float
+    look: Look
 
     @property
     def total_usd(self) -> Decimal:
-        """The sum of all parts."""
-        reserved = self.owed_usd + self.bound_usd + self.flexible_usd + self.until_released_usd
-        return reserved + self.intended_usd
+        """The sum of what is spent, reserved and planned."""
+        return self.spent_usd + self.reserved_usd + self.planned_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,43 +65,58 @@ def choices(wanted: Mapping[str, str], providers: Iterable[str]) -> tuple[Choice
     return tuple(found)
 
 
+COMMITMENT_WORDS: Mapping[str, str] = {
+    Commitment.COMMITTED: "spent, or reserved and fixed",
+    Commitment.FLEXIBLE: "reserved, can be released",
+    Commitment.UNTIL_RELEASED: "reserved until released",
+    Commitment.INTENDED: "planned",
+}
+
+
 def group_words(group_by: str, group: str) -> str:
     """The name of a group."""
     if group == NO_GROUP:
         return "not told"
+    if group_by == "commitment":
+        return COMMITMENT_WORDS.get(group, group)
+    if group_by in NAMED_BY_PEOPLE:
+        return group
     return seller(group) if group_by == "provider" else words(group)
 
 
-def group_rows(usd: Mapping[SumKey, Decimal], group_by: str, sorting: Sorting) -> tuple[GroupRow, ...]:
-    """The spend of each group, sorted."""
+def group_rows(
+    usd: Mapping[SumKey, Decimal], group_by: str, sorting: Sorting, looks: Mapping[str, Look] = NO_LOOKS
+) -> tuple[GroupRow, ...]:
+    """The spend of each group, sorted. ``looks``: how each is drawn."""
     parts: defaultdict[str, list[Decimal]] = defaultdict(lambda: [ZERO] * PARTS)
     for key, amount in usd.items():
         parts[key.group][part_of(key)] += amount
     total = sum(usd.values(), ZERO)
-    rows = [_row(group_words(group_by, name), row, total) for name, row in parts.items()]
+    rows = [
+        _row(group_words(group_by, name), row, total, looks.get(name, OTHERS)) for name, row in parts.items()
+    ]
     rows.sort(key=SORTS[sorting.by], reverse=sorting.descending)
     return tuple(rows)
 
 
-def _row(name: str, parts: Sequence[Decimal], whole: Decimal) -> GroupRow:
+def _row(name: str, parts: Sequence[Decimal], whole: Decimal, look: Look) -> GroupRow:
     share = float(sum(parts, ZERO) / whole) if whole else 0.0
-    owed, bound, flexible, until_released, intended = parts
-    return GroupRow(name, owed, bound, flexible, until_released, intended, share)
+    spent, fixed, flexible, until_released, planned = parts
+    return GroupRow(name, spent, fixed + flexible + until_released, fixed, planned, share, look)
 
 
 def part_of(key: SumKey) -> int:
-    """The index of a charge's part: 0 owed, 1 committed beyond that, 2 flexible, 3 until somebody releases
-    it, 4 only intended."""
+    """The index of a charge's part: 0 spent, 1 reserved and fixed, 2 reserved, 3 reserved until released,
+    4 planned."""
     return 0 if key.basis is ChargeBasis.ACTUAL else 1 + tuple(Commitment).index(key.commitment)
 
 
 SORTS: Mapping[str, Callable[[GroupRow], tuple[object, ...]]] = {
     "total": lambda row: (row.total_usd, row.name),
     "name": lambda row: (row.name,),
-    "owed": lambda row: (row.owed_usd, row.name),
-    "bound": lambda row: (row.bound_usd, row.name),
-    "flexible": lambda row: (row.flexible_usd, row.name),
-    "open": lambda row: (row.until_released_usd, row.name),
-    "intended": lambda row: (row.intended_usd, row.name),
+    "spent": lambda row: (row.spent_usd, row.name),
+    "reserved": lambda row: (row.reserved_usd, row.name),
+    "fixed": lambda row: (row.fixed_usd, row.name),
+    "planned": lambda row: (row.planned_usd, row.name),
 }
 """Columns that groups can be sorted by."""

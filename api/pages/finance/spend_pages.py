@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
-from decimal import Decimal
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import Query, Request
@@ -14,6 +13,8 @@ from fastapi.responses import Response
 
 from api.http.dependencies import product_of
 from api.pages.finance import budget_view, spend_groups, spend_view
+from api.pages.finance.budget_view import BudgetEntry
+from api.pages.parts.colours import looks_of
 from api.pages.parts.forms import act_once, new_once, proof_of, read_form
 from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import SpendVisitor
@@ -22,19 +23,24 @@ from api.pages.plans import plan_view
 from broker.domain.basics.access import scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.money import USD_FORMS
 from broker.domain.basics.webhook import ALL_TEAMS
 from broker.domain.basics.window import Window
-from broker.domain.spend.budgets import DEFAULT_THRESHOLDS, Budget, BudgetPeriod
+from broker.domain.spend.budgets import BudgetPeriod
 from broker.domain.spend.spend import GROUPS, CostView, Interval
 from broker.ports.planning import BusinessStatus
 from broker.services.spend.intervals import SpendInterval
 from broker.services.spend.spend import Projection
 
-NARROWED_BY = ("team", "provider", "kind", "tier")
-_AMOUNT = re.compile(r"(\d{1,15}|\d{1,3}(,\d{3}){1,4})(\.\d{1,2})?", re.ASCII)
-"""US dollars as written here: a comma before three digits alone, whole cents."""
+if TYPE_CHECKING:
+    from api.bootstrap import Product
+
+NARROWED_BY = ("team", "workload", "provider", "kind", "tier")
 DRAFTS = frozenset({BusinessStatus.DRAFT, BusinessStatus.WAITING})
-DONE: Mapping[str, str] = {"budget": "The budget is set; its thresholds are told by webhook."}
+DONE: Mapping[str, str] = {
+    "budget": "The budget is set; its thresholds are told by webhook.",
+    "removed": "The budget is removed.",
+}
 
 router = page_router()
 
@@ -50,17 +56,52 @@ async def spend_page(
     view: CostView = CostView.AMORTIZED,
     sort: str = "-total",
     done: str = "",
+    budget: str = "",
 ) -> Response:
-    """Projected spend by group and period, as a chart and as tables of the same figures."""
+    """Projected spend by group and period, as a chart and as tables of the same figures.
+
+    ``budget`` names the budget with which the form is filled (``research/month``).
+    """
+    span = _Span(since, until, interval, group_by, view, sort)
+    return await _shown(request, caller, span, done=done, budget=budget)
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """The time that is wished, and how its sums are shown."""
+
+    since: str | None = None
+    until: str | None = None
+    interval: Interval = Interval.DAY
+    group_by: str = "team"
+    view: CostView = CostView.AMORTIZED
+    sort: str = "-total"
+
+
+async def _shown(
+    request: Request,
+    caller: Caller,
+    asked_for: _Span,
+    *,
+    done: str = "",
+    budget: str = "",
+    entry: BudgetEntry | None = None,
+) -> Response:
+    """The page. ``entry`` is a budget that was refused, with what is wrong at each field."""
     product = product_of(request)
     now = product.clock.now()
-    group = group_by if group_by in GROUPS else "team"
-    window, notice = spend_view.wished_window(since, until, now)
+    interval, view = asked_for.interval, asked_for.view
+    group = asked_for.group_by if asked_for.group_by in GROUPS else "team"
+    window, problem = spend_view.wished_window(asked_for.since, asked_for.until, now)
+    teams = await product.names.find_teams(caller)
     wanted = {name: request.query_params.get(name, "") for name in NARROWED_BY}
+    refused = await _refused_names(product, caller, wanted)
+    wanted |= dict.fromkeys(refused, "")
+    problem = " ".join(filter(None, (problem, *refused.values())))
     span = {"from": f"{window.start:%Y-%m-%d}", "to": f"{window.end:%Y-%m-%d}"}
     asked = {**span, "interval": interval.value, "group_by": group, "view": view.value}
-    address = Address("/spend", {**asked, **wanted, "sort": sort})
-    sorting = wished_sorting(sort, tuple(spend_groups.SORTS), address, "groups")
+    address = Address("/spend", {**asked, **wanted, "sort": asked_for.sort})
+    sorting = wished_sorting(asked_for.sort, tuple(spend_groups.SORTS), address, "groups")
     sums = await _sums(request, caller, window, wanted, interval, group, view)
     usd = sums.by_key
     found = await _interval(request, caller, window, interval, wanted, view)
@@ -68,16 +109,19 @@ async def spend_page(
     budgets = await _budgets(request, caller)
     whose = scope_of(caller, wanted["team"] or None).team or ALL_TEAMS
     pace = None if _parts(wanted) else budget_view.pace_of(budgets["budgets"], whose, interval)
-    table = spend_view.spend_table(usd, interval, group, may_be, pace, now)
+    own = "" if caller.sees_every_team else caller.team
+    looks = looks_of(teams if group == "team" else sorted({key.group for key in usd}))
+    table = spend_view.spend_table(usd, interval, group, may_be, pace, now, looks)
     return show(
         request,
         "spend.html",
         "Spend",
+        422 if refused or entry is not None else 200,
         window=window,
         last_day=window.end - timedelta(seconds=1),
         reckoned_at=sums.as_of,
         closed_until=sums.closed_until,
-        problem=notice,
+        problem=problem,
         orphaned=await product.spend.find_orphaned(caller),
         notice=DONE.get(done, ""),
         presets=spend_view.presets(now, window, address),
@@ -87,8 +131,7 @@ async def spend_page(
         view=view.value,
         views=[one.value for one in CostView],
         groups=GROUPS,
-        choices=spend_groups.choices(wanted, product.adapters),
-        team=wanted["team"],
+        choices=_choices(caller, wanted, teams, await product.names.find_workloads(caller), product.adapters),
         narrowed=any(wanted.values()),
         clear_url=address.url(**dict.fromkeys(wanted, "")),
         **_export_words(asked, span, wanted),
@@ -98,13 +141,52 @@ async def spend_page(
         table=table,
         drafts=() if table.rows else await _uncounted(request, caller, wanted["team"] or None),
         sorting=sorting,
-        rows=spend_groups.group_rows(usd, group, sorting),
+        rows=spend_groups.group_rows(usd, group, sorting, looks),
         as_of=await product.offers.find_as_of(),
         proof=proof_of(request),
         once=new_once(),
         pace=pace,
+        entry=entry or budget_view.entry_of(budgets["budgets"], budget, own),
+        budget_teams=_budget_teams(caller, teams),
+        accepted=USD_FORMS,
         **budgets,
     )
+
+
+async def _refused_names(product: Product, caller: Caller, wanted: Mapping[str, str]) -> dict[str, str]:
+    """Filters whose names do not exist, with what is told about each."""
+    try:
+        await product.names.require_known(caller, team=wanted["team"], workload=wanted["workload"])
+    except InputError as error:
+        return {
+            one.pointer.strip("/"): (
+                f"There is no {one.pointer.strip('/')} {one.found}: expected {one.expected}. "
+                "The figures below are without this filter."
+            )
+            for one in error.problems
+        }
+    return {}
+
+
+def _choices(
+    caller: Caller,
+    wanted: Mapping[str, str],
+    teams: Iterable[str],
+    workloads: Iterable[str],
+    providers: Iterable[str],
+) -> tuple[spend_groups.Choice, ...]:
+    """The filters of the view; a key of one team has no choice of teams."""
+    names = {"team": sorted(teams)} if caller.sees_every_team else {}
+    named = tuple(
+        spend_groups.Choice(name, name.capitalize(), wanted[name], tuple((word, word) for word in words))
+        for name, words in {**names, "workload": workloads}.items()
+    )
+    return (*named, *spend_groups.choices(wanted, providers))
+
+
+def _budget_teams(caller: Caller, teams: Iterable[str]) -> tuple[str, ...]:
+    """The teams for which the visitor may set a budget, all teams together last."""
+    return (*sorted(teams), ALL_TEAMS) if caller.sees_every_team else (caller.team,)
 
 
 async def _uncounted(request: Request, caller: Caller, team: str | None) -> tuple[plan_view.PlanRow, ...]:
@@ -116,7 +198,7 @@ async def _uncounted(request: Request, caller: Caller, team: str | None) -> tupl
     records = await planning.find_current_plans(caller, team=team)
     statuses = await planning.find_business_statuses(records)
     return tuple(
-        plan_view.plan_row(record)
+        plan_view.plan_row(record, product_of(request).clock.now())
         for record in records
         if statuses.get(record.plan_id) in DRAFTS and not record.is_intended
     )
@@ -165,10 +247,11 @@ async def _interval(
     wanted: Mapping[str, str],
     view: CostView,
 ) -> SpendInterval | None:
-    """The interval of the sums; None where the view shows a part that is not simulated."""
+    """The interval of the sums; None if it has no width, or the view shows a part that is not simulated."""
     if _parts(wanted) or view is not CostView.AMORTIZED:
         return None
-    return await product_of(request).intervals.find(caller, window, interval, wanted["team"] or None)
+    found = await product_of(request).intervals.find(caller, window, interval, wanted["team"] or None)
+    return found if spend_view.is_wide(found.total) else None
 
 
 async def _budgets(request: Request, caller: Caller) -> dict[str, Any]:
@@ -176,45 +259,51 @@ async def _budgets(request: Request, caller: Caller) -> dict[str, Any]:
     product = product_of(request)
     rows = budget_view.budget_rows(await product.budgets.find_statuses(caller))
     if not rows:
-        return {"budgets": (), "periods": _PERIODS}
+        return {"budgets": (), "periods": budget_view.PERIODS}
     tightest = rows[0].standing
     team = None if tightest.budget.team == ALL_TEAMS else tightest.budget.team
     found = await product.spend.projection(caller, tightest.window, Interval.DAY, "team", team)
     days = budget_view.running_days(found.by_key, tightest.window)
     running = await product.intervals.find(caller, tightest.window, Interval.DAY, team)
     charts = budget_view.running_charts(days, tightest, product.clock.now(), running)
-    return {"budgets": rows, "periods": _PERIODS, "running": days, "running_charts": charts}
-
-
-_PERIODS = (BudgetPeriod.MONTH.value, BudgetPeriod.QUARTER.value)
+    return {"budgets": rows, "periods": budget_view.PERIODS, "running": days, "running_charts": charts}
 
 
 @router.post("/spend/budgets")
 async def set_budget(request: Request, caller: SpendVisitor) -> Response:
-    """Sets the budget of a team and period, and replaces the earlier one."""
+    """Sets the budget of a team and period, and replaces the earlier one. Errors stand at their fields."""
     form = await read_form(request)
-    try:
-        if _AMOUNT.fullmatch(form.text("limit_usd").strip()) is None:
-            raise ValueError("no amount")
-        limit_usd = Decimal(form.text("limit_usd").replace(",", ""))
-        period = BudgetPeriod(form.text("period"))
-    except ValueError as error:
-        found = f"{form.text('limit_usd')!r} a {form.text('period')!r}"
-        problem = FieldProblem("/limit_usd", found, "USD, such as 250000 or 1,250.50, a month or a quarter")
-        raise InputError("form", (problem,)) from error
     product = product_of(request)
-    budget = Budget(
-        team=form.text("team") or caller.team,
-        period=period,
-        limit_usd=limit_usd,
-        thresholds=DEFAULT_THRESHOLDS,
-        horizon=None,
-        set_by=caller.key_id,
-        set_at=product.clock.now(),
+    entry = BudgetEntry(
+        form.text("team"), form.text("period"), form.text("limit_usd"), form.text("thresholds")
     )
+    teams = _budget_teams(caller, await product.names.find_teams(caller))
+    if not caller.sees_every_team:
+        scope_of(caller).require(entry.team)
 
     async def act(named: Caller) -> str:
+        budget = entry.read(teams, caller.key_id, product.clock.now())
         await product.budgets.put(named, budget)
         return "/spend?done=budget"
+
+    try:
+        return await act_once(request, caller, form, act)
+    except InputError as error:
+        return await _shown(request, caller, _Span(), entry=entry.refused(error))
+
+
+@router.post("/spend/budgets/remove")
+async def remove_budget(request: Request, caller: SpendVisitor) -> Response:
+    """Removes the budget of a team and period."""
+    form = await read_form(request)
+    try:
+        period = BudgetPeriod(form.text("period"))
+    except ValueError as error:
+        problem = FieldProblem("/period", repr(form.text("period")), ", ".join(BudgetPeriod))
+        raise InputError("form", (problem,)) from error
+
+    async def act(named: Caller) -> str:
+        await product_of(request).budgets.remove(named, form.text("team"), period)
+        return "/spend?done=removed"
 
     return await act_once(request, caller, form, act)

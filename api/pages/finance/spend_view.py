@@ -15,8 +15,9 @@ from api.pages.finance.budget_view import Pace
 from api.pages.finance.spend_groups import PARTS, group_words, part_of
 from api.pages.parts.cards import Card
 from api.pages.parts.charts import Charts, Level, Overlay, Series, both_widths, stacked_bars
+from api.pages.parts.colours import OTHERS, Look, looks_of
 from api.pages.parts.tables import Address
-from api.pages.parts.words import DASH, usd
+from api.pages.parts.words import usd
 from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Window
 from broker.domain.spend.intervals import Quantiles
@@ -24,7 +25,7 @@ from broker.domain.spend.spend import Interval, next_period, period_of
 from broker.services.spend.intervals import MOST_PERIODS, SpendInterval
 from broker.services.spend.settled_spend import SumKey
 
-DRAWN_GROUPS = 7
+DRAWN_GROUPS = 12
 MOST_COLUMNS = 12
 """Of the table by period; what is left is summed in the last. The table by group names every one."""
 LONGEST_MONTH = timedelta(days=31)
@@ -52,7 +53,7 @@ class SpendTable:
     rows: tuple[SpendRowView, ...]
     sums: tuple[Decimal, ...]
     total: Decimal
-    legend: tuple[str, ...]
+    legend: tuple[tuple[str, Look], ...]
     charts: Charts
 
 
@@ -115,9 +116,10 @@ def spend_table(
     may_be: Mapping[datetime, Quantiles] = NOTHING_KNOWN,
     pace: Pace | None = None,
     now: datetime | None = None,
+    looks: Mapping[str, Look] | None = None,
 ) -> SpendTable:
     """The sums as a table with its chart. ``may_be`` has quantiles by period, ``pace`` what a budget
-    allows."""
+    allows, ``looks`` how groups are drawn (None: by their names alone)."""
     totals: defaultdict[str, Decimal] = defaultdict(lambda: ZERO)
     cells: defaultdict[tuple[datetime, str], Decimal] = defaultdict(lambda: ZERO)
     for key, amount in usd.items():
@@ -135,7 +137,10 @@ def spend_table(
             SpendRowView(period_label(period, interval), values, sum(values, ZERO), may_be.get(period))
         )
     shown = tuple(group_words(group_by, name) for name in names)
-    legend = shown if len(shown) <= DRAWN_GROUPS + 1 else (*shown[:DRAWN_GROUPS], "all others")
+    looks = looks_of(sorted(names)) if looks is None else looks
+    legend = tuple((words, looks.get(name, OTHERS)) for words, name in zip(shown, names, strict=True))
+    if len(legend) > DRAWN_GROUPS + 1:
+        legend = (*legend[:DRAWN_GROUPS], ("all others", OTHERS))
     sums = tuple(totals[name] for name in columns)
     headings = shown[: len(columns)]
     if others:
@@ -170,7 +175,7 @@ class _Over:
 def _charts(
     cells: Mapping[tuple[datetime, str], Decimal],
     names: tuple[str, ...],
-    legend: tuple[str, ...],
+    legend: tuple[tuple[str, Look], ...],
     interval: Interval,
     over: _Over,
 ) -> Charts:
@@ -181,9 +186,9 @@ def _charts(
         return tuple(float(sum((cells.get((at, group), ZERO) for group in groups), ZERO)) for at in periods)
 
     alone = len(legend) if len(legend) == len(names) else len(legend) - 1
-    series = [Series(legend[i], values_of(name)) for i, name in enumerate(names[:alone])]
+    series = [Series(legend[i][0], values_of(name), legend[i][1]) for i, name in enumerate(names[:alone])]
     if alone < len(names):
-        series.append(Series(legend[-1], values_of(*names[alone:])))
+        series.append(Series(legend[-1][0], values_of(*names[alone:]), legend[-1][1]))
     labels = [period_label(period, interval) for period in periods]
     ticks = [_tick(period, interval) for period in periods]
     title = f"Spend by {interval}, stacked by group; the table below has the same figures"
@@ -226,31 +231,32 @@ def period_label(period: datetime, interval: Interval) -> str:
 def spend_cards(
     usd_: Mapping[SumKey, Decimal], window: Window, total: Quantiles | None = None
 ) -> tuple[Card, ...]:
-    """The total with its interval, what of it is owed, committed, flexible or runs until released, and the
-    daily mean."""
+    """The total, what of it is spent, reserved and planned, and its interval (None: the daily mean)."""
     parts = [ZERO] * PARTS
     for key, amount in usd_.items():
         parts[part_of(key)] += amount
-    whole, (owed, bound, flexible, open_ended, intended) = sum(parts, ZERO), parts
+    whole, (spent, fixed, flexible, open_ended, planned) = sum(parts, ZERO), parts
     days = Decimal(max(1.0, window.hours / 24))
     last = window.end - timedelta(seconds=1)
     span = f"{window.start:%Y-%m-%d} to {last:%Y-%m-%d}"
     daily = Card("A day, on average", usd(whole / days), f"over {days:.0f} days")
+    of_it = f"{usd(fixed)} of it fixed, {usd(flexible + open_ended)} can be released"
+    if open_ended:
+        of_it += f", {usd(open_ended)} of that on leases without an end"
     return (
-        Card("Total", usd(whole), span, lead=True),
-        Card("Owed already", usd(owed), _part(owed, whole)),
-        Card("Committed beyond that", usd(bound), _part(bound, whole)),
-        Card("Flexible", usd(flexible), _part(flexible, whole)),
-        *([Card("Until released", usd(open_ended), "leases without an end")] if open_ended else []),
-        *([Card("Intended", usd(intended), "drafts, not reserved")] if intended else []),
+        Card("Total", usd(whole), f"spent, reserved and planned, {span}", lead=True),
+        Card("Spent", usd(spent), "for what was used or has been billed"),
+        Card("Reserved", usd(fixed + flexible + open_ended), of_it),
+        Card("Planned", usd(planned), "drafts that somebody intends to buy"),
         daily if total is None else _spread(total),
     )
 
 
+def is_wide(total: Quantiles) -> bool:
+    """Whether the interval has a width that whole dollars show."""
+    return total.p10_usd.quantize(WHOLE) != total.p90_usd.quantize(WHOLE)
+
+
 def _spread(total: Quantiles) -> Card:
     ends = f"{usd(total.p10_usd.quantize(WHOLE))} to {usd(total.p90_usd.quantize(WHOLE))}"
-    return Card("Four times in five", ends.replace(".00", ""), f"P10 to P90; P50 {usd(total.p50_usd)}")
-
-
-def _part(usd_: Decimal, whole: Decimal) -> str:
-    return f"{100 * usd_ / whole:.1f} % of it" if whole else DASH
+    return Card("In four cases of five", ends.replace(".00", ""), f"P10 to P90; P50 {usd(total.p50_usd)}")

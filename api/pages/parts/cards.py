@@ -53,9 +53,9 @@ def overview_cards(
     intended_usd = sum((placement.cost_usd for _, placement in coming), ZERO)
     return (
         Card(
-            "Planned spend",
+            "Cost of plans",
             usd(_cost_usd(reserved) + intended_usd),
-            f"{usd(_cost_usd(reserved))} reserved, {usd(intended_usd)} of intended drafts",
+            f"as planned: {usd(_cost_usd(reserved))} reserved, {usd(intended_usd)} planned",
             lead=True,
         ),
         Card(

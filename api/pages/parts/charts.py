@@ -14,6 +14,7 @@ from decimal import Decimal
 
 from markupsafe import Markup, escape
 
+from api.pages.parts.colours import Look
 from broker.domain.basics.money import usd_words
 
 SERIES_CLASSES = 8
@@ -31,10 +32,11 @@ TEXT_WIDTH = 6.2
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One stacked series: a value for each period."""
+    """One stacked series: a value for each period. ``look`` None: by its place in the stack."""
 
     name: str
     values: tuple[float, ...]
+    look: Look | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,10 +210,11 @@ def _stack(
             continue
         low, high = (scale.y(plot, end) for end in ends)
         note = escape(f"{label} · {one.name}: {'-' if usd < 0 else ''}${abs(usd):,.2f}")
-        parts.append(
-            f'<rect class="s{number % SERIES_CLASSES}" x="{x:.2f}" y="{high:.2f}" '
-            f'width="{bar:.2f}" height="{low - high:.2f}"><title>{note}</title></rect>'
-        )
+        look = one.look or Look(number % SERIES_CLASSES)
+        at = f'x="{x:.2f}" y="{high:.2f}" width="{bar:.2f}" height="{low - high:.2f}"'
+        parts.append(f'<rect class="s{look.colour}" {at}><title>{note}</title></rect>')
+        if look.hatch:
+            parts.append(f'<rect class="hatch" fill="url(#hatch-{look.hatch})" {at}/>')
     return parts
 
 

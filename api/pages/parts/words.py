@@ -18,10 +18,11 @@ from providers.registry import SPECS
 DASH = "–"
 ACRONYMS: Mapping[str, str] = {"gpu": "GPU", "sku": "SKU"}
 TONES: Mapping[str, str] = {
-    **dict.fromkeys(("optimal", "done", "active", "held", "fresh", "applied", "approved"), "good"),
-    **dict.fromkeys(("feasible", "queued", "running", "pending", "scheduled", "releasing"), "warn"),
-    **dict.fromkeys(("proposed", "stale", "waiting", "accepted", "moving", "partly"), "warn"),
-    **dict.fromkeys(("unfinished",), "warn"),
+    **dict.fromkeys(("done", "active", "held", "fresh", "applied", "approved"), "good"),
+    **dict.fromkeys(("reserved", "running"), "good"),
+    **dict.fromkeys(("queued", "being planned", "pending", "scheduled", "releasing"), "warn"),
+    **dict.fromkeys(("proposed", "a proposal", "stale", "waiting", "waits for approval"), "warn"),
+    **dict.fromkeys(("accepted", "moving", "partly", "unfinished"), "warn"),
     **dict.fromkeys(("infeasible", "failed", "unknown", "rejected"), "bad"),
 }
 METRICS: Mapping[WorkloadKind, tuple[tuple[str, str, float], ...]] = {

@@ -14,6 +14,7 @@ from api.pages.parts.forms import SentForm, act_once, new_once, proof_of, read_f
 from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import PlanVisitor, SpendVisitor
 from api.pages.plans.plan_view import BaselineRow, baseline_rows, title_of
+from api.plan_words import who_words
 from broker.domain.basics.account import Caller
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.spend.approvals import ApprovalState
@@ -30,18 +31,31 @@ router = page_router()
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRow:
-    """One plan that needs approval; ``once`` is the token of its forms."""
+    """One plan that needs approval; ``once`` is the token of its forms.
+
+    ``why_now`` says what it does to budgets now, if that is not what was said when the plan was made.
+    """
 
     approval: Approval
     title: str
     baselines: tuple[BaselineRow, ...]
     once: str
+    asked_by: str
+    why_now: tuple[str, ...]
 
 
 def _row(approval: Approval) -> ApprovalRow:
     plan = approval.record.plan
     baselines = baseline_rows(plan) if plan is not None and plan.baselines else ()
-    return ApprovalRow(approval, title_of(approval.record), baselines, new_once())
+    said = approval.record.approval_reason or ""
+    return ApprovalRow(
+        approval,
+        title_of(approval.record),
+        baselines,
+        new_once(),
+        who_words(approval.record.requested_by, approval.requested_by_name),
+        tuple(words for words in map(str, approval.effects) if words not in said),
+    )
 
 
 @router.get("/approvals")
@@ -55,7 +69,8 @@ async def approvals_page(request: Request, caller: SpendVisitor, done: str = "")
         request,
         "approvals.html",
         "Approvals",
-        waiting=[_row(approval) for approval in waiting.items],
+        waiting=[_row(approval) for approval in waiting.items if approval.is_current],
+        replaced=[_row(approval) for approval in waiting.items if not approval.is_current],
         decided=[_row(approval) for approval in decided.items],
         limit=None if limit is None else Decimal(str(limit)),
         notice=DONE.get(done, ""),

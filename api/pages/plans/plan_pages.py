@@ -72,7 +72,8 @@ async def plans_page(request: Request, caller: PlanVisitor, cursor: str | None =
     planning = product_of(request).planning
     page = await planning.find_plans(caller, 50, cursor)
     statuses = await planning.find_business_statuses(page.items)
-    rows = [plan_view.plan_row(record, statuses.get(record.plan_id)) for record in page.items]
+    now = product_of(request).clock.now()
+    rows = [plan_view.plan_row(record, now, statuses.get(record.plan_id)) for record in page.items]
     return show(request, "plans.html", "Plans", plans=rows, next_cursor=page.next_cursor)
 
 
@@ -161,6 +162,8 @@ async def _shown(
     if error is not None and kind is not None and record.plan is not None:
         failed = plan_view.failed_reserve(record.plan, error, kind.title, held.items, offers)
     asked = await product.approvals.find_approval(caller, plan_id) if caller.may(Scope.SPEND_READ) else None
+    standing = (await product.planning.find_business_statuses([record])).get(plan_id)
+    others = await product.planning.find_others(caller, record)
     return show(
         request,
         "plan.html",
@@ -171,7 +174,9 @@ async def _shown(
         heading=plan_view.title_of(record),
         notice=notice,
         step=plan_view.next_step(record, held.items),
-        standing=(await product.planning.find_business_statuses([record])).get(plan_id),
+        standing=standing,
+        place=plan_view.place_of(record, standing, product.clock.now()),
+        others=others,
         not_bought=plan_view.why_not_bought(record, held.items),
         open_lines=_open_lines(held.items, product.clock.now()),
         short=await product.reservations.find_shortfalls(caller, plan_id=plan_id),

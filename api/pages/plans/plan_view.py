@@ -19,8 +19,10 @@ from api.plan_words import (
     all_pass_budget,
     bound_label,
     folded,
+    quality_words,
     saved_usd,
     sentences_together,
+    state_words,
     strategy,
     strongest,
     without_cost,
@@ -68,6 +70,8 @@ class PlanRow:
     standing: BusinessStatus | None = None
     is_intended: bool = False
     change: str = ""
+    place: str = ""
+    quality: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +133,14 @@ def budget_of(record: PlanRecord) -> Decimal | None:
     return Decimal(str(budget["usd"])) if budget else None
 
 
-def plan_row(record: PlanRecord, standing: BusinessStatus | None = None) -> PlanRow:
+def place_of(record: PlanRecord, standing: BusinessStatus | None, now: datetime) -> str:
+    """The one word for where a plan is."""
+    placed = () if record.plan is None else record.plan.placements
+    has_begun = any(segment.start <= now for one in placed for segment in one.segments)
+    return state_words(str(record.state), None if standing is None else str(standing), has_begun=has_begun)
+
+
+def plan_row(record: PlanRecord, now: datetime, standing: BusinessStatus | None = None) -> PlanRow:
     """A record as a row of a list."""
     plan = record.plan
     state = record.state if plan is None or record.state is PlanState.PROPOSED else plan.status
@@ -146,6 +157,8 @@ def plan_row(record: PlanRecord, standing: BusinessStatus | None = None) -> Plan
         standing=standing,
         is_intended=record.is_intended,
         change=record.variant.name if record.variant is not None else "",
+        place=place_of(record, standing, now),
+        quality=quality_words(plan.gap if plan else None),
     )
 
 

@@ -20,6 +20,7 @@ from broker.domain.basics.account import Caller
 from broker.domain.basics.errors import NotFound
 from broker.domain.basics.money import ZERO
 from broker.domain.moving.reoptimization import Reoptimization
+from broker.ports.planning import PlanRecord
 
 SHOWN = 50
 DONE: Mapping[str, str] = {
@@ -31,15 +32,23 @@ DONE: Mapping[str, str] = {
 router = page_router()
 
 
-async def titles_of(product: Product, caller: Caller, looks: Iterable[Reoptimization]) -> dict[str, str]:
-    """The titles of the plans by id."""
-    titles: dict[str, str] = {}
+async def records_of(
+    product: Product, caller: Caller, looks: Iterable[Reoptimization]
+) -> dict[str, PlanRecord]:
+    """The plans that were looked at, by id; without those that are gone."""
+    found: dict[str, PlanRecord] = {}
     for plan_id in {look.plan_id for look in looks}:
         try:
-            titles[plan_id] = title_of(await product.planning.find_plan(caller, plan_id))
+            found[plan_id] = await product.planning.find_plan(caller, plan_id)
         except NotFound:
             continue
-    return titles
+    return found
+
+
+def is_of_reserved(look: Reoptimization, records: Mapping[str, PlanRecord]) -> bool:
+    """Whether the plan that was looked at was reserved. Of a draft there is nothing to move."""
+    record = records.get(look.plan_id)
+    return record is None or record.reserved_at is not None
 
 
 @router.get("/proposals")
@@ -49,12 +58,14 @@ async def proposals_page(
     """Re-optimizations, newest first, with what each would change."""
     product = product_of(request)
     page = await product.reoptimize.find_reoptimizations(caller, SHOWN, cursor)
+    records = await records_of(product, caller, page.items)
     return show(
         request,
         "proposals.html",
         "Proposals",
         looks=page.items,
-        titles=await titles_of(product, caller, page.items),
+        titles={plan_id: title_of(record) for plan_id, record in records.items()},
+        drafts={look.plan_id for look in page.items if not is_of_reserved(look, records)},
         notice=DONE.get(done, ""),
         next_cursor=page.next_cursor,
         proof=proof_of(request),
@@ -69,7 +80,7 @@ async def proposal_page(
     """One re-optimization: each move with its costs and risks, and the decision."""
     product = product_of(request)
     look = await product.reoptimize.find_one(caller, reoptimization_id)
-    titles = await titles_of(product, caller, [look])
+    records = await records_of(product, caller, [look])
     stays = all(move.stay_usd is not None for move in look.moves)
     net_usd = sum((move.net_usd for move in look.moves), ZERO) if stays else None
     return show(
@@ -77,7 +88,7 @@ async def proposal_page(
         "proposal.html",
         "Proposal",
         look=look,
-        heading=titles.get(look.plan_id, "Proposal"),
+        heading=title_of(records[look.plan_id]) if look.plan_id in records else "Proposal",
         cards=_cards(look, net_usd),
         net_usd=net_usd,
         notice=DONE.get(done, ""),

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from api.pages.parts.cards import Card
 from api.pages.parts.words import counted, moment, usd
+from api.plan_words import who_words
 from api.release_words import released_words
 from api.reserved_fleets import ReservedFleet, most_nodes
 from broker.domain.basics.account import AuditEntry
@@ -60,7 +61,7 @@ def steps_of(entries: Iterable[AuditEntry]) -> tuple[HistoryStep, ...]:
         HistoryStep(
             entry.at,
             STEP_WORDS.get(entry.action, entry.action.rpartition(".")[2].replace("_", " ").capitalize()),
-            entry.actor,
+            who_words(entry.actor, entry.actor_name),
             entry.detail,
             entry.provider_request_id,
         )

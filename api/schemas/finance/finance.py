@@ -10,7 +10,7 @@ from api.schemas.base.forms import Form, From, PageForm, form_of, rounded, write
 from api.schemas.base.parts import Cents, Money
 from api.schemas.base.times import Instant, ToldInstant
 from broker.domain.basics.money import ZERO
-from broker.domain.spend.approvals import ApprovalState, Decision, SeenFigures
+from broker.domain.spend.approvals import ApprovalState, Decision, Purchase, SeenFigures
 from broker.domain.spend.budgets import DEFAULT_THRESHOLDS, BudgetPeriod, BudgetStatus, ThresholdStatus
 from broker.services.spend.approvals import Approval
 
@@ -55,11 +55,15 @@ class BudgetForm(BaseModel):
     limit_usd: Annotated[Cents, From("budget.limit_usd")]
     start: Annotated[Instant, Field(alias="from"), From("window.start")]
     end: Annotated[Instant, Field(alias="to"), From("window.end")]
-    owed_usd: Cents
-    reserved_usd: Cents
-    planned_usd: Cents
+    owed_usd: Annotated[Cents, Field(description="Spent: used or billed in the period, USD")]
+    reserved_usd: Annotated[
+        Cents, Field(description="Reserved: what reservations will cost beyond that in the period, USD")
+    ]
+    planned_usd: Annotated[
+        Cents, Field(description="Planned: drafts that somebody intends to buy, in the period, USD")
+    ]
     until_released_usd: Cents = ZERO
-    expected_usd: Cents
+    expected_usd: Annotated[Cents, Field(description="The sum of what is spent, reserved and planned, USD")]
     left_usd: Cents
     used_share: Annotated[float, rounded(6)]
     expected_share: Annotated[float, rounded(6)]
@@ -69,9 +73,28 @@ class BudgetForm(BaseModel):
     set_at: Annotated[Instant, From("budget.set_at")]
 
 
+class BudgetEffectForm(BaseModel):
+    """What a plan does to a budget: ``limit_usd`` − ``counted_usd`` − ``added_usd`` = ``left_usd``."""
+
+    period: BudgetPeriod
+    limit_usd: Cents
+    counted_usd: Annotated[
+        Cents, Field(description="Spent, committed and planned in the period without the plan, USD")
+    ]
+    added_usd: Annotated[Cents, Field(description="What the plan adds in the period, USD")]
+    left_usd: Annotated[Cents, Field(description="What is left then, USD; negative: the budget is exceeded")]
+    says: Annotated[str, From(str), Field(description="The same in one sentence")]
+
+
 BudgetPage = PageForm[BudgetForm]
+PURCHASE = Form(
+    Purchase,
+    name="PurchaseForm",
+    about="What a plan buys of one seller for one workload: one GPU in one tier, the most GPUs at once.",
+    types={"usd": Cents, "gpu_hours": Annotated[float, rounded(3)]},
+)
 FIGURES = Form(SeenFigures, name="FiguresForm", about="The figures on which finance decides.")
-DecisionForm = Annotated[Decision, Form(Decision, about="One decision on a plan.")]
+DecisionForm = Annotated[Decision, Form(Decision, about="One decision on a plan.", optional={"by_name": ""})]
 
 
 class ApprovalForm(BaseModel):
@@ -81,9 +104,31 @@ class ApprovalForm(BaseModel):
     team: Annotated[str, From("record.team")]
     state: ApprovalState
     requested_by: Annotated[str, From("record.requested_by")]
+    requested_by_name: Annotated[str, Field(description="Name of the key that asked; empty if unknown")] = ""
     created_at: Annotated[Instant, From("record.created_at")]
-    is_current: bool
+    reason: Annotated[
+        str | None,
+        From("record.approval_reason"),
+        Field(description="Why it needed approval when it was made, in words"),
+    ] = None
+    is_current: Annotated[
+        bool, Field(description="Whether there is something to decide: no other plan replaced it")
+    ]
     may_decide: bool
+    replaced_by: Annotated[str | None, Field(description="The plan that took its place")] = None
+    beside: Annotated[
+        str | None,
+        Field(description="A plan that holds capacity for the same workloads: this one buys them again"),
+    ] = None
+    replaces: Annotated[
+        str | None, Field(description="The draft, or plan of a proposal, whose place it would take")
+    ] = None
+    purchases: Annotated[
+        list[Annotated[Purchase, PURCHASE]], Field(description="What it buys, the dearest first")
+    ] = []
+    effects: Annotated[
+        list[BudgetEffectForm], Field(description="What it does to the budgets of its team, now")
+    ] = []
     figures: Annotated[SeenFigures, FIGURES]
     decisions: Annotated[list[DecisionForm], From("record.decisions")]
 

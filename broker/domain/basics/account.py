@@ -95,7 +95,10 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """Who did what to which object, when and why."""
+    """Who did what to which object, when and why.
+
+    ``actor_name`` is the name of the key ``actor``, looked up when the entry is read; empty for others.
+    """
 
     at: datetime
     actor: str
@@ -105,6 +108,7 @@ class AuditEntry:
     team: str
     detail: str = ""
     provider_request_id: str | None = None
+    actor_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

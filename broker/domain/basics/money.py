@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from decimal import ROUND_HALF_EVEN, Decimal
 
@@ -71,6 +72,16 @@ def usd_words(usd: Decimal) -> str:
     """Money as people read it, to the cent: ``$1,234.56``, ``-$7.31``."""
     cents = to_cents(usd)
     return f"{'-' if cents < 0 else ''}${abs(cents):,.2f}"
+
+
+_USD = re.compile(r"\$?\s*(?P<figure>\d{1,15}|\d{1,3}(,\d{3}){1,4})(?P<cents>\.\d{1,2})?(\s*USD)?", re.ASCII)
+USD_FORMS = "US dollars in whole cents, such as 5000, 5,000, $5,000.00 or 5000 USD"
+
+
+def read_usd(text: str) -> Decimal | None:
+    """An amount as people write it (see USD_FORMS); None for any other text, such as ``5k``."""
+    found = _USD.fullmatch(text.strip())
+    return None if found is None else Decimal(found["figure"].replace(",", "") + (found["cents"] or ""))
 
 
 def price_words(usd_per_hour: Decimal) -> str:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
 from broker.domain.basics.money import ZERO, usd_words
 from broker.domain.holding.holding_orders import placement_cost_usd
-from broker.domain.market.offer import Offer
+from broker.domain.market.offer import Offer, Tier
 from broker.domain.planning.plan import Placement, Plan
+
+HOUR = timedelta(hours=1)
 
 
 class Verdict(StrEnum):
@@ -70,13 +73,60 @@ class SeenFigures:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One decision on a plan. ``seen`` is None for a lapse, which no person decides."""
+    """One decision on a plan. ``seen`` is None for a lapse, which no person decides.
+
+    ``by_name``: the name of the key or person ``by``; empty for a lapse, and in old decisions.
+    """
 
     verdict: Verdict
     by: str
     at: datetime
     comment: str = ""
     seen: SeenFigures | None = None
+    by_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Purchase:
+    """What a plan buys of one seller for one workload: one GPU in one tier, in USD of the whole time.
+
+    ``gpus`` are the most at once, ``gpu_hours`` those of all segments.
+    """
+
+    workload: str
+    provider: str
+    gpu: str
+    tier: Tier
+    gpus: int
+    gpu_hours: float
+    start: datetime
+    end: datetime
+    usd: Decimal
+
+
+def purchases_of(plan: Plan) -> tuple[Purchase, ...]:
+    """What ``plan`` buys, the dearest first. The amounts sum to its cost."""
+    parts: defaultdict[tuple[str, str, str, Tier], list[Placement]] = defaultdict(list)
+    for placement in plan.placements:
+        parts[placement.workload, placement.provider, placement.gpu, placement.tier].append(placement)
+    found = (_purchase(*key, placements) for key, placements in parts.items())
+    return tuple(sorted(found, key=lambda one: (-one.usd, one.workload, one.provider)))
+
+
+def _purchase(workload: str, provider: str, gpu: str, tier: Tier, placements: list[Placement]) -> Purchase:
+    held = [(s, s.nodes * (p.gpus // p.nodes)) for p in placements for s in p.segments if s.nodes]
+    instants = {segment.start for segment, _ in held}
+    return Purchase(
+        workload=workload,
+        provider=provider,
+        gpu=gpu,
+        tier=tier,
+        gpus=max(sum(gpus for s, gpus in held if s.start <= at < s.end) for at in instants),
+        gpu_hours=sum(gpus * ((s.end - s.start) / HOUR) for s, gpus in held),
+        start=min(instants),
+        end=max(segment.end for segment, _ in held),
+        usd=sum((placement.cost_usd for placement in placements), ZERO),
+    )
 
 
 def plan_sha256(plan: Plan) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from itertools import accumulate
@@ -142,6 +142,56 @@ class BudgetStatus:
         return float(self.expected_usd / self.budget.limit_usd)
 
 
+@dataclass(frozen=True, slots=True)
+class BudgetEffect:
+    """What a plan does to a budget: ``before`` is the status without what the plan adds, ``after`` with it.
+
+    The arithmetic is one rule: limit − counted − added = left.
+    """
+
+    before: BudgetStatus
+    after: BudgetStatus
+
+    @property
+    def period(self) -> BudgetPeriod:
+        """The period of the budget."""
+        return self.after.budget.period
+
+    @property
+    def limit_usd(self) -> Decimal:
+        """The limit of the budget."""
+        return self.after.budget.limit_usd
+
+    @property
+    def counted_usd(self) -> Decimal:
+        """What counts in the period without the plan: spent, committed and planned."""
+        return self.before.expected_usd
+
+    @property
+    def added_usd(self) -> Decimal:
+        """What the plan adds in the period; negative if it saves."""
+        return self.after.expected_usd - self.before.expected_usd
+
+    @property
+    def left_usd(self) -> Decimal:
+        """What is left then; negative if the budget is exceeded."""
+        return self.after.left_usd
+
+    def __str__(self) -> str:
+        budget, window = self.after.budget, self.after.window
+        whose = f"team {budget.team}"
+        limit = f"budget of {usd_words(budget.limit_usd)} per {budget.period}"
+        last = window.end - timedelta(microseconds=1)
+        end = f"({window.start:%Y-%m-%d} to {last:%Y-%m-%d})"
+        parts = (
+            f"{usd_words(self.counted_usd)} counts already, "
+            f"and this plan adds {usd_words(self.added_usd)} in that time"
+        )
+        if self.left_usd < 0:
+            return f"{whose} would exceed its {limit} by {usd_words(-self.left_usd)} {end}: {parts}"
+        return f"{whose} would have {usd_words(self.left_usd)} left of its {limit} {end}: {parts}"
+
+
 def furthest_end(budgets: Iterable[Budget], now: datetime) -> datetime | None:
     """The latest end of the current periods of ``budgets``; None without budgets."""
     return max((budget.window_at(now).end for budget in budgets), default=None)
@@ -198,7 +248,7 @@ class BudgetAlert:
     usd: Decimal
 
     def __str__(self) -> str:
-        how = "owed" if self.basis is ChargeBasis.ACTUAL else "expected"
+        how = "spent" if self.basis is ChargeBasis.ACTUAL else "expected"
         until = f"{self.window.start:%Y-%m-%d} to {self.window.end:%Y-%m-%d}"
         limit = usd_words(self.budget.limit_usd)
         return f"{self.percent} % of {limit} for {until}: {usd_words(self.usd)} {how}"

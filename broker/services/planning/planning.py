@@ -37,6 +37,7 @@ from broker.ports.planning import (
     BudgetWatch,
     BusinessStatus,
     EventStream,
+    OtherPlans,
     PlanCall,
     PlanOptions,
     PlanRecord,
@@ -408,6 +409,11 @@ class PlanningService:
         """The business status of each finished plan in ``records``, by id."""
         async with self._uow_factory(EVERY_TEAM) as uow:
             return await uow.plans.find_business_statuses(records)
+
+    async def find_others(self, caller: Caller, record: PlanRecord) -> OtherPlans:
+        """The other plans of the workloads of ``record``."""
+        async with self._uow_factory(scope_of(caller)) as uow:
+            return (await uow.plans.find_others([record]))[record.plan_id]
 
     async def set_intended(self, caller: Caller, plan_id: str, *, intended: bool) -> PlanRecord:
         """Sets whether a draft counts in projected spend. Repeating it is no error.

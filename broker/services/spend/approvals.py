@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from broker.domain.basics.access import TeamScope, require_scope, scope_of
@@ -12,21 +12,25 @@ from broker.domain.basics.errors import Conflict, NotPermitted
 from broker.domain.basics.money import usd_words
 from broker.domain.basics.page import Page
 from broker.domain.basics.person import is_same_actor
+from broker.domain.moving.reoptimization import ProposalState
 from broker.domain.planning.plan import Plan
 from broker.domain.spend.approvals import (
     ApprovalState,
     Decision,
+    Purchase,
     SeenFigures,
     Verdict,
     cost_now_usd,
     lapse,
     plan_sha256,
+    purchases_of,
 )
+from broker.domain.spend.budgets import BudgetEffect
 from broker.domain.spend.spend import Charge
-from broker.ports.planning import PlanRecord, PlanState
+from broker.ports.planning import BusinessStatus, OtherPlans, PlanRecord, PlanState
 from broker.ports.spend import FinanceUnitOfWork, FinanceUnits
 from broker.ports.unit_of_work import Clock, Notifier
-from broker.services.spend.budget_gate import find_budget_charges, find_statuses_with
+from broker.services.spend.budget_gate import find_budget_charges, find_effects
 from broker.services.spend.spend_futures import SpendFutures
 from broker.services.spend.summaries import Summaries
 
@@ -37,7 +41,11 @@ DECIDED = frozenset({ApprovalState.APPROVED, ApprovalState.REJECTED})
 class Approval:
     """The state of a plan's approval, and its current figures.
 
-    ``is_current``: no other plan replaced it. ``may_decide``: the caller may approve or reject it.
+    ``is_current``: no other plan replaced it, and its proposal still stands; only then is there something to
+    decide. ``may_decide``: the caller may approve or reject it. ``requested_by_name`` is the name of the key.
+    ``purchases`` are what it buys, ``effects`` what it does to the budgets of its team now.
+    ``replaced_by`` is the plan that took its place. ``beside`` is a plan of the same workloads that holds
+    capacity already: this one buys them a second time. ``replaces`` is the plan whose place it would take.
     """
 
     record: PlanRecord
@@ -45,6 +53,12 @@ class Approval:
     figures: SeenFigures
     is_current: bool
     may_decide: bool
+    requested_by_name: str = ""
+    purchases: tuple[Purchase, ...] = ()
+    effects: tuple[BudgetEffect, ...] = ()
+    replaced_by: str | None = None
+    beside: str | None = None
+    replaces: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +104,8 @@ class ApprovalsService:
         charges = await self._budget_charges(scope)
         async with self._units(scope) as uow:
             page = await uow.plans.find_by_approval(states, limit, cursor)
-            current = {record.plan_id for record in await uow.plans.find_current()}
-            items = [
-                await self._shown(uow, caller, record, charges, record.plan_id in current)
-                for record in page.items
-            ]
+            around = await _around(uow, page.items)
+            items = [await self._shown(uow, caller, record, charges, around) for record in page.items]
         return Page(tuple(item for item in items if item is not None), page.next_cursor)
 
     async def find_approval(self, caller: Caller, plan_id: str) -> Approval | None:
@@ -103,8 +114,7 @@ class ApprovalsService:
         record = await self._seen(caller, plan_id)
         charges = await self._budget_charges(scope_of(caller, record.team))
         async with self._units(scope_of(caller)) as uow:
-            current = {one.plan_id for one in await uow.plans.find_current(record.team)}
-            return await self._shown(uow, caller, record, charges, plan_id in current)
+            return await self._shown(uow, caller, record, charges, await _around(uow, [record]))
 
     async def approve(
         self, caller: Caller, plan_id: str, comment: str = "", looked: Looked | None = None
@@ -112,7 +122,7 @@ class ApprovalsService:
         """Approves exactly this plan at today's prices. Approving it twice is no error.
 
         Raises NotPermitted if ``four_eyes`` is set and the caller requested the plan, and Conflict if there
-        is nothing to approve or the plan is not the one that the caller ``looked`` at.
+        is nothing to approve, another plan replaced it, or it is not the one that the caller ``looked`` at.
         """
         return await self._decide(caller, plan_id, Verdict.APPROVED, comment, looked or Looked())
 
@@ -135,16 +145,18 @@ class ApprovalsService:
         async with self._units(scope_of(caller)) as uow:
             record = await uow.plans.find(plan_id)
             plan = _plan_of(record)
-            seen = await self._figures(uow, record, plan, charges)
+            effects = await find_effects(uow, record, plan, charges, now)
+            seen = await self._figures(uow, record, plan, effects)
             _require_same(plan_id, looked, seen)
             if _says_so_already(record, plan, verdict, seen):
                 return record
             if verdict is Verdict.APPROVED:
+                _require_current(record, await _around(uow, [record]))
                 self._require_four_eyes(caller, record)
             elif any(row.plan_id == plan_id for row in await uow.reservations.find_open()):
                 raise Conflict(f"plan {plan_id} is already reserved; release its reservations first")
             stored = await uow.plans.update(
-                record.decided(Decision(verdict, caller.key_id, now, comment, seen))
+                record.decided(Decision(verdict, caller.key_id, now, comment, seen, caller.name))
             )
             action = "plan.approve" if verdict is Verdict.APPROVED else "plan.reject"
             detail = f"{comment}; {seen}" if comment else str(seen)
@@ -174,23 +186,32 @@ class ApprovalsService:
         caller: Caller,
         record: PlanRecord,
         charges: Collection[Charge],
-        is_current: bool,
+        around: _Around,
     ) -> Approval | None:
-        state = record.approval
-        if state is None or record.plan is None:
+        state, plan = record.approval, record.plan
+        if state is None or plan is None:
             return None
-        figures = await self._figures(uow, record, record.plan, charges)
+        effects = await find_effects(uow, record, plan, charges, self._clock.now())
         own = self._four_eyes and is_same_actor(caller.key_id, record.requested_by)
+        is_current, others = around.is_current(record), around.others[record.plan_id]
+        proposed_for = around.proposed_for.get(record.plan_id)
+        is_draft = is_current and record.reserved_at is None and proposed_for is None
         return Approval(
-            record=record,
+            record=around.with_names(record),
             state=state,
-            figures=figures,
-            is_current=is_current or record.state is PlanState.PROPOSED,
-            may_decide=caller.may(Scope.SPEND_APPROVE) and not own,
+            figures=await self._figures(uow, record, plan, effects),
+            is_current=is_current,
+            may_decide=is_current and caller.may(Scope.SPEND_APPROVE) and not own,
+            requested_by_name=around.names.get(record.requested_by, ""),
+            purchases=purchases_of(plan),
+            effects=effects,
+            replaced_by=None if is_current else others.replaced_by,
+            beside=others.held if is_draft else None,
+            replaces=others.draft if is_draft else proposed_for,
         )
 
     async def _figures(
-        self, uow: FinanceUnitOfWork, record: PlanRecord, plan: Plan, charges: Collection[Charge]
+        self, uow: FinanceUnitOfWork, record: PlanRecord, plan: Plan, effects: Iterable[BudgetEffect]
     ) -> SeenFigures:
         ids = {placement.offer_id for placement in plan.placements}
         offers = {offer.offer_id: offer for offer in await uow.offers.find_many(ids)}
@@ -200,16 +221,58 @@ class ApprovalsService:
             bound_usd=plan.bound_usd,
             gap=plan.gap,
             projected_p90_usd=await self._futures.plan_p90_usd(uow, plan, record.plan_id, self._clock.now()),
-            budget_left_usd=await self._budget_left_usd(uow, record, plan, charges),
+            budget_left_usd=min((one.left_usd for one in effects), default=None),
             plan_sha256=plan_sha256(plan),
         )
 
-    async def _budget_left_usd(
-        self, uow: FinanceUnitOfWork, record: PlanRecord, plan: Plan, charges: Collection[Charge]
-    ) -> Decimal | None:
-        """USD left in the team's tightest budget if this plan replaces the spend that it would replace."""
-        found = await find_statuses_with(uow, record, plan, charges, self._clock.now())
-        return min((one.left_usd for one in found), default=None)
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What surrounds plans: their statuses, other plans of their workloads, the plans in whose place open
+    proposals would put them, and the names of keys that acted on them."""
+
+    statuses: Mapping[str, BusinessStatus]
+    others: Mapping[str, OtherPlans]
+    proposed_for: Mapping[str, str]
+    names: Mapping[str, str]
+
+    def is_current(self, record: PlanRecord) -> bool:
+        """Whether there is something to decide about the plan, or was when it was decided."""
+        if record.state is PlanState.PROPOSED:
+            return record.plan_id in self.proposed_for
+        return self.statuses.get(record.plan_id) is not BusinessStatus.SUPERSEDED
+
+    def with_names(self, record: PlanRecord) -> PlanRecord:
+        """The record whose decisions name who decided, as far as it is known."""
+        said = record.decisions
+        named = tuple(replace(one, by_name=one.by_name or self.names.get(one.by, "")) for one in said)
+        return replace(record, decisions=named)
+
+
+async def _around(uow: FinanceUnitOfWork, records: Collection[PlanRecord]) -> _Around:
+    looks = await uow.reoptimizations.find_in({ProposalState.PROPOSED})
+    actors = {record.requested_by for record in records}
+    actors |= {decision.by for record in records for decision in record.decisions}
+    return _Around(
+        await uow.plans.find_business_statuses(records),
+        await uow.plans.find_others(records),
+        {look.new_plan_id: look.plan_id for look in looks if look.new_plan_id is not None},
+        await uow.accounts.find_key_names(actors),
+    )
+
+
+def _require_current(record: PlanRecord, around: _Around) -> None:
+    """Raises Conflict for a plan that another one replaced, and for that of a proposal that is over."""
+    if around.is_current(record):
+        return
+    if record.state is PlanState.PROPOSED:
+        raise Conflict(f"plan {record.plan_id} is of a proposal that does not stand any more")
+    other = around.others[record.plan_id].replaced_by
+    by = f"by plan {other}" if other is not None else "by another plan of the same workloads"
+    raise Conflict(
+        f"plan {record.plan_id} was replaced {by}, so there is nothing to decide; to buy it after all, its "
+        f"team chooses it first (`broker plans {record.plan_id} --intend`)"
+    )
 
 
 def _plan_of(record: PlanRecord) -> Plan:

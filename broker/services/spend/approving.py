@@ -24,11 +24,11 @@ def require_approved(record: PlanRecord, plan: Plan) -> None:
     said = record.decision
     if said is not None and said.verdict is Verdict.REJECTED:
         why = f": {said.comment}" if said.comment else ""
-        raise PlanRejected(f"plan {record.plan_id} was rejected by {said.by}{why}")
+        raise PlanRejected(f"plan {record.plan_id} was rejected by {said.by_name or said.by}{why}")
     if record.needs_approval and record.approved_by is None:
         way = f"POST /v1/plans/{record.plan_id}/approve with a key that has spend:approve"
         why = record.approval_reason or f"it costs {usd_words(plan.cost_usd)}, over the limit"
-        raise ApprovalRequired(f"plan {record.plan_id} waits for approval, because {why}: {way}").naming(
+        raise ApprovalRequired(f"plan {record.plan_id} waits for approval, because {why}").naming(
             FieldProblem("/approved_by", "nobody", way)
         )
 

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from broker.domain.basics.access import EVERY_TEAM, TeamScope
-from broker.domain.basics.money import usd_words
 from broker.domain.holding.cost_of_keeping import held_of
 from broker.domain.moving.move_charges import charges_with_moves
 from broker.domain.moving.reoptimization import ProposalState, Reoptimization
 from broker.domain.planning.plan import Plan
-from broker.domain.spend.budgets import BudgetStatus, budget_status, furthest_end
+from broker.domain.spend.budgets import Budget, BudgetEffect, budget_status, furthest_end
 from broker.domain.spend.charging import plan_charges
 from broker.domain.spend.spend import Charge
 from broker.ports.planning import PlanRecord, PlanState
@@ -29,30 +28,38 @@ async def find_budget_charges(
     return await summaries.find_charges(scope, furthest_end(budgets, now))
 
 
-async def find_statuses_with(
+async def find_effects(
     uow: FinanceUnitOfWork, record: PlanRecord, plan: Plan, charges: Iterable[Charge], now: datetime
-) -> tuple[BudgetStatus, ...]:
-    """The team's budget statuses if the plan replaces the spend that it would replace.
+) -> tuple[BudgetEffect, ...]:
+    """What the plan does to each budget of its team if it replaces the spend that it would replace.
 
     For the plan of a proposal: after its moves.
     """
     budgets = await uow.budgets.find_all(record.team)
     if not budgets:
         return ()
+    mine = tuple(charge for charge in charges if charge.team == record.team)
     look = await _proposing(uow, record)
     if look is not None:
-        after = await _charges_after(uow, look, plan, charges, now)
-        return tuple(budget_status(budget, after, now) for budget in budgets)
+        return _effects(budgets, mine, await _charges_after(uow, look, plan, mine, now), now)
     workloads = {placement.workload for placement in plan.placements}
-    kept = [
+    kept = tuple(
         charge
-        for charge in charges
-        if charge.team == record.team
-        and charge.plan_id != record.plan_id
+        for charge in mine
+        if charge.plan_id != record.plan_id
         and (charge.reservation_id is not None or charge.workload not in workloads)
-    ]
-    whole = (*kept, *plan_charges(plan, record.team, record.plan_id))
-    return tuple(budget_status(budget, whole, now) for budget in budgets)
+    )
+    return _effects(budgets, kept, (*kept, *plan_charges(plan, record.team, record.plan_id)), now)
+
+
+def _effects(
+    budgets: Iterable[Budget], before: Iterable[Charge], after: Iterable[Charge], now: datetime
+) -> tuple[BudgetEffect, ...]:
+    first, then = tuple(before), tuple(after)
+    return tuple(
+        BudgetEffect(budget_status(budget, first, now), budget_status(budget, then, now))
+        for budget in budgets
+    )
 
 
 async def _proposing(uow: FinanceUnitOfWork, record: PlanRecord) -> Reoptimization | None:
@@ -87,12 +94,12 @@ class BudgetGate:
         scope = EVERY_TEAM.narrowed_to(record.team)
         charges = await find_budget_charges(self._units, self._summaries, scope, now)
         async with self._units(scope) as uow:
-            statuses = await find_statuses_with(uow, record, plan, charges, now)
+            effects = await find_effects(uow, record, plan, charges, now)
         mine = plan_charges(plan, record.team, record.plan_id)
         return tuple(
-            _overrun_text(one)
-            for one in statuses
-            if one.left_usd < 0 and any(one.window.contains(charge.window.start) for charge in mine)
+            str(one)
+            for one in effects
+            if one.left_usd < 0 and any(one.after.window.contains(charge.window.start) for charge in mine)
         )
 
     async def find_overruns_of_moves(self, look: Reoptimization, new: Plan) -> tuple[str, ...]:
@@ -109,19 +116,5 @@ class BudgetGate:
         charges = await self._summaries.find_charges(scope, furthest_end(budgets, now))
         async with self._units(scope) as uow:
             after = await _charges_after(uow, look, new, charges, now)
-        both = (
-            (budget_status(budget, charges, now), budget_status(budget, after, now)) for budget in budgets
-        )
-        return tuple(
-            _overrun_text(then)
-            for first, then in both
-            if then.left_usd < 0 and then.left_usd < first.left_usd
-        )
-
-
-def _overrun_text(one: BudgetStatus) -> str:
-    budget, window = one.budget, one.window
-    return (
-        f"team {budget.team} would exceed its budget of {usd_words(budget.limit_usd)} per {budget.period} "
-        f"by {usd_words(-one.left_usd)} ({window.start:%Y-%m-%d} to {window.end:%Y-%m-%d})"
-    )
+        effects = _effects(budgets, charges, after, now)
+        return tuple(str(one) for one in effects if one.left_usd < 0 and one.added_usd > 0)

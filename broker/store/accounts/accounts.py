@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
-from functools import partial
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import fields, replace
+from datetime import datetime
+from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
 
 from broker.domain.basics.account import AuditEntry, IdempotencyKey, RememberedAnswer
 from broker.domain.basics.errors import ConcurrentChange, NotFound
 from broker.domain.basics.page import Page
+from broker.store.accounts.key_tables import ApiKeyRow
 from broker.store.accounts.sealing import Seal
 from broker.store.accounts.webhook_tables import OutboxRow, outbox_values
 from broker.store.columns import row_as, values_of
 from broker.store.pages import fetch_page
-from broker.store.tables import AuditRow, MetaRow, RememberedAnswerRow
-from broker.store.team_session import TeamSession
+from broker.store.tables import AuditRow, MetaRow, PlanRow, RememberedAnswerRow, ReservationRow
+from broker.store.team_session import TeamSession, of_every_team
 from broker.store.workers import is_alive
-from broker.store.writes import UNSYNCHRONIZED, change, insert_many, insert_or_keep, update_one
+from broker.store.writes import UNSYNCHRONIZED, batches, change, insert_many, insert_or_keep, update_one
 
 INSTALL_ID = "install_id"
 """Name of the installation's id in ``meta``; the first migration creates it."""
@@ -115,19 +117,44 @@ class SqlAccountRepository:
 
     async def add_audit(self, entry: AuditEntry) -> None:
         """Appends to the audit trail and to the outbox."""
-        await insert_many(self._session, AuditRow, [values_of(entry)])
+        values = values_of(entry)
+        del values["actor_name"]
+        await insert_many(self._session, AuditRow, [values])
         await insert_many(self._session, OutboxRow, [outbox_values(entry)])
 
     async def find_audit(
         self, limit: int, cursor: str | None, object_id: str | None = None
     ) -> Page[AuditEntry]:
-        """Newest first."""
+        """Newest first, with the names of the keys that acted."""
         statement = select(AuditRow)
         if object_id is not None:
             statement = statement.where(AuditRow.object_id == object_id)
-        return await fetch_page(
-            self._session, statement, _NEWEST_FIRST, limit, cursor, partial(row_as, AuditEntry)
-        )
+        page = await fetch_page(self._session, statement, _NEWEST_FIRST, limit, cursor, _entry)
+        options = of_every_team("a key of all teams or an administrator's may have acted on what a team has")
+        names = await self._key_names({entry.actor for entry in page.items}, options)
+        items = tuple(replace(entry, actor_name=names.get(entry.actor, "")) for entry in page.items)
+        return Page(items, page.next_cursor)
+
+    async def find_key_names(self, key_ids: Collection[str]) -> Mapping[str, str]:
+        """The names of those of ``key_ids`` that are keys in scope, also of revoked ones."""
+        return await self._key_names(key_ids, {})
+
+    async def _key_names(self, key_ids: Collection[str], options: Mapping[str, Any]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for part in batches(sorted(key_ids)):
+            named = select(ApiKeyRow.key_id, ApiKeyRow.name).where(ApiKeyRow.key_id.in_(part))
+            rows = await self._session.execute(named.execution_options(**options))
+            found.update((row.key_id, row.name) for row in rows)
+        return found
+
+    async def find_teams(self) -> tuple[str, ...]:
+        """Teams in scope that have a key, a plan or a reservation, in the order in which they appeared."""
+        first: dict[str, datetime] = {}
+        for row in (ApiKeyRow, PlanRow, ReservationRow):
+            begun = select(row.team, func.min(row.created_at).label("at")).group_by(row.team)
+            for team, at in (await self._session.execute(begun)).all():
+                first[team] = min(first.get(team, at), at)
+        return tuple(sorted(first, key=lambda team: (first[team], team)))
 
     async def install_id(self) -> str:
         """A short id of this installation (8 hex digits), created once with the schema."""
@@ -142,3 +169,10 @@ class SqlAccountRepository:
 def _claim(team: str, key: str, route: str) -> ColumnElement[bool]:
     row = RememberedAnswerRow
     return and_(row.team == team, row.key == key, row.route == route)
+
+
+_AUDITED = tuple(one.name for one in fields(AuditEntry) if one.name != "actor_name")
+
+
+def _entry(row: AuditRow) -> AuditEntry:
+    return AuditEntry(**{name: getattr(row, name) for name in _AUDITED})

@@ -156,6 +156,11 @@ class SqlReservationRepository:
             claim = {"claimed_by": self._worker_id, "claimed_until": from_now(self._session, BUYING_LEASE)}
         return {**_values(reservation), **claim, "rolled_up": False}
 
+    async def find_workloads(self) -> frozenset[str]:
+        """Names of the workloads of all reservations."""
+        named = select(ReservationRow.workload).where(ReservationRow.workload.is_not(None)).distinct()
+        return frozenset(name for name in await self._session.scalars(named) if name is not None)
+
     async def find_plans_held(self, window: Window | None) -> frozenset[str]:
         """Plans with a reservation that overlaps ``window`` (None: any time)."""
         statement = select(ReservationRow.plan_id).where(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
-from sqlalchemy import CTE, Select, and_, case, func, literal, or_, select, tuple_
+from sqlalchemy import CTE, Select, Subquery, and_, case, func, literal, or_, select, tuple_
 from sqlalchemy.orm import aliased
 
 from broker.domain.basics.errors import NotFound
@@ -18,7 +20,14 @@ from broker.domain.holding.reservation import OPEN_STATES, ReservationState
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.variant import Variant
 from broker.domain.spend.approvals import ApprovalState, Decision
-from broker.ports.planning import BusinessStatus, PlanOptions, PlanRecord, PlanState, business_status_of
+from broker.ports.planning import (
+    BusinessStatus,
+    OtherPlans,
+    PlanOptions,
+    PlanRecord,
+    PlanState,
+    business_status_of,
+)
 from broker.store.documents import from_document, to_document
 from broker.store.pages import fetch_page
 from broker.store.tables import PlanRow, ReservationRow
@@ -80,24 +89,50 @@ class SqlPlanRepository:
     async def find_business_statuses(self, records: Collection[PlanRecord]) -> Mapping[str, BusinessStatus]:
         """The business status of each finished plan in ``records``, by id."""
         ids = [record.plan_id for record in records]
-        successor = PlanRow.supersedes.in_(ids), PlanRow.state == PlanState.DONE.value
-        superseded = set(await self._session.scalars(select(PlanRow.supersedes).where(*successor)))
+        superseded = await self._successors(ids)
         holding = _holding().c.plan_id
         held = set(await self._session.scalars(select(holding).where(holding.in_(ids))))
-        teams = sorted({record.team for record in records})
-        current = {
-            row.plan_id for team in teams for row in (await self._session.execute(_current(team))).all()
+        open_ids = {
+            row.plan_id for row in await self._standing(records) if row.is_current == 1 or row.is_draft == 1
         }
         found = {
             record.plan_id: business_status_of(
                 record,
                 is_held=record.plan_id in held,
                 is_superseded=record.plan_id in superseded,
-                is_current=record.plan_id in current,
+                is_current=record.plan_id in open_ids,
             )
             for record in records
         }
         return {plan_id: standing for plan_id, standing in found.items() if standing is not None}
+
+    async def find_others(self, records: Collection[PlanRecord]) -> Mapping[str, OtherPlans]:
+        """The plans that matter for a decision on each of ``records``, by id."""
+        successors = await self._successors([record.plan_id for record in records])
+        rows: defaultdict[tuple[str, str], list[Any]] = defaultdict(list)
+        for row in sorted(await self._standing(records), key=lambda row: (row.created_at, row.plan_id)):
+            rows[row.team, row.workloads_key].append(row)
+        found = {}
+        for record in records:
+            same = [r for r in rows[record.team, workloads_key(record)] if r.plan_id != record.plan_id]
+            held = next((row.plan_id for row in reversed(same) if row.held), None)
+            draft = next((row.plan_id for row in reversed(same) if row.is_draft), None)
+            found[record.plan_id] = OtherPlans(successors.get(record.plan_id), held, draft)
+        return found
+
+    async def _successors(self, plan_ids: Collection[str]) -> Mapping[str, str]:
+        """The plan that replaced each of ``plan_ids`` after its moves, if any."""
+        one = PlanRow
+        statement = select(one.supersedes, one.plan_id).where(
+            one.supersedes.in_(plan_ids), one.state == PlanState.DONE.value
+        )
+        return {row.supersedes: row.plan_id for row in await self._session.execute(statement)}
+
+    async def _standing(self, records: Collection[PlanRecord]) -> list[Any]:
+        found: list[Any] = []
+        for team in sorted({record.team for record in records}):
+            found += (await self._session.execute(select(_standing(team)))).all()
+        return found
 
     async def find_comparison(self, comparison_id: str) -> tuple[PlanRecord, ...]:
         """The plans of a comparison in the order of their changes. Raises NotFound."""
@@ -197,8 +232,12 @@ def _holding() -> CTE:
     return holding.union(later.where(successor.state == PlanState.DONE.value))
 
 
-def _current(team: str | None) -> Select[tuple[str, int]]:
-    """Id and version of the plans in force; see ``find_current``."""
+def _standing(team: str | None) -> Subquery:
+    """Finished plans that are not rejected, with their place among the plans of the same workloads.
+
+    ``is_current``: see ``find_current``. ``is_draft``: a current draft, or the newest one that was made after
+    what is held for the same workloads was reserved; it would be bought beside that.
+    """
     successor = aliased(PlanRow)
     superseded = (
         select(successor.plan_id)
@@ -212,19 +251,23 @@ def _current(team: str | None) -> Select[tuple[str, int]]:
     held, intended = case((is_held, 1), else_=0), case((is_intended, 1), else_=0)
     same = PlanRow.team, PlanRow.workloads_key
     newest_first = PlanRow.created_at.desc(), PlanRow.plan_id.desc()
+    last_start = func.max(case((is_held, func.coalesce(PlanRow.reserved_at, PlanRow.created_at))))
     standing = select(
         PlanRow.plan_id,
         PlanRow.version,
         PlanRow.team,
+        PlanRow.workloads_key,
         PlanRow.created_at,
         case((superseded, 1), else_=0).label("superseded"),
         case((is_draft, 1), else_=0).label("draft"),
         held.label("held"),
         intended.label("intended"),
         func.max(held).over(partition_by=same).label("any_held"),
+        last_start.over(partition_by=same).label("last_start"),
         func.row_number()
         .over(partition_by=(*same, held), order_by=(intended.desc(), *newest_first))
         .label("rank"),
+        func.row_number().over(partition_by=(*same, held), order_by=newest_first).label("age"),
     ).where(
         PlanRow.state == PlanState.DONE.value,
         func.coalesce(PlanRow.approval, "") != ApprovalState.REJECTED.value,
@@ -233,10 +276,32 @@ def _current(team: str | None) -> Select[tuple[str, int]]:
     if team is not None:
         standing = standing.where(PlanRow.team == team)
     one = standing.subquery().c
-    draft = and_(one.rank == 1, one.draft == 1, or_(one.any_held == 0, one.intended == 1))
+    counts = and_(one.rank == 1, one.draft == 1, or_(one.any_held == 0, one.intended == 1))
+    is_new = or_(one.last_start.is_(None), one.created_at >= one.last_start)
+    current = or_(and_(one.held == 1, one.superseded == 0), counts)
+    is_open = and_(one.draft == 1, one.held == 0, or_(counts, and_(one.age == 1, is_new)))
+    return (
+        select(
+            one.plan_id,
+            one.version,
+            one.team,
+            one.workloads_key,
+            one.created_at,
+            one.held,
+            case((current, 1), else_=0).label("is_current"),
+            case((is_open, 1), else_=0).label("is_draft"),
+        )
+        .where(or_(current, is_open))
+        .subquery()
+    )
+
+
+def _current(team: str | None) -> Select[tuple[str, int]]:
+    """Id and version of the plans in force; see ``find_current``."""
+    one = _standing(team).c
     return (
         select(one.plan_id, one.version)
-        .where(or_(and_(one.held == 1, one.superseded == 0), draft))
+        .where(one.is_current == 1)
         .order_by(one.team, one.created_at.desc(), one.plan_id.desc())
     )
 
