@@ -67,7 +67,7 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
         title="GPU capacity broker",
         version=version(DISTRIBUTION),
         description="Plans, reserves and accounts for GPU capacity over many providers.\n\n"
-        "Amounts of money are decimal strings in USD with any number of digits after the point, without taxes. "
+        "Money is a decimal string in USD with any number of digits after the point, without taxes. "
         "Times are ISO 8601 in UTC with `Z`. A name that ends in a unit, such as `_usd`, `_hours`, `_s` or "
         "`_gb`, has that unit; shares are between 0 and 1.",
         lifespan=life,

@@ -34,7 +34,7 @@ TEXTS = (
     "-1",
     "a/b",
 )
-OTHERS = (None, True, -1, 0, 1.5, 10**30, "", "x", [], ["x"], {}, {"x": 1}, [[]], "\x00", "\ud800")
+OTHERS: tuple[Any, ...] = (None, True, -1, 0, 1.5, 10**30, "", "x", [], ["x"], {}, {"x": 1}, [[]], "\x00", "\ud800")
 NEVER_SENT = {"GET /v1/plans/{plan_id}/events"}
 """Streams, which have no end while nothing happens."""
 JSON_KINDS = ("application/json", "application/problem+json")
