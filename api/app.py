@@ -66,7 +66,10 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
     app = FastAPI(
         title="GPU capacity broker",
         version=version(DISTRIBUTION),
-        description="Plans, reserves and accounts for GPU capacity over many providers.",
+        description="Plans, reserves and accounts for GPU capacity over many providers.\n\n"
+        "Money is a decimal string in USD with any number of digits after the point, without taxes. "
+        "Times are ISO 8601 in UTC with `Z`. A name that ends in a unit, such as `_usd`, `_hours`, `_s` or "
+        "`_gb`, has that unit; shares are between 0 and 1.",
         lifespan=life,
         openapi_url=None,  # openapi.install serves it
         docs_url=None,
