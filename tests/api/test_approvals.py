@@ -204,7 +204,10 @@ async def test_a_plan_that_a_newer_one_replaced_asks_for_no_word(house: House) -
     house.rules = limit("100")
     async with house.open() as home:
         team, finance = await home.team("research"), await home.team("research", FINANCE)
-        first, second = await home.plan(team), await home.plan(team)
+        assert isinstance(house.clock, FakeClock)
+        first = await home.plan(team)
+        house.clock.advance(minutes=1)
+        second = await home.plan(team)
         asked = {one["plan_id"]: one for one in await waiting(finance, "waiting")}
         old, new = asked[first["plan_id"]], asked[second["plan_id"]]
         assert (old["is_current"], old["may_decide"], old["replaced_by"]) == (False, False, second["plan_id"])

@@ -22,6 +22,7 @@ from broker.domain.basics.account import Scope
 from broker.ports.planning import PlanState
 from broker.services.planning.planning import PlanningRules
 from tests.api.house import ADMIN_KEY, DOCUMENT, Home, House, limit
+from tests.fakes.clock import FakeClock
 from tests.fakes.examples import ADMIN, plan_beyond_memory, refuse_to_plan
 from tests.fakes.slots import Slots
 
@@ -304,6 +305,8 @@ async def test_drafts_count_once_and_only_where_somebody_intends_them(home: Home
     assert await projected(team) == (cost, cost)
     assert (await team.post(f"/v1/plans/{first['plan_id']}/intend")).status_code == 200
 
+    assert isinstance(home.house.clock, FakeClock)
+    home.house.clock.advance(minutes=1)
     second = await made(team, intended=True)
     assert (await shown(team, first["plan_id"]))["intended"] is False
     assert await projected(team) == (cost, cost), "the same workloads count once"

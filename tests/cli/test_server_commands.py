@@ -269,7 +269,7 @@ def test_spend_is_printed_with_its_sums() -> None:
     with fake_server({SPEND: [(200, spend_document())]}) as server:
         done = broker("spend", "--group-by", "team", env=server.env)
     assert done.exit_code == 0, done.output
-    for word in ("2026-11", "research", "$100.50", "$41.00", "projected", "actual"):
+    for word in ("2026-11", "research", "$100.50", "$41.00", "spent", "reserved", "planned", "$141.50"):
         assert word in done.stdout
     assert "group_by=team&interval=month" in server.seen[0][1]
 

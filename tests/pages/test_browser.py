@@ -69,8 +69,12 @@ def test_the_overview_leads_to_a_plan_and_its_reasons(opened: Open) -> None:
     page.goto("/")
     expect(page.get_by_text("Cost of plans")).to_be_visible()
     expect(page.locator(".card.lead .figure")).to_have_text("$109,675.20")
+    expect(page.get_by_text("1 workload would move")).to_have_count(0)  # of a draft nothing can move
+    page.goto("/proposals")
     page.get_by_text("1 workload would move").click()
     expect(page.get_by_text("runpod's L40S fell by 14 %")).to_be_visible()
+    expect(page.get_by_text("a draft: nothing is reserved, nothing moves").first).to_be_visible()
+    page.goto("/")
     page.get_by_role("region", name="Current plans").get_by_role("link", name="pretrain-8b, chat-70b").click()
     page.wait_for_url(f"**/plans/{RESEARCH_PLAN}")
     expect(page.locator("nav [aria-current=page]")).to_have_text("Plans")
@@ -164,7 +168,7 @@ def test_empty_pages_say_what_to_do(opened: Open) -> None:
     for path, words in (
         ("/", "No plan yet."),
         ("/plans", "No plan yet."),
-        ("/spend", "There are no reservations and no intended drafts"),
+        ("/spend", "Nothing is spent, reserved or planned in this time."),
         ("/reservations", "Nothing is reserved."),
     ):
         page.goto(path)

@@ -6,8 +6,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 from api.pages.parts.cards import overview_cards
+from api.pages.plans.proposal_pages import is_of_reserved
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.holding.reservation import ReservationState, UnitState
+from broker.domain.moving.reoptimization import ProposalState, Reoptimization
 from broker.domain.planning.workload import WorkloadKind
 from broker.ports.planning import BusinessStatus, PlanRecord
 from tests.api.house import Home
@@ -71,3 +73,11 @@ async def test_a_held_plan_leaves_spend_nothing_to_explain(home: Home) -> None:
         await uow.commit()
     await store(home, a_row("rsv-held", ReservationState.ACTIVE, UnitState.HELD))
     assert "do not count yet" not in await text_of(await signed_in(home), "/spend")
+
+
+def test_of_a_draft_nothing_moves() -> None:
+    look = Reoptimization("r", "research", "plan-1", "a test", NOON, ProposalState.PROPOSED)
+    draft = a_chat("plan-1")
+    assert not is_of_reserved(look, {"plan-1": draft})
+    assert is_of_reserved(look, {"plan-1": replace(draft, reserved_at=NOON)})
+    assert is_of_reserved(look, {}), "a plan that is gone"

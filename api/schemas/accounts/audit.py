@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
-
 from api.schemas.base.forms import Form, From
 from broker.domain.basics.account import AuditEntry
 from broker.redaction import origin_of
@@ -22,7 +20,6 @@ AUDIT = Form(
     about="One entry: who did what to which object, when and why, with the provider's own id of the call.",
     types={
         "detail": Annotated[str, From(_detail)],
-        "actor_name": Annotated[str, Field(description="Name of the key that acted; empty for others")],
     },
     optional={"actor_name": ""},
 )

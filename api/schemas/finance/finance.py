@@ -55,15 +55,11 @@ class BudgetForm(BaseModel):
     limit_usd: Annotated[Cents, From("budget.limit_usd")]
     start: Annotated[Instant, Field(alias="from"), From("window.start")]
     end: Annotated[Instant, Field(alias="to"), From("window.end")]
-    owed_usd: Annotated[Cents, Field(description="Spent: used or billed in the period, USD")]
-    reserved_usd: Annotated[
-        Cents, Field(description="Reserved: what reservations will cost beyond that in the period, USD")
-    ]
-    planned_usd: Annotated[
-        Cents, Field(description="Planned: drafts that somebody intends to buy, in the period, USD")
-    ]
+    owed_usd: Cents
+    reserved_usd: Cents
+    planned_usd: Cents
     until_released_usd: Cents = ZERO
-    expected_usd: Annotated[Cents, Field(description="The sum of what is spent, reserved and planned, USD")]
+    expected_usd: Cents
     left_usd: Cents
     used_share: Annotated[float, rounded(6)]
     expected_share: Annotated[float, rounded(6)]
@@ -78,12 +74,10 @@ class BudgetEffectForm(BaseModel):
 
     period: BudgetPeriod
     limit_usd: Cents
-    counted_usd: Annotated[
-        Cents, Field(description="Spent, committed and planned in the period without the plan, USD")
-    ]
-    added_usd: Annotated[Cents, Field(description="What the plan adds in the period, USD")]
-    left_usd: Annotated[Cents, Field(description="What is left then, USD; negative: the budget is exceeded")]
-    says: Annotated[str, From(str), Field(description="The same in one sentence")]
+    counted_usd: Cents
+    added_usd: Cents
+    left_usd: Cents
+    says: Annotated[str, From(str)]
 
 
 BudgetPage = PageForm[BudgetForm]
@@ -104,31 +98,16 @@ class ApprovalForm(BaseModel):
     team: Annotated[str, From("record.team")]
     state: ApprovalState
     requested_by: Annotated[str, From("record.requested_by")]
-    requested_by_name: Annotated[str, Field(description="Name of the key that asked; empty if unknown")] = ""
+    requested_by_name: str = ""
     created_at: Annotated[Instant, From("record.created_at")]
-    reason: Annotated[
-        str | None,
-        From("record.approval_reason"),
-        Field(description="Why it needed approval when it was made, in words"),
-    ] = None
-    is_current: Annotated[
-        bool, Field(description="Whether there is something to decide: no other plan replaced it")
-    ]
+    reason: Annotated[str | None, From("record.approval_reason")] = None
+    is_current: bool
     may_decide: bool
-    replaced_by: Annotated[str | None, Field(description="The plan that took its place")] = None
-    beside: Annotated[
-        str | None,
-        Field(description="A plan that holds capacity for the same workloads: this one buys them again"),
-    ] = None
-    replaces: Annotated[
-        str | None, Field(description="The draft, or plan of a proposal, whose place it would take")
-    ] = None
-    purchases: Annotated[
-        list[Annotated[Purchase, PURCHASE]], Field(description="What it buys, the dearest first")
-    ] = []
-    effects: Annotated[
-        list[BudgetEffectForm], Field(description="What it does to the budgets of its team, now")
-    ] = []
+    replaced_by: str | None = None
+    beside: str | None = None
+    replaces: str | None = None
+    purchases: list[Annotated[Purchase, PURCHASE]] = []
+    effects: list[BudgetEffectForm] = []
     figures: Annotated[SeenFigures, FIGURES]
     decisions: Annotated[list[DecisionForm], From("record.decisions")]
 
