@@ -480,6 +480,7 @@ async def test_no_form_of_a_page_acts_on_what_another_team_has(home: Home) -> No
 
 FORMS: Mapping[str, Expect] = {
     "/plans/new": E.REFUSED,  # the document names its team
+    "/plans/new/estimate": E.REFUSED,
     "/plans/{plan_id}/cancel": E.HIDDEN,
     "/plans/{plan_id}/reserve": E.HIDDEN,
     "/plans/{plan_id}/release": E.OWN,  # ends what the visitor's team holds of it, which is nothing

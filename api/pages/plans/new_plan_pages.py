@@ -31,6 +31,7 @@ from api.pages.plans.workload_cards import (
 from api.plan_requests import ask_for_plan, estimate, options_of
 from api.schemas.workloads.document_edit import EditedDocument
 from api.schemas.workloads.form_fields import NEW_WORKLOADS
+from api.schemas.workloads.starting_points import StartingPoint, read_starting_point
 from api.schemas.workloads.shortest import as_yaml, shortened
 from broker.catalogue import CONFIG, load_hugging_face_names, load_models
 from broker.domain.basics.account import Caller
@@ -62,6 +63,8 @@ class Writing:
     found: CostEstimate | None = None
     example: str = ""
     based_on: PlanRecord | None = None
+    begun: StartingPoint | None = None
+    pasted: str = ""
 
 
 @router.get("/plans/new")
@@ -108,6 +111,8 @@ async def _page(request: Request, writing: Writing) -> Response:
         example=writing.example,
         examples=EXAMPLE_NAMES,
         based_on=writing.based_on,
+        begun=writing.begun,
+        pasted=writing.pasted,
         problems=problems if cards is None else cards.problems,
         wrong=len(problems),
         lines=writing.text.splitlines(),
@@ -152,6 +157,8 @@ async def ask(request: Request, caller: PlanWritingVisitor) -> Response:
         if action in ("add", "remove"):
             text = await asyncio.to_thread(_rearranged, writing.text, action, which)
             return await _page(request, replace(writing, text=text))
+        if action == "start":
+            return await _page(request, await asyncio.to_thread(_begun, writing, form))
         if action == "estimate":
             found = await estimate(product_of(request), caller, writing.text, SOURCE)
             return await _page(request, replace(writing, found=found))
@@ -168,6 +175,19 @@ def _written(form: SentForm) -> Writing:
     document = EditedDocument(text, SOURCE)
     take_over(document, form.fields)
     return Writing(document.text, FORM)
+
+
+def _begun(writing: Writing, form: SentForm) -> Writing:
+    """The document with a workload more, of what was pasted or uploaded."""
+    pasted = form.fields.get("source") or form.fields.get("begin", "").replace("\r\n", "\n")
+    writing = replace(writing, pasted=pasted)
+    try:
+        begun = read_starting_point(pasted, "start from")
+    except InputError as error:
+        return replace(writing, problems=error.problems)
+    document = EditedDocument(writing.text, SOURCE)
+    document.add(begun.workload)
+    return replace(writing, text=document.text, view=FORM, begun=begun, pasted="")
 
 
 def _rearranged(text: str, action: str, which: str) -> str:

@@ -51,8 +51,9 @@ class EditedDocument:
             return
         data = copy.deepcopy(self.data)
         steps: list[str | int] = [] if workload is None else ["workloads", workload]
-        _put(_at(data, steps), field.steps, _value_of(field, written))
-        self._become(data, _spliced(self.text, [*steps, *field.steps], field, written))
+        below = _written_steps(_at(data, steps), field.steps)
+        _put(_at(data, steps), below, _value_of(field, written))
+        self._become(data, _spliced(self.text, [*steps, *below], field, written))
 
     def add(self, workload: Mapping[str, Any]) -> None:
         """Appends a workload, with a name that no other has."""
@@ -154,6 +155,14 @@ def _at(data: Any, steps: list[str | int]) -> Any:
     return data
 
 
+def _written_steps(holder: Any, steps: tuple[str, ...]) -> tuple[str, ...]:
+    """The way to a field; where a figure stands for its object, the way to that figure."""
+    *outer, last = steps
+    stands = value_at(holder, outer) if outer else None
+    is_figure = stands is not None and not isinstance(stands, dict | list)
+    return tuple(outer) if is_figure and FIGURES.get(outer[-1]) == last else steps
+
+
 def _put(holder: Any, steps: tuple[str, ...], value: Any) -> None:
     """Sets a value below ``holder``; None takes it out, with objects that become empty."""
     first, *rest = steps
@@ -187,8 +196,14 @@ def _spliced(text: str, steps: list[str | int], field: FormField, written: str) 
     value = _text_of(field, written) if written else ""
     for index, step in enumerate(steps):
         inner = _child(node, step)
+        if inner is None and not written:
+            return None
+        figure_of = FIGURES.get(str(steps[index - 1])) if index else None
+        if inner is None and isinstance(node, yaml.ScalarNode) and figure_of is not None:
+            begin, end = node.start_mark.index, node.end_mark.index
+            return f"{text[:begin]}{{{figure_of}: {text[begin:end]}, {step}: {value}}}{text[end:]}"
         if inner is None:
-            return _with_field(text, node, steps[index:], value) if written else None
+            return _with_field(text, node, steps[index:], value)
         node = inner
     if not written:
         return _without_field(text, steps)

@@ -71,6 +71,7 @@ RULES = (
     _more("policy/providers/only", "Only these providers", Entry.LIST, "all; or lambda, aws"),
     _more("policy/providers/exclude", "Without these providers", Entry.LIST, "none"),
     _more("policy/tiers", "Tiers", Entry.LIST, f"any of {', '.join(Tier)}"),
+    _more("policy/hosts", "Hosts", Entry.LIST, "datacenter; or datacenter, community"),
     _more("policy/compliance", "Compliance", Entry.LIST, "none; or soc2, iso27001"),
     _more("unplaced_usd", "Cost of leaving it out, USD", Entry.NUMBER, "it must be placed"),
     _more("team", "Team that pays", Entry.TEXT, "the document's"),
