@@ -6,15 +6,15 @@ import re
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.pages.conftest import DESK, PHONE, Open
 
 pytestmark = pytest.mark.xdist_group("browser")
 
 
-def card(page: Page, name: str) -> Page:
-    return page.get_by_role("region", name=name)  # type: ignore[return-value]
+def card(page: Page, name: str) -> Locator:
+    return page.get_by_role("region", name=name)
 
 
 def test_estimates_and_errors_follow_what_is_typed(shopping: Open) -> None:
@@ -113,3 +113,24 @@ def test_no_finding_of_axe_on_cards_with_errors(shopping: Open, size: tuple[int,
     found = Axe().run(page).response["violations"]
     assert [(one["id"], [node["html"][:100] for node in one["nodes"][:3]]) for one in found] == []
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+
+
+def test_a_command_line_becomes_a_card(shopping: Open) -> None:
+    page = shopping(who="team", scripts=False)
+    page.goto("/plans/new")
+    pasted = page.get_by_label("A vllm serve or torchrun line")
+    pasted.fill("ls -l")
+    page.get_by_role("button", name="Add its workload").click()
+    expect(page.get_by_role("alert")).to_contain_text("a SkyPilot task, or a command line")
+    expect(pasted).to_have_value("ls -l")
+    line = "vllm serve meta-llama/Llama-3.1-70B-Instruct \\\n  --quantization fp8"
+    pasted.fill(f"{line} --served-model-name pasted")
+    page.get_by_role("button", name="Add its workload").click()
+    expect(page.locator("section.notice")).to_contain_text("examples in their place: requests per second")
+    added = card(page, "Service: pasted")
+    expect(added.get_by_label("Model")).to_have_value("Llama-3.1-70B")
+    page.get_by_label("Or its file").set_input_files(
+        {"name": "t.sh", "mimeType": "text/x-sh", "buffer": b"torchrun --nproc_per_node 8 train.py"}
+    )
+    page.get_by_role("button", name="Add its workload").click()
+    expect(card(page, "Training run: training").get_by_label("GPUs at most")).to_have_value("8")

@@ -176,7 +176,7 @@ ANY = [
     for index, kind in ((0, "training"), (1, "serving"))
     for one in WORKLOAD_FIELDS[WorkloadKind(kind)]
 ]
-TYPED = st.text(st.characters(codec="ascii", exclude_categories=("Cc",)), max_size=12)
+TYPED = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=12)
 
 
 @settings(max_examples=examples(60), deadline=None)

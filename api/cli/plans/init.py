@@ -29,7 +29,7 @@ from api.schemas.workloads.form_fields import (
 )
 from api.schemas.workloads.starting_points import StartingPoint, read_starting_point
 from api.schemas.workloads.workloads import read_workloads
-from broker.domain.basics.errors import Conflict, FieldProblem, InputError
+from broker.domain.basics.errors import Conflict, FieldProblem, InputError, NotFound
 from broker.domain.planning.workload import WorkloadKind
 
 app = typer.Typer(add_completion=False)
@@ -165,7 +165,7 @@ def _market(path: Path | None) -> Market | None:
     """The market of the file, else that of the database if it was polled."""
     try:
         return find_market(path)
-    except (InputError, Conflict):
+    except (InputError, Conflict, NotFound):
         if path is not None:
             raise
         return None

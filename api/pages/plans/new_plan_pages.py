@@ -31,8 +31,8 @@ from api.pages.plans.workload_cards import (
 from api.plan_requests import ask_for_plan, estimate, options_of
 from api.schemas.workloads.document_edit import EditedDocument
 from api.schemas.workloads.form_fields import NEW_WORKLOADS
-from api.schemas.workloads.starting_points import StartingPoint, read_starting_point
 from api.schemas.workloads.shortest import as_yaml, shortened
+from api.schemas.workloads.starting_points import StartingPoint, read_starting_point
 from broker.catalogue import CONFIG, load_hugging_face_names, load_models
 from broker.domain.basics.account import Caller
 from broker.domain.basics.errors import FieldProblem, InputError, TooManyEstimates

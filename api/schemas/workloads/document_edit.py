@@ -109,7 +109,7 @@ def _flow(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(_flow(one) for one in value)}]"
     if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false"}.get(value, "null")
+        return "null" if value is None else str(value).lower()
     return figure(value) if isinstance(value, int | float) else _scalar(str(value), as_text=True)
 
 
@@ -192,7 +192,7 @@ def _means(text: str, data: dict[str, Any]) -> bool:
 
 def _spliced(text: str, steps: list[str | int], field: FormField, written: str) -> str | None:
     """The text with one value replaced or added at its place; None if that is not simple."""
-    node = yaml.compose(text, Loader=yaml.CSafeLoader)
+    node: Any = yaml.compose(text, Loader=yaml.CSafeLoader)
     value = _text_of(field, written) if written else ""
     for index, step in enumerate(steps):
         inner = _child(node, step)
@@ -244,7 +244,8 @@ def _with_field(text: str, node: Any, steps: list[str | int], value: str) -> str
 
 def _without_field(text: str, steps: list[str | int]) -> str | None:
     """The text without one field, and without the objects around it that become empty."""
-    node, holders = yaml.compose(text, Loader=yaml.CSafeLoader), []
+    node: Any = yaml.compose(text, Loader=yaml.CSafeLoader)
+    holders: list[tuple[Any, str | int]] = []
     for step in steps:
         holders.append((node, step))
         node = _child(node, step)
@@ -280,7 +281,8 @@ def _appended(text: str, item: str) -> str | None:
 def _last_of(node: Any) -> int:
     """The place of the last scalar or bracket of a value."""
     if isinstance(node, yaml.ScalarNode) or node.flow_style or not node.value:
-        return max(node.start_mark.index, node.end_mark.index - 1)
+        at: int = max(node.start_mark.index, node.end_mark.index - 1)
+        return at
     last = node.value[-1]
     return _last_of(last[1] if isinstance(last, tuple) else last)
 

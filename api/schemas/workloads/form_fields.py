@@ -240,5 +240,4 @@ def _is_shown(path: tuple[str, ...], known: set[str]) -> bool:
 
 def pointer_to(field: FormField, workload: int | None) -> str:
     """The JSON pointer of a field of a workload, or of the document."""
-    steps = field.steps if workload is None else ("workloads", workload, *field.steps)
-    return pointer_of(*steps)
+    return pointer_of(*(() if workload is None else ("workloads", workload)), *field.steps)

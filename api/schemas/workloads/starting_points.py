@@ -264,7 +264,7 @@ def _of_vllm(words: Sequence[str]) -> _Draft:
     model = options.get("model") or (rest[0] if rest else None)
     draft.tell("model", known_model(model) if model else None)
     draft.tell("name", options.get("served-model-name"))
-    told = options.get("quantization") or options.get("dtype")
+    told = options.get("quantization") or options.get("dtype", "auto")
     if told in VLLM_FORMATS:
         draft.tell("precisions", [VLLM_FORMATS[told]])
     draft.left_out += [f"--{name}: {why}" for name, why in VLLM_NOTED.items() if name in options]
