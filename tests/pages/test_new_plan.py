@@ -31,6 +31,8 @@ def test_estimates_and_errors_follow_what_is_typed(shopping: Open) -> None:
     expect(run.locator(".field-error").filter(has_text="nearest: Llama-3.1-8B")).to_be_visible()
     expect(run.get_by_label("Model")).to_have_value("Lama-3.1-8B")
     expect(page.locator("#estimate-all")).to_have_text("1 problem to correct first")
+    expect(said).to_be_empty()
+    expect(card(page, "Service: assistant-8b").locator("output")).to_contain_text("left out")
     run.get_by_label("Model").fill("Llama-3.1-8B")
     expect(page.locator("#estimate-all")).to_contain_text("together $")
     assert page.locator("datalist#models option").count() > 50

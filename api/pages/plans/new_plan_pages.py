@@ -27,6 +27,7 @@ from api.pages.plans.workload_cards import (
     build_cards,
     can_be_shown,
     take_over,
+    workload_of,
 )
 from api.plan_requests import ask_for_plan, estimate, options_of
 from api.schemas.workloads.document_edit import EditedDocument
@@ -214,11 +215,15 @@ async def estimate_part(request: Request, caller: PlanWritingVisitor) -> Respons
     """Parts of the page that follow what is typed: an estimate at each card, an error at each field."""
     form = await read_form(request)
     writing, notice = Writing("", FORM), ""
+    found: CostEstimate | None = None
+    says: dict[int, str] = {}
     try:
         writing = await asyncio.to_thread(_written, form)
-        writing = replace(writing, found=await estimate(product_of(request), caller, writing.text, SOURCE))
+        found = await estimate(product_of(request), caller, writing.text, SOURCE)
+        says = _estimates(found)
     except InputError as error:
         writing = replace(writing, problems=error.problems)
+        says = await _estimates_of_sound(request, caller, writing)
     except TooManyEstimates as error:
         notice = str(error)
     try:
@@ -230,8 +235,27 @@ async def estimate_part(request: Request, caller: PlanWritingVisitor) -> Respons
         "plan_new_live.html",
         "Estimate",
         cards=cards,
-        found=writing.found,
-        estimates=_estimates(writing.found),
+        found=found,
+        estimates=says,
         wrong=len(writing.problems),
         notice=notice,
     )
+
+
+async def _estimates_of_sound(request: Request, caller: Caller, writing: Writing) -> dict[int, str]:
+    """The estimates of the workloads in which nothing is wrong; none where something else is wrong."""
+    places = [workload_of(problem.pointer) for problem in writing.problems]
+    wrong = {place for place in places if place is not None}
+    if None in places:
+        return {}
+    try:
+        document = await asyncio.to_thread(EditedDocument, writing.text, SOURCE)
+        sound = [index for index in range(len(document.workloads)) if index not in wrong]
+        for index in sorted(wrong, reverse=True):
+            document.remove(index)
+        if not sound:
+            return {}
+        found = await estimate(product_of(request), caller, document.text, SOURCE)
+    except (InputError, TooManyEstimates):  # what is left out may be what the others need
+        return {}
+    return dict(zip(sound, _estimates(found).values(), strict=True))

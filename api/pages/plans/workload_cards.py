@@ -98,11 +98,11 @@ def build_cards(document: EditedDocument, problems: Sequence[FieldProblem] = ())
     of_card: dict[int, list[FieldProblem]] = {}
     others: list[FieldProblem] = []
     for problem in problems[:MAX_SHOWN]:
-        at, card = field_of(problem.pointer, named), _OF_WORKLOAD.match(problem.pointer)
+        at, card = field_of(problem.pointer, named), workload_of(problem.pointer)
         if at is not None:
             wrong[at] = "; ".join(filter(None, (wrong.get(at), f"Expected {problem.expected}")))
-        elif card is not None and int(card[1]) < len(document.workloads):
-            of_card.setdefault(int(card[1]), []).append(problem)
+        elif card is not None and card < len(document.workloads):
+            of_card.setdefault(card, []).append(problem)
         else:
             others.append(problem)
     cards = tuple(
@@ -118,6 +118,12 @@ def build_cards(document: EditedDocument, problems: Sequence[FieldProblem] = ())
             str(row.get("name", "")) for row in document.workloads if row.get("kind") == WorkloadKind.TRAINING
         ),
     )
+
+
+def workload_of(pointer: str) -> int | None:
+    """The number of the workload that a JSON pointer leads into; None for another part of the document."""
+    found = _OF_WORKLOAD.match(pointer)
+    return None if found is None else int(found[1])
 
 
 def _card(
