@@ -61,8 +61,9 @@ def _window_rows(problem: Problem) -> WindowRows:
         made = _listed_rows if terms.kind is WindowKind.LISTED else _cut_rows
         before = len(rows)
         rows.extend(made(problem, problem.table.offers[index], terms))
-        offers.append(index)
-        counts.append(len(rows) - before)
+        if len(rows) > before:
+            offers.append(index)
+            counts.append(len(rows) - before)
     each = [_terms(problem, index) for index in offers]
     duration_terms: dict[DurationTerms, int] = {}
     numbers = [
