@@ -27,7 +27,8 @@ from broker.domain.planning.workload import WorkloadKind
 from tests.depth import examples
 
 NOW = datetime(2026, 11, 24, tzinfo=UTC)
-EXAMPLES = sorted((Path(__file__).parents[2] / "fixtures" / "examples").glob("*.yaml"))
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+EXAMPLES = sorted([*FIXTURES.glob("examples/*.yaml"), *FIXTURES.glob("teams/*.yaml")])
 KEPT = """\
 # who asks
 team: research   # and pays
