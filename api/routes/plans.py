@@ -67,6 +67,7 @@ from broker.domain.basics.errors import (
     PlannerDied,
     PlannerOutOfMemory,
     StalePlan,
+    TooManyEstimates,
     TooManyPlans,
 )
 from broker.domain.holding.reservation import Reservation
@@ -157,7 +158,8 @@ async def request_plan(
             "content": {
                 kind: {"schema": {"$ref": WORKLOADS}} for kind in ("application/json", "application/yaml")
             },
-        }
+        },
+        **may_fail(TooManyEstimates),
     },
 )
 async def estimate_workloads(request: Request, caller: PlanReader) -> Response:
