@@ -85,8 +85,8 @@ def test_offers_of_one_pool_have_its_gpus_once() -> None:
         offer("free", "9.00", provider="vast"),
     ]
     found = estimate(serving(hourly=[16.0]), cut)  # four replicas, of which the pool has two
-    assert found.cheapest_usd is not None
-    assert found.cheapest_usd > Decimal(4 * 48)
+    # A quarter of 192 on one GPU, a quarter of 288 on the other, and half of 1,728.
+    assert found.cheapest_usd == Decimal("984.00")
 
 
 def test_two_zones_have_half_each() -> None:
@@ -128,3 +128,11 @@ def test_it_says_gpus_hours_and_the_range_in_one_line() -> None:
     says = estimate(training(gpu_hours=150), MARKET).says
     assert says.startswith(("4 × BIG for ", "2 to 4 × BIG for ", "3 to 4 × BIG for "))
     assert "$" in says
+
+
+def test_a_commitment_is_held_at_the_peak_throughout() -> None:
+    day = [4.0] * 12 + [8.0] * 12  # one replica by day, two by night
+    free = estimate(serving(hourly=day), [offer("free", "1.00")])
+    bound = estimate(serving(hourly=day), [offer("bound", "1.00", tier=Tier.COMMITTED, min_hours=48.0)])
+    assert free.cheapest_usd == Decimal("72.00")
+    assert bound.cheapest_usd == Decimal("96.00")
