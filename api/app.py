@@ -108,6 +108,7 @@ def _rooms() -> Sequence[BaseRoute]:
     ):
         together.include_router(room.router)
     together.include_router(keys.own)
+    together.include_router(plans.estimates)
     return tuple(together.routes)
 
 

@@ -24,6 +24,7 @@ from api.one_time_links import OneTimeLinks
 from api.planning.planning_call import (
     build_estimator,
     build_planner,
+    estimate_call,
     installed_quotas,
     plan_call,
     replan_call,
@@ -68,6 +69,7 @@ from broker.services.market.usable_offers import OfferRules
 from broker.services.moving.moves import MoveRules, MovesService
 from broker.services.moving.proposals import ProposalsService
 from broker.services.moving.reoptimize import ReoptimizeRules, ReoptimizeService
+from broker.services.planning.estimating import EstimatingService
 from broker.services.planning.plan_queue import PlanQueue
 from broker.services.planning.planning import PlanningRules, PlanningService
 from broker.services.planning.quota_gate import QuotaGate
@@ -117,6 +119,7 @@ class Product:
     adapters: Mapping[str, Feed]
     poll_plan: PollPlan
     executor: Planners
+    estimator: Planners
     plan_queue: PlanQueue
     events: PlanEvents
     accounts: AccountsService
@@ -127,6 +130,7 @@ class Product:
     retention: RetentionService
     probes: ProbesService
     planning: PlanningService
+    estimating: EstimatingService
     reservations: ReservationsService
     reconcile: ReconcileService
     moves: MovesService
@@ -156,6 +160,7 @@ class Product:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.store.close)
             stack.callback(self.executor.shutdown, wait=False, cancel_futures=True)
+            stack.callback(self.estimator.shutdown, wait=False, cancel_futures=True)
             if isinstance(self.clock, MarketClock):
                 stack.push_async_callback(self.clock.aclose)
             if self.identity is not None:
@@ -242,6 +247,7 @@ def build_product(
         memory_gib=settings.planner_memory_gib,
     )
     plan_queue = PlanQueue(executor)
+    estimator = PlannerThread()
     true_time = SystemClock()
     identity = provider_of(settings, true_time)
     stale_after = max(LEAST_STALE_AFTER, timedelta(seconds=STALE_AFTER_POLLS * settings.poll_seconds))
@@ -295,6 +301,7 @@ def build_product(
         missing=missing_settings(reached),
         poll_plan=plan,
         executor=executor,
+        estimator=estimator,
         plan_queue=plan_queue,
         events=events,
         accounts=AccountsService(units, clock),
@@ -342,6 +349,7 @@ def build_product(
             budgets=gate,
             price_forecasts=price_forecasts,
         ),
+        estimating=EstimatingService(units, estimate_call, estimator, clock, usable),
         reservations=ReservationsService(
             units,
             selling,

@@ -6,11 +6,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 from api.notices.events import FINAL_STATES, with_pauses
+from api.planning.planning_call import installed_quotas
 from api.schemas.plans.comparison import ComparisonDocument, compare
 from api.schemas.workloads.what_if import WhatIfForm, assumed_prices, changed_document
 from api.schemas.workloads.workload_writer import to_document
@@ -18,6 +20,7 @@ from api.schemas.workloads.workloads import read_workloads
 from broker.domain.basics.account import Caller
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import format_usd
+from broker.domain.planning.cost_estimate import CostEstimate
 from broker.ports.planning import PlanOptions, PlanRecord, Whereabouts
 from broker.services.planning.planning import Change, Comparison
 from broker.settings import Settings
@@ -51,6 +54,16 @@ async def ask_for_plan(
     record = await product.planning.request_plan(caller, document, wish, options, intended=intended)
     product.background.start(product.planning.run(record.plan_id))
     return record
+
+
+async def estimate(product: Product, caller: Caller, text: str, source: str) -> CostEstimate:
+    """What each workload of a document would cost alone. Stores nothing. Raises InputError with positions in
+    ``text``.
+    """
+    read = partial(read_workloads, source=source, base=None, now=product.clock.now())
+    wish = await asyncio.to_thread(read, text)
+    asked = replace(wish, quotas=installed_quotas(product.settings))
+    return await product.estimating.estimate(caller, asked)
 
 
 async def ask_for_comparison(

@@ -10,6 +10,7 @@ from datetime import datetime
 from broker.domain.basics.errors import PlanInvalid
 from broker.domain.market.offer import Offer
 from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.planning.cost_estimate import CostEstimate
 from broker.domain.planning.lanes import Division
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.planning_time import require_time
@@ -18,6 +19,7 @@ from broker.ports.planning import PlanOptions, Progress, ProgressSink
 from optimizer.memo_cache import MemoCache
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.compile_ahead import compile_once
+from optimizer.placement.first_estimate import estimate_costs
 from optimizer.placement.fleets.dividing import divide
 from optimizer.placement.pipeline import make_plan
 from optimizer.placement.replan.replan import Replanned, replan
@@ -68,6 +70,10 @@ class JointPlanner:
         plan = make_plan(request, offers, as_of, options, self._estimator, self._terms, progress, self._memo)
         self._require_valid(plan, request, offers)
         return plan
+
+    def estimate(self, request: PlanRequest, offers: Sequence[Offer], as_of: datetime) -> CostEstimate:
+        """What each workload would cost alone, without a search: see ``CostEstimate``. Raises InputError."""
+        return estimate_costs(request, offers, as_of, self._estimator, self._terms, self._memo)
 
     def replan(
         self,

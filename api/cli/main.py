@@ -36,6 +36,7 @@ class BrokerGroup(LazyGroup):
         "offers": CommandEntry("api.cli.market.offers", "Offers now, cheapest first.", PLAN),
         "prices": CommandEntry("api.cli.market.prices", "Prices over time, and forecasts.", LOOK),
         "quarantine": CommandEntry("api.cli.market.quarantine", "Offers with implausible prices.", LOOK),
+        "init": CommandEntry("api.cli.plans.init", "Write a workloads document.", PLAN),
         "plan": CommandEntry("api.cli.plans.plan", "Plan workloads.", PLAN),
         "divide": CommandEntry("api.cli.plans.divide", "Divide services by size of request.", PLAN),
         "cost-diff": CommandEntry("api.cli.plans.cost_diff", "What a change of a document costs.", PLAN),

@@ -24,9 +24,11 @@ from api.client.synchronous import address_and_key, authorization
 from api.schemas.accounts.webhooks import NewWebhookForm, TestDeliveryForm, ToldWebhookForm, WebhookForm
 from api.schemas.finance.spend import SpendForm
 from api.schemas.holding.reservation import ReservationForm
+from api.schemas.plans.comparison import AcceptedComparisonForm, ComparisonDocument
 from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm, UnmadePlanForm
 from broker.domain.basics.webhook import EVERYTHING, WebhookFormat
 from broker.domain.market.offer import Offer
+from broker.domain.planning.cost_estimate import CostEstimate
 from broker.domain.spend.spend import CostView, Interval
 from broker.settings import Settings
 
@@ -87,6 +89,13 @@ class AsyncBrokerClient:
         asked = await self.ask_for_plan(workloads, idempotency_key, time_limit_s=time_limit_s)
         return await self.wait_for_plan(asked.plan_id, timeout_s)
 
+    async def estimate(self, workloads: calls.Workloads) -> CostEstimate:
+        """What each workload would cost alone, without a search; at most 20 workloads. Stores nothing.
+
+        Raises InputError for the document.
+        """
+        return await self._do(calls.estimate(workloads))
+
     async def ask_for_plan(
         self,
         workloads: calls.Workloads,
@@ -117,6 +126,20 @@ class AsyncBrokerClient:
     async def cancel_plan(self, plan_id: str) -> None:
         """Ends a plan that waits or is being made; twice is no error. Conflict for one that is made."""
         await self._do(calls.cancel_plan(plan_id))
+
+    async def ask_what_if(
+        self, plan_id: str, changes: Sequence[Mapping[str, object]], idempotency_key: str
+    ) -> AcceptedComparisonForm:
+        """Asks for a plan of each change of the plan's document."""
+        return await self._do(calls.ask_what_if(plan_id, changes, idempotency_key))
+
+    async def find_comparison(self, comparison_id: str) -> ComparisonDocument:
+        """A plan beside its variants. Raises NotFound."""
+        return await self._do(calls.find_comparison(comparison_id))
+
+    async def compare_plans(self, plan_ids: Sequence[str]) -> ComparisonDocument:
+        """Plans beside the first of them. Raises NotFound."""
+        return await self._do(calls.compare_plans(plan_ids))
 
     async def reserve_plan(self, plan_id: str, idempotency_key: str | None = None) -> list[ReservationForm]:
         """Reserves all of a plan; the same key again gives the same answer and buys nothing twice.

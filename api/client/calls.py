@@ -18,9 +18,12 @@ from api.schemas.base.times import format_time
 from api.schemas.finance.spend import SpendForm
 from api.schemas.holding.reservation import ReservationForm, ReservationsForm
 from api.schemas.market.offer import OFFER, OfferForm
+from api.schemas.plans.comparison import COMPARISON, AcceptedComparisonForm, ComparisonDocument
+from api.schemas.plans.cost_estimate import COST_ESTIMATE
 from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm, UnmadePlanForm
 from broker.domain.basics.webhook import WebhookFormat
 from broker.domain.market.offer import Offer
+from broker.domain.planning.cost_estimate import CostEstimate
 from broker.domain.spend.spend import CostView, Interval
 
 PAGE = 200
@@ -61,7 +64,7 @@ class Call(Generic[T]):
     method: str
     path: str
     read: Callable[[Any], T]
-    params: Mapping[str, str | None] = field(default_factory=dict)
+    params: Mapping[str, str | Sequence[str] | None] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, object] | None = None
     content: bytes | None = None
@@ -118,6 +121,32 @@ def ask_for_plan(
         {**once(idempotency_key), "Content-Type": "application/yaml"},
         content=_text(workloads).encode(),
     )
+
+
+def estimate(workloads: Workloads) -> Call[CostEstimate]:
+    """``POST /v1/estimates``."""
+    headers = {"Content-Type": "application/yaml"}
+    content = _text(workloads).encode()
+    return Call("POST", "/v1/estimates", COST_ESTIMATE.read, headers=headers, content=content)
+
+
+def ask_what_if(
+    plan_id: str, changes: Sequence[Mapping[str, object]], idempotency_key: str
+) -> Call[AcceptedComparisonForm]:
+    """``POST /v1/plans`` with ``based_on``."""
+    body: dict[str, object] = {"based_on": plan_id, "changes": list(changes)}
+    read = AcceptedComparisonForm.model_validate
+    return Call("POST", "/v1/plans", read, headers=once(idempotency_key), body=body)
+
+
+def find_comparison(comparison_id: str) -> Call[ComparisonDocument]:
+    """``GET /v1/comparisons/{id}``."""
+    return Call("GET", f"/v1/comparisons/{part(comparison_id)}", COMPARISON.read)
+
+
+def compare_plans(plan_ids: Sequence[str]) -> Call[ComparisonDocument]:
+    """``GET /v1/comparisons``."""
+    return Call("GET", "/v1/comparisons", COMPARISON.read, {"plan": list(plan_ids)})
 
 
 def _text(workloads: Workloads) -> str:

@@ -33,7 +33,7 @@ from api.schemas.finance.finance import ApprovalForm, ApprovalPage, BudgetForm, 
 from api.schemas.finance.spend import AS_OF_HEADER, SpendForm
 from api.schemas.holding.reservation import RELEASE_ESTIMATE, ReservationForm, ShortfallForm
 from api.schemas.market.provider import QUARANTINED, QuarantinedForm
-from api.schemas.plans.comparison import COMPARISON, AcceptedComparisonForm, ComparisonDocument
+from api.schemas.plans.comparison import AcceptedComparisonForm, ComparisonDocument
 from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm, UnmadePlanForm
 from api.schemas.plans.reoptimization import REOPTIMIZATION, ReoptimizationForm
 from broker.domain.basics.account import AuditEntry
@@ -43,6 +43,7 @@ from broker.domain.market.offer import Offer
 from broker.domain.market.price_gate import Quarantined
 from broker.domain.moving.reoptimization import Reoptimization
 from broker.domain.moving.savings import Savings
+from broker.domain.planning.cost_estimate import CostEstimate
 from broker.domain.reconciling.shortfalls import Shortfall
 from broker.domain.spend.approvals import ApprovalState, Verdict
 from broker.domain.spend.budgets import BudgetPeriod
@@ -118,6 +119,13 @@ class BrokerClient:
         asked = self.ask_for_plan(workloads, idempotency_key, time_limit_s=time_limit_s)
         return self.wait_for_plan(asked.plan_id, timeout_s)
 
+    def estimate(self, workloads: calls.Workloads) -> CostEstimate:
+        """What each workload would cost alone, without a search; at most 20 workloads. Stores nothing.
+
+        Raises InputError for the document.
+        """
+        return self._do(calls.estimate(workloads))
+
     def ask_for_plan(
         self,
         workloads: calls.Workloads,
@@ -155,22 +163,15 @@ class BrokerClient:
         self, plan_id: str, changes: Sequence[Mapping[str, object]], idempotency_key: str
     ) -> AcceptedComparisonForm:
         """Asks for a plan of each change of the plan's document."""
-        answer = self._call(
-            "POST",
-            "/v1/plans",
-            headers=calls.once(idempotency_key),
-            body={"based_on": plan_id, "changes": list(changes)},
-        )
-        return self._read(AcceptedComparisonForm, answer)
+        return self._do(calls.ask_what_if(plan_id, changes, idempotency_key))
 
     def find_comparison(self, comparison_id: str) -> ComparisonDocument:
-        """A plan beside its variants; NotFound."""
-        return self._parsed(COMPARISON.read, self._call("GET", f"/v1/comparisons/{part(comparison_id)}"))
+        """A plan beside its variants. Raises NotFound."""
+        return self._do(calls.find_comparison(comparison_id))
 
     def compare_plans(self, plan_ids: Sequence[str]) -> ComparisonDocument:
-        """Plans beside the first of them; NotFound."""
-        params = {"plan": list(plan_ids)}
-        return self._parsed(COMPARISON.read, self._call("GET", "/v1/comparisons", params=params))
+        """Plans beside the first of them. Raises NotFound."""
+        return self._do(calls.compare_plans(plan_ids))
 
     def set_intended(self, plan_id: str, *, intended: bool) -> None:
         """Sets whether a draft counts in projected spend. Raises Conflict for a plan that is not a draft."""

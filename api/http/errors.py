@@ -81,6 +81,16 @@ KINDS: tuple[tuple[type[errors.BrokerError], Kind], ...] = (
         ),
     ),
     (
+        errors.TooManyEstimates,
+        Kind(
+            429,
+            "too-many-estimates",
+            "Too many estimates are under way",
+            True,
+            advice="Ask again after `retry_after_s` seconds.",
+        ),
+    ),
+    (
         errors.OverQuota,
         Kind(
             409,

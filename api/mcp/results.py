@@ -12,6 +12,7 @@ from api.schemas.base.times import Instant
 from api.schemas.holding.reservation import ReservationForm
 from api.schemas.plans.comparison import ComparisonForm
 from broker.domain.market.offer import Offer
+from broker.domain.planning.cost_estimate import CostEstimate
 from broker.domain.planning.plan import Placement, Plan
 
 METRICS = (
@@ -25,6 +26,7 @@ METRICS = (
 )
 """Of an estimate, those that people decide by."""
 NEXT_BEST = 3
+MOST_KINDS = 6
 
 
 class OfferResult(BaseModel):
@@ -70,6 +72,36 @@ class PlacementResult(BaseModel):
     next_best: list[str] = Field(
         description="Other places, what they would cost, and what speaks against them"
     )
+
+
+class GpuResult(BaseModel):
+    """A kind of GPU that fits, for the cheaper half of its sellers."""
+
+    gpu: str
+    gpus_least: int
+    gpus_most: int
+    hours_least: float
+    hours_most: float
+    cheapest_usd: Money
+    median_usd: Money
+
+
+class WorkloadCostResult(BaseModel):
+    """What one workload would cost alone; costs are null where no offer fits, and ``says`` why."""
+
+    workload: str
+    says: str
+    cheapest_usd: Money | None
+    median_usd: Money | None
+    gpus: list[GpuResult]
+
+
+class EstimateResult(BaseModel):
+    """What workloads would cost, each alone, from the cheapest that can be had to the median of sellers."""
+
+    cheapest_usd: Money
+    median_usd: Money
+    workloads: list[WorkloadCostResult]
 
 
 class FixResult(BaseModel):
@@ -172,6 +204,35 @@ def offer_result(offer: Offer) -> OfferResult:
         stock=str(offer.stock.level),
         nodes_in_stock=offer.stock.nodes,
         fabric=None if offer.sku.fabric is None else str(offer.sku.fabric.kind),
+    )
+
+
+def estimate_result(found: CostEstimate) -> EstimateResult:
+    """An estimate as a tool answers it."""
+    return EstimateResult(
+        cheapest_usd=found.cheapest_usd,
+        median_usd=found.median_usd,
+        workloads=[
+            WorkloadCostResult(
+                workload=one.workload,
+                says=one.says,
+                cheapest_usd=one.cheapest_usd,
+                median_usd=one.median_usd,
+                gpus=[
+                    GpuResult(
+                        gpu=kind.gpu,
+                        gpus_least=kind.gpus_least,
+                        gpus_most=kind.gpus_most,
+                        hours_least=kind.hours_least,
+                        hours_most=kind.hours_most,
+                        cheapest_usd=kind.cheapest_usd,
+                        median_usd=kind.median_usd,
+                    )
+                    for kind in one.gpus[:MOST_KINDS]
+                ],
+            )
+            for one in found.workloads
+        ],
     )
 
 

@@ -26,6 +26,7 @@ from pydantic import BaseModel, Field
 from api.client import AsyncBrokerClient, MadePlan
 from api.mcp.results import (
     ComparisonResult,
+    EstimateResult,
     OfferResult,
     OffersResult,
     OrderResult,
@@ -33,6 +34,7 @@ from api.mcp.results import (
     ReservationResult,
     SpendLine,
     SpendResult,
+    estimate_result,
     offer_result,
     plan_result,
     reservation_result,
@@ -61,8 +63,6 @@ workloads:
      traffic: {peak_requests_per_s: 12, input_tokens: 1500, output_tokens: 300},
      slo: {ttft_p95_ms: 1000, itl_p95_ms: 60}}
 """
-QUICK_S = 3.0
-"""An estimate is a plan that is searched for no longer."""
 MOST_OFFERS = 100
 SECRET_BYTES = 32
 CONFIRMATION_LENGTH = 20
@@ -116,7 +116,7 @@ def build_server(broker: AsyncBrokerClient) -> MCPServer[Session]:
     )
     tools: tuple[tuple[Callable[..., Any], str, ToolAnnotations], ...] = (
         (search_offers, "Search offers", READS),
-        (estimate, "Estimate workloads", DRAFTS),
+        (estimate, "Estimate workloads", READS),
         (plan, "Plan workloads", DRAFTS),
         (get_plan, "Read a plan", READS),
         (compare, "Compare two plans", READS),
@@ -161,13 +161,13 @@ async def search_offers(
     return OffersResult(offers=found, more=False)
 
 
-async def estimate(ctx: ToolContext, workloads: Document) -> PlanResult:
-    """Estimates quickly where workloads would run, how fast, and at what cost: a plan after a short search.
+async def estimate(ctx: ToolContext, workloads: Document) -> EstimateResult:
+    """Checks workloads and estimates each alone: GPUs that fit, how many, for how long, and at what cost.
 
-    Nothing is bought. Use plan for a plan to be reserved.
+    It takes less than a second, searches nothing and stores nothing. Use plan for a plan to be reserved.
     """
     with _told():
-        return _plan(await _broker(ctx).plan(workloads, time_limit_s=QUICK_S))
+        return estimate_result(await _broker(ctx).estimate(workloads))
 
 
 async def plan(

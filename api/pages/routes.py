@@ -15,6 +15,7 @@ from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import AnyVisitor
 from api.pages.plans import (
     approval_pages,
+    new_plan_pages,
     plan_pages,
     proposal_pages,
     reservation_pages,
@@ -65,6 +66,7 @@ async def overview(request: Request, caller: AnyVisitor) -> Response:
 
 for room in (
     what_if_pages,  # before plan_pages: /plans/compare is no plan
+    new_plan_pages,  # nor is /plans/new
     plan_pages,
     approval_pages,
     reservation_pages,

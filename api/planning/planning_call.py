@@ -11,6 +11,7 @@ from api.given_settings import read_settings
 from api.planning.relay import Sender
 from broker.catalogue import load_gpus, load_models, load_moving_terms
 from broker.domain.market.offer import Offer
+from broker.domain.planning.cost_estimate import CostEstimate
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest, Quota
 from broker.ports.planning import InForce, PlannedAgain, PlanOptions, ProgressSink
@@ -66,6 +67,12 @@ def _planner(file: Path, changed_at_ns: int) -> JointPlanner:
     return JointPlanner(_estimator(file, changed_at_ns), load_moving_terms())
 
 
+@lru_cache(maxsize=1)
+def _estimating_planner(file: Path, changed_at_ns: int) -> JointPlanner:
+    """A planner of its own, as its caches are not for several threads."""
+    return JointPlanner(_estimator(file, changed_at_ns), load_moving_terms())
+
+
 def warm_up() -> None:
     """Loads the tables that every plan needs, so that the first re-optimization does not wait for them."""
     build_planner()
@@ -76,6 +83,11 @@ def plan_call(request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, 
     progress.
     """
     return build_planner().plan(request, offers, as_of, options, progress_sink(options.label))
+
+
+def estimate_call(request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime) -> CostEstimate:
+    """What each workload would cost alone, without a search; for one thread at a time."""
+    return _estimating_planner(*_own_rows()).estimate(request, offers, as_of)
 
 
 def replan_call(

@@ -30,6 +30,7 @@ from api.http.strict_requests import FormRoute
 from api.plan_requests import (
     ask_for_comparison,
     ask_for_plan,
+    estimate,
     finished_within,
     options_of,
     plan_events,
@@ -45,6 +46,7 @@ from api.schemas.holding.reservation import (
     reservation_to_document,
 )
 from api.schemas.plans.comparison import AcceptedComparisonForm
+from api.schemas.plans.cost_estimate import COST_ESTIMATE, CostEstimateForm
 from api.schemas.plans.plan_record import (
     AcceptedPlanForm,
     IntentionForm,
@@ -65,6 +67,7 @@ from broker.domain.basics.errors import (
     PlannerDied,
     PlannerOutOfMemory,
     StalePlan,
+    TooManyEstimates,
     TooManyPlans,
 )
 from broker.domain.holding.reservation import Reservation
@@ -74,6 +77,7 @@ from broker.services.accounts.accounts import Answer
 from broker.services.planning.planning import Comparison
 from broker.services.spend.approvals import Looked
 
+estimates = APIRouter(prefix="/v1/estimates", tags=["plans"], route_class=FormRoute)
 router = APIRouter(prefix="/v1/plans", tags=["plans"], route_class=FormRoute)
 WORKLOADS_BODY: dict[str, Any] = {
     "requestBody": {
@@ -143,6 +147,34 @@ async def request_plan(
         return _compared(await product.planning.find_comparison(caller, record.variant.comparison_id))
 
     return await answer_once(request, caller, act, again)
+
+
+@estimates.post(
+    "",
+    responses={200: {"model": CostEstimateForm}},
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                kind: {"schema": {"$ref": WORKLOADS}} for kind in ("application/json", "application/yaml")
+            },
+        },
+        **may_fail(TooManyEstimates),
+    },
+)
+async def estimate_workloads(request: Request, caller: PlanReader) -> Response:
+    """Checks a workloads document (JSON or YAML) and estimates each workload alone, without a search.
+
+    It says which GPUs fit, how many and for how long, and what they cost: from the cheapest that can be had
+    to the median of the sellers. Nothing is stored or bought.
+    """
+    text = await _text(request)
+
+    async def act() -> Answer:
+        found = await estimate(product_of(request), caller, text, "request")
+        return json_answer(200, COST_ESTIMATE.write(found))
+
+    return await answer_once(request, caller, act)
 
 
 def _compared(found: Comparison) -> Answer:

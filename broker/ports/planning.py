@@ -13,6 +13,7 @@ from typing import Protocol
 from broker.domain.basics.page import Page
 from broker.domain.market.offer import Offer
 from broker.domain.moving.reoptimization import Reoptimization
+from broker.domain.planning.cost_estimate import CostEstimate
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.variant import Variant
 from broker.domain.planning.workload import PlanRequest
@@ -68,6 +69,10 @@ PlanCall = Callable[[PlanRequest, tuple[Offer, ...], datetime, PlanOptions], Pla
 It is a module-level function, so that it can be sent to another process. It is pure: no clock, network or
 database. Raises InputError for an invalid request.
 """
+
+
+EstimateCall = Callable[[PlanRequest, tuple[Offer, ...], datetime], CostEstimate]
+"""A planner's ``estimate`` as a module-level function: pure, and without a search. Raises InputError."""
 
 
 @dataclass(frozen=True, slots=True)

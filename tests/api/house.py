@@ -27,6 +27,7 @@ from api.identity.configured import people_of, provider_of
 from api.notices.events import PlanEvents
 from api.notices.notifier import LoggedNotifier
 from api.notices.webhook_sender import HttpWebhookSender
+from api.planning.planning_call import estimate_call
 from api.planning.workers import Planners, PlannerThread
 from api.schemas.base.problem import MEDIA_TYPE
 from api.schemas.workloads.workloads import read_workloads
@@ -55,6 +56,7 @@ from broker.services.market.probes import Probe, ProbesService
 from broker.services.moving.moves import MovesService
 from broker.services.moving.proposals import ProposalsService
 from broker.services.moving.reoptimize import ReoptimizeService
+from broker.services.planning.estimating import EstimatingService
 from broker.services.planning.plan_queue import PlanQueue
 from broker.services.planning.planning import PlanningRules, PlanningService
 from broker.services.spend.approvals import ApprovalsService
@@ -147,7 +149,7 @@ class House:
         polls = PollPlan(timedelta(seconds=self.settings.poll_seconds))
         queue = PlanQueue(self.executor)
         planner = (units, self.plan_call, queue, self.clock, self.notifier)
-        background = Background()
+        background, estimator = Background(), PlannerThread()
         identity = provider_of(self.settings, self.true_time)
         return Product(
             settings=self.settings,
@@ -156,6 +158,7 @@ class House:
             adapters=adapters,
             poll_plan=polls,
             executor=self.executor,
+            estimator=estimator,
             plan_queue=queue,
             events=events,
             accounts=AccountsService(units, self.clock),
@@ -167,6 +170,7 @@ class House:
             retention=RetentionService(units, self.clock),
             probes=ProbesService(units, self.probes, self.clock, self.notifier),
             planning=PlanningService(*planner, events, read_request=read, rules=self.rules, budgets=gate),
+            estimating=EstimatingService(units, estimate_call, estimator, self.clock, self.rules.offers),
             reservations=ReservationsService(
                 units, adapters, self.clock, self.notifier, read_request=read, budgets=gate
             ),

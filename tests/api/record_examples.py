@@ -271,6 +271,7 @@ def _finance(team: Caller) -> None:
 def _plans(team: Caller, plan: Any) -> None:
     name = plan["plan_id"]
     team.ask("GET", "/v1/plans")
+    team.ask("POST", "/v1/estimates", body=DOCUMENT)
     team.ask("POST", "/v1/plans/{plan_id}/intend", name, body={"intended": True})
     team.plan(TOO_FAST)
     changes = [

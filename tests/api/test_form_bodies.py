@@ -20,6 +20,8 @@ PATHS = {
     ("POST", "/v1/plans/{plan_id}/approve"),
     ("POST", "/v1/plans/{plan_id}/reject"),
 }
+DOCUMENTS = {("POST", "/v1/plans"), ("POST", "/v1/estimates")}
+"""Calls with a workloads document, whose reader has limits of its own."""
 HOSTILE = [
     ('{"comment": "a",\n "comment": "b"}', 422, "a second 'comment'"),
     ('{"comment": ' + "[" * 100 + "]" * 100 + "}", 422, "more than 64 levels"),
@@ -35,7 +37,7 @@ async def test_every_route_with_a_form_is_a_form_route(home: Home) -> None:
         for method, call in item.items()
         if "requestBody" in call
     }
-    assert {(method, re.sub(":path", "", path)) for method, path in PATHS} == told - {("POST", "/v1/plans")}
+    assert {(method, re.sub(":path", "", path)) for method, path in PATHS} == told - DOCUMENTS
 
 
 @pytest.mark.parametrize(("body", "status", "found"), HOSTILE, ids=["twice", "deep", "large"])

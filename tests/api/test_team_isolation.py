@@ -54,6 +54,7 @@ E = Expect
 PLAN, FLEET = "/v1/plans/{plan_id}", "/v1/reservations/{reservation_id}"
 LOOK, BUDGET = "/v1/reoptimizations/{reoptimization_id}", "/v1/budgets/{team}/{period}"
 EXPECTED: Mapping[tuple[str, str], Expect] = {
+    ("POST", "/v1/estimates"): E.REFUSED,  # as for a plan
     ("POST", "/v1/plans"): E.REFUSED,  # the document names its team
     ("GET", "/v1/plans"): E.SUMS,
     ("GET", PLAN): E.HIDDEN,
@@ -141,6 +142,7 @@ QUERIES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
 }
 """What must be asked; else nothing is."""
 BODIES: Mapping[str, object] = {
+    "/v1/estimates": DOCUMENT,
     "/v1/plans": DOCUMENT,  # it names the owner
     f"{PLAN}/intend": {"intended": True},
     "/v1/reservations": {"offer_id": "h100-b", "nodes": 1},
@@ -341,8 +343,9 @@ DECIDED_BY_ALL_TEAMS = {
     ("POST", f"{PLAN}/reject"),
     ("PUT", BUDGET),
     ("DELETE", BUDGET),
+    ("POST", "/v1/estimates"),  # which reads the market alone
 }
-"""What a key of all teams may change of any team."""
+"""What a key of all teams may do for any team."""
 
 
 async def test_a_key_of_all_teams_reads_what_each_team_reads_and_may_narrow_to_one(home: Home) -> None:
@@ -477,6 +480,7 @@ async def test_no_form_of_a_page_acts_on_what_another_team_has(home: Home) -> No
 
 FORMS: Mapping[str, Expect] = {
     "/plans/new": E.REFUSED,  # the document names its team
+    "/plans/new/estimate": E.REFUSED,
     "/plans/{plan_id}/cancel": E.HIDDEN,
     "/plans/{plan_id}/reserve": E.HIDDEN,
     "/plans/{plan_id}/release": E.OWN,  # ends what the visitor's team holds of it, which is nothing

@@ -83,7 +83,10 @@ def test_from_a_key_to_a_plan_and_back(served: Served) -> None:
         prices = [one.price_usd_per_node_hour / one.sku.gpus_per_node for one in offers]
         assert prices == sorted(prices)
         assert broker.find_offer(offers[0].offer_id).offer_id == offers[0].offer_id
+        quick = broker.estimate(SERVICE)
+        assert quick.workloads[0].gpus[0].gpu in quick.workloads[0].says
         made = broker.plan(SERVICE)
+        assert quick.cheapest_usd <= made.plan.cost_usd * 2
         assert made.document["workloads"]["team"] == "research"
         assert [one.plan_id for one in broker.list_plans()][:1] == [made.plan_id]
         held = broker.reserve_plan(made.plan_id)
@@ -104,6 +107,9 @@ async def test_the_asynchronous_client_says_the_same(served: Served) -> None:
             assert other.find_plan(made.plan_id) == made
             listed = [one.offer_id for one in other.list_offers(provider="lambda")]
         assert [one.offer_id async for one in broker.list_offers(provider="lambda")] == listed
+        assert (await broker.estimate(SERVICE)).workloads[0].workload == "chat-8b"
+        compared = await broker.compare_plans([made.plan_id, made.plan_id])
+        assert [one.difference_usd for one in compared.plans] == [0]
         assert made.plan_id in [one.plan_id async for one in broker.list_plans()]
         spend = await broker.find_spend(group_by="provider")
         assert spend.total_usd == sum(item.row.usd for item in spend.items)

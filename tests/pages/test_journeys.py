@@ -29,7 +29,7 @@ def wish(name: str) -> str:
 
 def asked(page: Page, name: str) -> str:
     """Asks for a plan on the page for it; the plan's address once it is made."""
-    page.goto("/plans/new")
+    page.goto("/plans/new?view=document")
     page.get_by_label("Workloads, as YAML or JSON").fill(wish(name))
     page.get_by_role("button", name="Make a plan").click()
     page.wait_for_url(re.compile(r"/plans/plan-"))
@@ -103,7 +103,7 @@ def test_progress_streams_into_the_page(shop: Site, shopping: Open) -> None:
     page = shopping(who="team")
     GATE.clear()
     try:
-        page.goto("/plans/new")
+        page.goto("/plans/new?view=document")
         page.get_by_label("Workloads, as YAML or JSON").fill(wish("watched-8b"))
         page.get_by_role("button", name="Make a plan").click()
         expect(page.get_by_role("heading", name="The plan is being made")).to_be_visible()
@@ -126,7 +126,7 @@ def test_a_plan_that_is_being_made_is_cancelled(shop: Site, shopping: Open) -> N
     page = shopping(who="team")
     GATE.clear()
     try:
-        page.goto("/plans/new")
+        page.goto("/plans/new?view=document")
         page.get_by_label("Workloads, as YAML or JSON").fill(wish("regretted-8b"))
         page.get_by_role("button", name="Make a plan").click()
         page.get_by_role("button", name="Cancel this plan").click()
@@ -138,7 +138,7 @@ def test_a_plan_that_is_being_made_is_cancelled(shop: Site, shopping: Open) -> N
 
 def test_a_wrong_document_is_told_by_line(shopping: Open) -> None:
     page = shopping(who="team")
-    page.goto("/plans/new")
+    page.goto("/plans/new?view=document")
     text = page.get_by_label("Workloads, as YAML or JSON")
     written = text.input_value()
     assert written.count("team: research") == 1
@@ -161,7 +161,7 @@ def test_a_wrong_document_is_told_by_line(shopping: Open) -> None:
 
 def test_all_of_it_works_without_scripts(shop: Site, shopping: Open) -> None:
     team, finance = (shopping(who=who, scripts=False) for who in ("team", "finance"))
-    team.goto("/plans/new")
+    team.goto("/plans/new?view=document")
     team.get_by_label("Workloads, as YAML or JSON").fill(wish("plain-8b"))
     team.get_by_role("button", name="Make a plan").click()
     plan = team.url.partition("?")[0]

@@ -1,16 +1,13 @@
-"""Plans: the list, the form for a new one, the page of one, and the actions on it."""
+"""Plans: the list, the page of one, and the actions on it."""
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from fastapi import Query, Request
+from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
 
 from api.http.dependencies import product_of
@@ -25,14 +22,11 @@ from api.pages.plans.what_if_view import questions_of
 from api.plan_answer import answer_of
 from api.plan_requests import ask_for_plan, event_of, options_of, plan_events
 from api.reserved_fleets import ReservedFleet, fleets
-from api.schemas.workloads.shortest import as_yaml, shortened
-from broker.catalogue import CONFIG
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import (
     ApprovalRequired,
     BrokerError,
     Conflict,
-    InputError,
     OverBudget,
     ProviderError,
 )
@@ -44,14 +38,7 @@ from broker.ports.planning import PlanRecord
 if TYPE_CHECKING:
     from api.bootstrap import Product
 
-EXAMPLES = CONFIG.parent / "fixtures" / "examples"
-EXAMPLE_NAMES: Mapping[str, str] = {
-    "quickstart": "A short fine-tune, then a small service",
-    "finetune-and-chat": "A fine-tune beside a 70B assistant and a batch",
-    "pretrain-then-serve": "A pretraining run, then the model served",
-}
 MOST_RESERVATIONS = 200
-COMMAND = "#   broker"
 DONE: Mapping[str, str] = {
     "asked": "Asked. Nothing is bought by planning.",
     "approved": "Approved. The team can reserve it now.",
@@ -75,72 +62,6 @@ async def plans_page(request: Request, caller: PlanVisitor, cursor: str | None =
     now = product_of(request).clock.now()
     rows = [plan_view.plan_row(record, now, statuses.get(record.plan_id)) for record in page.items]
     return show(request, "plans.html", "Plans", plans=rows, next_cursor=page.next_cursor)
-
-
-@router.get("/plans/new")
-async def new_plan_page(
-    request: Request,
-    caller: PlanWritingVisitor,
-    example: str = "quickstart",
-    from_: Annotated[str | None, Query(alias="from")] = None,
-) -> Response:
-    """The form for a workloads document, filled with an example or with the document of a plan."""
-    if from_ is not None:
-        product = product_of(request)
-        record = await product.planning.find_plan(caller, from_)
-        short = await asyncio.to_thread(shortened, json.loads(record.document), product.clock.now())
-        return _writing(request, caller, as_yaml(short), based_on=record)
-    name = example if example in EXAMPLE_NAMES else "quickstart"
-    return _writing(request, caller, _example_text(name, caller), example=name)
-
-
-def _example_text(name: str, caller: Caller) -> str:
-    """An example with the visitor's team, without the command at the head of its file."""
-    text = Path(EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8")
-    kept = (line for line in text.splitlines() if not line.startswith(COMMAND))
-    return "".join(f"team: {caller.team}\n" if line.startswith("team:") else f"{line}\n" for line in kept)
-
-
-def _writing(
-    request: Request,
-    caller: Caller,
-    text: str,
-    *,
-    example: str = "",
-    error: InputError | None = None,
-    based_on: PlanRecord | None = None,
-) -> Response:
-    return show(
-        request,
-        "plan_new.html",
-        "New plan",
-        422 if error is not None else 200,
-        text=text,
-        example=example,
-        examples=EXAMPLE_NAMES,
-        based_on=based_on,
-        problems=error.problems if error is not None else (),
-        lines=text.splitlines(),
-        proof=proof_of(request),
-        once=new_once(),
-    )
-
-
-@router.post("/plans/new")
-async def ask(request: Request, caller: PlanWritingVisitor) -> Response:
-    """Asks for a plan with the document that was written or uploaded. Errors are shown at their lines."""
-    form = await read_form(request)
-    text = form.fields.get("file") or form.fields.get("workloads", "")
-    options = options_of(product_of(request).settings)
-
-    async def act(named: Caller) -> str:
-        record = await ask_for_plan(product_of(request), named, text, options, "workloads")
-        return f"/plans/{record.plan_id}?done=asked"
-
-    try:
-        return await act_once(request, caller, form, act, lambda stored: f"/plans/{stored[0]}")
-    except InputError as error:
-        return _writing(request, caller, text.replace("\r\n", "\n"), error=error)
 
 
 @router.get("/plans/{plan_id}")

@@ -101,6 +101,7 @@ BY_CODE: Mapping[str, Callable[[Problem], BrokerError]] = {
     # What the error says besides its words is in the document's own members.
     "over-quota": _said(Conflict),
     "too-many-plans": _said(Conflict),
+    "too-many-estimates": _said(Conflict),
     "concurrent-change": _said(ConcurrentChange),
     "idempotency-mismatch": _said(IdempotencyMismatch),
     "still-at-work": _said(StillAtWork),

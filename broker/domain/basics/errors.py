@@ -186,6 +186,14 @@ class StillAtWork(Conflict):
     """The first request with this idempotency key is still running; try again shortly."""
 
 
+class TooManyEstimates(Conflict):
+    """Too many estimates are under way; ``retry_after_s`` says when to try again."""
+
+    def __init__(self, under_way: int, retry_after_s: int) -> None:
+        self.facts = {"under_way": under_way, "retry_after_s": retry_after_s}
+        super().__init__(f"{under_way} estimates are under way; ask again in {retry_after_s} s")
+
+
 class ApprovalRequired(BrokerError):
     """The plan is above the approval limit and must be approved by a key with ``spend:approve``."""
 

@@ -24,14 +24,11 @@ from broker.domain.basics.errors import (
 from broker.domain.basics.identity import ENTROPY_BYTES, make_id
 from broker.domain.basics.money import format_usd
 from broker.domain.basics.page import Page
-from broker.domain.basics.window import Window
-from broker.domain.holding.quotas import held_beside
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.plan_turns import Turn, TurnClass, class_by_size
 from broker.domain.planning.planning_time import require_time
 from broker.domain.planning.variant import AssumedPrices, Variant
 from broker.domain.planning.workload import PlanRequest
-from broker.domain.reconciling.held_offers import less_others
 from broker.domain.spend.approvals import over_limit
 from broker.ports.planning import (
     BudgetWatch,
@@ -47,7 +44,8 @@ from broker.ports.planning import (
 )
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWorkFactory
 from broker.services.market.price_forecasts import PlanPriceForecasts
-from broker.services.market.usable_offers import OfferRules, UsableMarket, usable_market
+from broker.services.market.usable_offers import OfferRules
+from broker.services.planning.market_beside_held import market_beside_held
 from broker.services.planning.plan_queue import Place, PlanQueue
 
 log = logging.getLogger(__name__)
@@ -324,7 +322,9 @@ class PlanningService:
         try:
             # In a thread, because a large document takes seconds, which would block the event loop.
             request = await asyncio.to_thread(self._read_request, record.document)
-            request, market = await self._beside_held(request)
+            request, market = await market_beside_held(
+                self._uow_factory, request, self._clock.now(), self._rules.offers
+            )
             offers = market.offers
             if record.variant is not None and record.variant.prices is not None:
                 offers = record.variant.prices.applied(offers)
@@ -340,18 +340,6 @@ class PlanningService:
         except Exception as error:  # a fault of the planner; the record must not stay "running"
             log.exception("plan %s failed unexpectedly", record.plan_id)
             return None, f"unexpected {type(error).__name__}: {error}"
-
-    async def _beside_held(self, request: PlanRequest) -> tuple[PlanRequest, UsableMarket]:
-        """The request with the held capacity that counts against quotas, and the offers with the stock that
-        all reservations leave to it."""
-        now = self._clock.now()
-        async with self._uow_factory(EVERY_TEAM) as uow:
-            market = await usable_market(uow, now, self._rules.offers)
-            rows = await uow.reservations.find_open()
-        if now < request.horizon.end:
-            during = Window(max(now, request.horizon.start), request.horizon.end)
-            market = replace(market, offers=less_others(market.offers, rows, during))
-        return replace(request, held=held_beside(request, rows)), market
 
     async def _tell(self, record: PlanRecord) -> None:
         event: dict[str, object] = {"state": record.state.value}

@@ -17,7 +17,9 @@ from broker.domain.basics.window import Segment
 from broker.domain.market.offer import Offer, WindowKind, WindowTerms
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
 
-Row = tuple[int, int, int, int, bool, float]
+MICROSECOND, DAY = timedelta(microseconds=1), timedelta(days=1)
+Row = tuple[int, int, int, bool, float]
+"""Start, end of the free time, nodes, whether it is bought whole, and then the cost of a node."""
 DurationTerms = tuple[tuple[float, ...] | None, float]
 
 
@@ -50,28 +52,32 @@ def window_rows(problem: Problem) -> WindowRows:
 
 def _window_rows(problem: Problem) -> WindowRows:
     rows: list[Row] = []
-    for index in np.flatnonzero(problem.table.is_window & problem.allowed):
-        offer = problem.table.offers[int(index)]
-        terms = _terms(problem, int(index))
+    offers: list[int] = []
+    counts: list[int] = []
+    for index in np.flatnonzero(problem.table.is_window & problem.allowed).tolist():
+        terms = _terms(problem, index)
         if terms.waits:
             continue
         made = _listed_rows if terms.kind is WindowKind.LISTED else _cut_rows
-        rows.extend((int(index), *row) for row in made(problem, offer, terms))
-    offers = np.array([row[0] for row in rows], dtype=np.int64)
-    each = [_terms(problem, int(index)) for index in offers]
+        before = len(rows)
+        rows.extend(made(problem, problem.table.offers[index], terms))
+        if len(rows) > before:
+            offers.append(index)
+            counts.append(len(rows) - before)
+    each = [_terms(problem, index) for index in offers]
     duration_terms: dict[DurationTerms, int] = {}
-    duration_terms_of = [
+    numbers = [
         duration_terms.setdefault((t.durations_hours, t.step_hours), len(duration_terms)) for t in each
     ]
     return WindowRows(
-        offer=offers,
-        start_s=np.array([row[1] for row in rows], dtype=np.int64),
-        free_until_s=np.array([row[2] for row in rows], dtype=np.int64),
-        nodes=np.array([row[3] for row in rows], dtype=np.int64),
-        whole=np.array([row[4] for row in rows], dtype=np.bool_),
-        node_cost_usd=np.array([row[5] for row in rows], dtype=np.float64),
-        teardown_s=np.array([terms.teardown_s for terms in each], dtype=np.int64),
-        duration_terms_of=np.array(duration_terms_of, dtype=np.int64),
+        offer=np.repeat(np.array(offers, dtype=np.int64), counts),
+        start_s=np.array([row[0] for row in rows], dtype=np.int64),
+        free_until_s=np.array([row[1] for row in rows], dtype=np.int64),
+        nodes=np.array([row[2] for row in rows], dtype=np.int64),
+        whole=np.array([row[3] for row in rows], dtype=np.bool_),
+        node_cost_usd=np.array([row[4] for row in rows], dtype=np.float64),
+        teardown_s=np.repeat(np.array([terms.teardown_s for terms in each], dtype=np.int64), counts),
+        duration_terms_of=np.repeat(np.array(numbers, dtype=np.int64), counts),
         duration_terms=tuple(duration_terms),
     )
 
@@ -155,7 +161,7 @@ def waiting_start_s(problem: Problem, offer: int, first_s: int) -> int | None:
         first_s + math.ceil(terms.longest_wait / timedelta(seconds=1)),
         problem.as_of_s + math.ceil(terms.lead_hours * 3600),
     )
-    return next(_grid(problem, terms, earliest, problem.end_s), None)
+    return next(iter(_grid(problem, terms, earliest, problem.end_s).tolist()), None)
 
 
 def listed_spans(
@@ -206,9 +212,7 @@ def _rectangles(
             yield start, end, least
 
 
-def _listed_rows(
-    problem: Problem, offer: Offer, terms: WindowTerms
-) -> Iterator[tuple[int, int, int, bool, float]]:
+def _listed_rows(problem: Problem, offer: Offer, terms: WindowTerms) -> Iterator[Row]:
     whole = sum(s.nodes * s.hours for s in terms.segments)
     upfront = offer.upfront_usd
     per_hour = float(offer.price_usd_per_node_hour) if upfront is None else float(upfront) / whole
@@ -219,12 +223,10 @@ def _listed_rows(
             yield start, end, nodes, True, per_hour * (end - start) / 3600
 
 
-def _cut_rows(
-    problem: Problem, offer: Offer, terms: WindowTerms
-) -> Iterator[tuple[int, int, int, bool, float]]:
+def _cut_rows(problem: Problem, offer: Offer, terms: WindowTerms) -> Iterator[Row]:
     earliest = max(problem.t0_s, problem.as_of_s + math.ceil(terms.lead_hours * 3600))
     for start, end, nodes in sorted(set(_free(problem, offer, terms))):
-        for at in _grid(problem, terms, max(start, earliest), min(end, problem.end_s)):
+        for at in _grid(problem, terms, max(start, earliest), min(end, problem.end_s)).tolist():
             yield at, end, nodes, False, 0.0
 
 
@@ -236,23 +238,20 @@ def _free(problem: Problem, offer: Offer, terms: WindowTerms) -> Iterator[tuple[
     yield from _rectangles(problem, terms.segments, joined=True)
 
 
-def _grid(problem: Problem, terms: WindowTerms, first_s: int, last_s: int) -> Iterator[int]:
+def _grid(problem: Problem, terms: WindowTerms, first_s: int, last_s: int) -> Ints:
     """Starts in [first_s, last_s) on the seller's daily grid (from midnight UTC if the seller has no
     anchor).
     """
+    anchor = timedelta(0)
+    if terms.anchor_utc is not None:
+        anchor = timedelta(hours=terms.anchor_utc.hour, minutes=terms.anchor_utc.minute)
     step = timedelta(hours=terms.step_hours)
-    midnight = _midnight(problem.instant(first_s))
-    while problem.seconds(midnight) < last_s:
-        anchor = midnight
-        if terms.anchor_utc is not None:
-            anchor += timedelta(hours=terms.anchor_utc.hour, minutes=terms.anchor_utc.minute)
-        at = anchor - ((anchor - midnight) // step) * step
-        while at < midnight + timedelta(days=1):
-            second = problem.seconds(at)
-            if second.is_integer() and first_s <= second < last_s:
-                yield int(second)
-            at += step
-        midnight += timedelta(days=1)
+    midnight = (_midnight(problem.instant(first_s)) - problem.origin) // MICROSECOND
+    days = np.arange(midnight, last_s * 1_000_000, DAY // MICROSECOND)
+    of_day = np.arange((anchor % step) // MICROSECOND, DAY // MICROSECOND, step // MICROSECOND)
+    starts = (days[:, None] + of_day[None, :]).reshape(-1)
+    whole: Ints = starts[starts % 1_000_000 == 0] // 1_000_000
+    return whole[(whole >= first_s) & (whole < last_s)]
 
 
 def _midnight(instant: datetime) -> datetime:

@@ -1,0 +1,186 @@
+"""``broker init``: writes a workloads document from flags, answers, or what a team already has."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.market_source import find_market
+from api.cli.output import read_text, require_writable, stderr, write_text
+from api.cli.plans.asked import MarketFile
+from api.planning.planning_call import build_planner
+from api.schemas.market.market import Market
+from api.schemas.workloads.document_edit import EditedDocument, empty_document, field_of
+from api.schemas.workloads.form_fields import (
+    DOCUMENT_FIELDS,
+    NEW_WORKLOADS,
+    WORKLOAD_FIELDS,
+    Entry,
+    FormField,
+    kind_of_workload,
+    pointer_to,
+    shown,
+    value_at,
+)
+from api.schemas.workloads.starting_points import StartingPoint, read_starting_point
+from api.schemas.workloads.workloads import read_workloads
+from broker.domain.basics.errors import Conflict, FieldProblem, InputError, NotFound
+from broker.domain.planning.workload import WorkloadKind
+
+app = typer.Typer(add_completion=False)
+
+SOURCE = "answers"
+STDOUT = Path("-")
+
+
+@app.command()
+def init(
+    output: Annotated[Path, typer.Argument(help="The file to write; - for stdout.")] = Path("workloads.yaml"),
+    kind: Annotated[WorkloadKind | None, typer.Option(help="Kind of workload; default: training.")] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="A config.json, a SkyPilot task, or a file with a vllm serve or torchrun line; - for stdin.",
+        ),
+    ] = None,
+    team: Annotated[str, typer.Option(help="The team that asks.")] = "research",
+    model: Annotated[str | None, typer.Option(help="The model, as `GET /v1/models` names it.")] = None,
+    put: Annotated[
+        list[str] | None, typer.Option("--set", help="A field, as FIELD=VALUE; may be repeated.")
+    ] = None,
+    market: MarketFile = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file.")] = False,
+) -> None:
+    """Write a workloads document: asks for the main fields, or takes them from flags and from --from.
+
+    In a terminal it asks, with what is known as the default; elsewhere, and with --yes, it asks nothing and
+    says which fields have examples. It tells a first estimate where a market is at hand.
+
+    Example: broker init chat.yaml --from serve.sh --set traffic.peak_requests_per_s=12 --yes
+    """
+    if output != STDOUT:
+        require_writable(output)
+        if output.exists() and not force:
+            problem = FieldProblem("", "a file that exists", "another name, or --force to write over it")
+            raise InputError(str(output), (problem,))
+    document = EditedDocument(empty_document(team), SOURCE)
+    begun = (
+        None
+        if start is None
+        else read_starting_point(read_text(start), str(start), _model_file(start, output))
+    )
+    document.add(begun.workload if begun is not None else NEW_WORKLOADS[kind or WorkloadKind.TRAINING])
+    fields = list(_fields(document))
+    given = [*(put or ()), *([f"model={model}"] if model is not None else ())]
+    touched = {_take(document, fields, words) for words in given}
+    if not yes and sys.stdin.isatty() and start != STDOUT:
+        _ask(document, fields)
+        touched = {at for at, _ in fields}
+    found = _market(market)
+    now = datetime.now(UTC) if found is None else found.as_of
+    base = Path() if output == STDOUT else output.parent
+    request = read_workloads(document.text, source=SOURCE, base=base, now=now)
+    if output == STDOUT:
+        sys.stdout.write(document.text)
+    else:
+        write_text(output, document.text)
+        _say(f"wrote {output}")
+    _tell(begun, [one.label for at, one in fields if at not in touched])
+    if found is not None:
+        for one in build_planner().estimate(request, found.offers, found.as_of).workloads:
+            _say(f"{one.workload}: {one.says}")
+    if output != STDOUT:
+        _say(f"next: broker plan {output}, or broker plans --new {output}")
+
+
+def _model_file(start: Path, output: Path) -> str | None:
+    """The name of a config.json beside the document, where it stands there."""
+    is_beside = (
+        start != STDOUT and start.suffix == ".json" and start.parent.resolve() == output.parent.resolve()
+    )
+    return start.name if is_beside else None
+
+
+def _fields(document: EditedDocument) -> Iterator[tuple[str, FormField]]:
+    kind = kind_of_workload(document.workloads[0])
+    assert kind is not None
+    yield from ((pointer_to(one, None), one) for one in DOCUMENT_FIELDS)
+    yield from ((pointer_to(one, 0), one) for one in WORKLOAD_FIELDS[kind])
+
+
+def _take(document: EditedDocument, fields: Sequence[tuple[str, FormField]], words: str) -> str:
+    """Sets one field of ``FIELD=VALUE``; returns its pointer."""
+    name, equals, value = words.partition("=")
+    path = name.strip().replace(".", "/")
+    at = next((at for at, one in fields if one.path == path), None)
+    if not equals or at is None:
+        known = ", ".join(one.path.replace("/", ".") for _, one in fields)
+        raise InputError("--set", (FieldProblem("", repr(words), f"FIELD=VALUE with one of {known}"),))
+    document.put(dict(fields)[at], _workload_of(at), value)
+    return at
+
+
+def _workload_of(pointer: str) -> int | None:
+    return 0 if pointer.startswith("/workloads/") else None
+
+
+def _ask(document: EditedDocument, fields: Sequence[tuple[str, FormField]]) -> None:
+    """Asks for the main fields, and again for those that are wrong, until none is."""
+    wanted = [(at, one) for at, one in fields if not one.folded]
+    while wanted:
+        for at, one in wanted:
+            _ask_for(document, at, one)
+        try:
+            read_workloads(document.text, source=SOURCE, base=Path(), now=datetime.now(UTC))
+        except InputError as error:
+            wrong = {}
+            for problem in error.problems:
+                _say(f"{problem.pointer}: expected {problem.expected}")
+                wrong[field_of(problem.pointer, list(fields))] = True
+            wanted = [(at, one) for at, one in fields if at in wrong]
+            if not wanted:
+                raise
+        else:
+            return
+
+
+def _ask_for(document: EditedDocument, at: str, one: FormField) -> None:
+    index = _workload_of(at)
+    holder = document.data if index is None else document.workloads[index]
+    known = shown(value_at(holder, one.steps))
+    hint = f" ({one.hint})" if one.hint and not known else ""
+    choices = f" [{', '.join(one.choices)}]" if one.entry is Entry.CHOICE else ""
+    answer = typer.prompt(f"{one.label}{hint}{choices}", default=known, show_default=bool(known), err=True)
+    document.put(one, index, str(answer))
+
+
+def _market(path: Path | None) -> Market | None:
+    """The market of the file, else that of the database if it was polled."""
+    try:
+        return find_market(path)
+    except (InputError, Conflict, NotFound):
+        if path is not None:
+            raise
+        return None
+
+
+def _tell(begun: StartingPoint | None, untouched: Sequence[str]) -> None:
+    """Says what the source did not tell, and what the document has no field for."""
+    if begun is None:
+        return
+    missing = [label for label in begun.missing if label in untouched]
+    if missing:
+        _say(f"{begun.found} does not say these, which have examples in their place: {', '.join(missing)}")
+    for words in begun.left_out:
+        _say(f"left out: {words}")
+
+
+def _say(text: str) -> None:
+    stderr().print(text, markup=False, soft_wrap=True)

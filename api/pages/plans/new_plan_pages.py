@@ -1,0 +1,261 @@
+"""The page for a new plan: a form with a card for each workload, or the document as text.
+
+The document is what is planned; the form only edits it. Every button of the form sends all of it, so that
+the page works without scripts. Where scripts run, estimates and errors follow what is typed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import Query, Request
+from fastapi.responses import Response
+
+from api.http.dependencies import product_of
+from api.pages.parts.forms import SentForm, act_once, new_once, proof_of, read_form
+from api.pages.parts.rendering import page_router, show
+from api.pages.parts.session import PlanWritingVisitor
+from api.pages.plans.workload_cards import (
+    KIND_WORDS,
+    MOST_CARDS,
+    DocumentCards,
+    build_cards,
+    can_be_shown,
+    take_over,
+    workload_of,
+)
+from api.plan_requests import ask_for_plan, estimate, options_of
+from api.schemas.workloads.document_edit import EditedDocument
+from api.schemas.workloads.form_fields import NEW_WORKLOADS
+from api.schemas.workloads.shortest import as_yaml, shortened
+from api.schemas.workloads.starting_points import StartingPoint, read_starting_point
+from broker.catalogue import CONFIG, load_hugging_face_names, load_models
+from broker.domain.basics.account import Caller
+from broker.domain.basics.errors import FieldProblem, InputError, TooManyEstimates
+from broker.domain.planning.cost_estimate import CostEstimate
+from broker.domain.planning.workload import WorkloadKind
+from broker.ports.planning import PlanRecord
+
+EXAMPLES = CONFIG.parent / "fixtures" / "examples"
+EXAMPLE_NAMES: Mapping[str, str] = {
+    "quickstart": "A short fine-tune, then a small service",
+    "finetune-and-chat": "A fine-tune beside a 70B assistant and a batch",
+    "pretrain-then-serve": "A pretraining run, then the model served",
+}
+COMMAND = "#   broker"
+SOURCE = "workloads"
+FORM, DOCUMENT = "form", "document"
+
+router = page_router()
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """What the page shows: the text of the document, as a form or as text, and what is wrong with it."""
+
+    text: str
+    view: str
+    problems: Sequence[FieldProblem] = ()
+    found: CostEstimate | None = None
+    example: str = ""
+    based_on: PlanRecord | None = None
+    begun: StartingPoint | None = None
+    pasted: str = ""
+
+
+@router.get("/plans/new")
+async def new_plan_page(
+    request: Request,
+    caller: PlanWritingVisitor,
+    example: str = "quickstart",
+    view: str = FORM,
+    from_: Annotated[str | None, Query(alias="from")] = None,
+) -> Response:
+    """The form, or the text with ``view=document``, of an example or of the document of a plan."""
+    shown = DOCUMENT if view == DOCUMENT else FORM
+    if from_ is not None:
+        product = product_of(request)
+        record = await product.planning.find_plan(caller, from_)
+        short = await asyncio.to_thread(shortened, json.loads(record.document), product.clock.now())
+        return await _page(request, Writing(as_yaml(short), shown, based_on=record))
+    name = example if example in EXAMPLE_NAMES else "quickstart"
+    return await _page(request, Writing(_example_text(name, caller), shown, example=name))
+
+
+def _example_text(name: str, caller: Caller) -> str:
+    """An example with the visitor's team, without the command at the head of its file."""
+    text = Path(EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8")
+    kept = (line for line in text.splitlines() if not line.startswith(COMMAND))
+    return "".join(f"team: {caller.team}\n" if line.startswith("team:") else f"{line}\n" for line in kept)
+
+
+async def _page(request: Request, writing: Writing) -> Response:
+    """The page; a document that has no form is shown as text, with the reason."""
+    cards, problems = None, tuple(writing.problems)
+    if writing.view == FORM:
+        try:
+            cards = await asyncio.to_thread(_cards, writing)
+        except InputError as error:
+            problems = problems or error.problems
+    return show(
+        request,
+        "plan_new.html",
+        "New plan",
+        422 if problems else 200,
+        cards=cards,
+        text=writing.text,
+        example=writing.example,
+        examples=EXAMPLE_NAMES,
+        based_on=writing.based_on,
+        begun=writing.begun,
+        pasted=writing.pasted,
+        problems=problems if cards is None else cards.problems,
+        wrong=len(problems),
+        lines=writing.text.splitlines(),
+        estimates=_estimates(writing.found),
+        kinds=KIND_WORDS,
+        models=[(model, load_hugging_face_names().get(model, "")) for model in load_models()],
+        proof=proof_of(request),
+        once=new_once(),
+    )
+
+
+def _cards(writing: Writing) -> DocumentCards:
+    document = EditedDocument(writing.text, SOURCE)
+    if not can_be_shown(document):
+        expected = (
+            f"at most {MOST_CARDS} workloads of the kinds {', '.join(WorkloadKind)} to show it as a form"
+        )
+        problem = FieldProblem("/workloads", f"{len(document.workloads)} workloads", expected)
+        raise InputError(SOURCE, (problem,))
+    return build_cards(document, writing.problems)
+
+
+def _estimates(found: CostEstimate | None) -> dict[int, str]:
+    return {} if found is None else {index: one.says for index, one in enumerate(found.workloads)}
+
+
+@router.post("/plans/new")
+async def ask(request: Request, caller: PlanWritingVisitor) -> Response:
+    """Does what the pressed button says: plans, estimates, adds or removes a workload, or turns the page over
+    to the form or the text. Errors stand at their fields, or at their lines.
+    """
+    form = await read_form(request)
+    try:
+        writing = await asyncio.to_thread(_written, form)
+    except InputError as error:
+        text = form.fields.get("workloads", "").replace("\r\n", "\n")
+        return await _page(request, Writing(text, DOCUMENT, error.problems))
+    action, _, which = form.text("action").partition(":")
+    try:
+        if action in (FORM, DOCUMENT):
+            return await _page(request, replace(writing, view=action))
+        if action in ("add", "remove"):
+            text = await asyncio.to_thread(_rearranged, writing.text, action, which)
+            return await _page(request, replace(writing, text=text))
+        if action == "start":
+            return await _page(request, await asyncio.to_thread(_begun, writing, form))
+        if action == "estimate":
+            found = await estimate(product_of(request), caller, writing.text, SOURCE)
+            return await _page(request, replace(writing, found=found))
+        return await _plan(request, caller, form, writing.text)
+    except InputError as error:
+        return await _page(request, replace(writing, problems=error.problems))
+
+
+def _written(form: SentForm) -> Writing:
+    """The document as it was sent, with what was written into the fields of the form."""
+    text = (form.fields.get("file") or form.fields.get("workloads", "")).replace("\r\n", "\n")
+    if form.text("view") != FORM or form.fields.get("file"):
+        return Writing(text, form.text("view") or DOCUMENT)
+    document = EditedDocument(text, SOURCE)
+    take_over(document, form.fields)
+    return Writing(document.text, FORM)
+
+
+def _begun(writing: Writing, form: SentForm) -> Writing:
+    """The document with a workload more, of what was pasted or uploaded."""
+    pasted = form.fields.get("source") or form.fields.get("begin", "").replace("\r\n", "\n")
+    writing = replace(writing, pasted=pasted)
+    try:
+        begun = read_starting_point(pasted, "start from")
+    except InputError as error:
+        return replace(writing, problems=error.problems)
+    document = EditedDocument(writing.text, SOURCE)
+    document.add(begun.workload)
+    return replace(writing, text=document.text, view=FORM, begun=begun, pasted="")
+
+
+def _rearranged(text: str, action: str, which: str) -> str:
+    document = EditedDocument(text, SOURCE)
+    if action == "add" and which in set(WorkloadKind):
+        document.add(NEW_WORKLOADS[WorkloadKind(which)])
+    elif action == "remove" and which.isdecimal() and int(which) < len(document.workloads):
+        document.remove(int(which))
+    return document.text
+
+
+async def _plan(request: Request, caller: Caller, form: SentForm, text: str) -> Response:
+    options = options_of(product_of(request).settings)
+
+    async def act(named: Caller) -> str:
+        record = await ask_for_plan(product_of(request), named, text, options, SOURCE)
+        return f"/plans/{record.plan_id}?done=asked"
+
+    return await act_once(request, caller, form, act, lambda stored: f"/plans/{stored[0]}")
+
+
+@router.post("/plans/new/estimate")
+async def estimate_part(request: Request, caller: PlanWritingVisitor) -> Response:
+    """Parts of the page that follow what is typed: an estimate at each card, an error at each field."""
+    form = await read_form(request)
+    writing, notice = Writing("", FORM), ""
+    found: CostEstimate | None = None
+    says: dict[int, str] = {}
+    try:
+        writing = await asyncio.to_thread(_written, form)
+        found = await estimate(product_of(request), caller, writing.text, SOURCE)
+        says = _estimates(found)
+    except InputError as error:
+        writing = replace(writing, problems=error.problems)
+        says = await _estimates_of_sound(request, caller, writing)
+    except TooManyEstimates as error:
+        notice = str(error)
+    try:
+        cards = await asyncio.to_thread(_cards, writing)
+    except InputError:
+        cards = DocumentCards((), ())
+    return show(
+        request,
+        "plan_new_live.html",
+        "Estimate",
+        cards=cards,
+        found=found,
+        estimates=says,
+        wrong=len(writing.problems),
+        notice=notice,
+    )
+
+
+async def _estimates_of_sound(request: Request, caller: Caller, writing: Writing) -> dict[int, str]:
+    """The estimates of the workloads in which nothing is wrong; none where something else is wrong."""
+    places = [workload_of(problem.pointer) for problem in writing.problems]
+    wrong = {place for place in places if place is not None}
+    if None in places:
+        return {}
+    try:
+        document = await asyncio.to_thread(EditedDocument, writing.text, SOURCE)
+        sound = [index for index in range(len(document.workloads)) if index not in wrong]
+        for index in sorted(wrong, reverse=True):
+            document.remove(index)
+        if not sound:
+            return {}
+        found = await estimate(product_of(request), caller, document.text, SOURCE)
+    except (InputError, TooManyEstimates):  # what is left out may be what the others need
+        return {}
+    return dict(zip(sound, _estimates(found).values(), strict=True))

@@ -1,0 +1,165 @@
+"""The form of a workloads document: a card for each workload, and its fields with what is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from api.schemas.base.document import MAX_SHOWN
+from api.schemas.workloads.document_edit import EditedDocument, field_of
+from api.schemas.workloads.form_fields import (
+    DOCUMENT_FIELDS,
+    WORKLOAD_FIELDS,
+    FormField,
+    beyond,
+    kind_of_workload,
+    pointer_to,
+    shown,
+    value_at,
+)
+from broker.domain.basics.errors import FieldProblem
+from broker.domain.planning.workload import WorkloadKind
+
+KIND_WORDS: Mapping[WorkloadKind, str] = {
+    WorkloadKind.TRAINING: "Training run",
+    WorkloadKind.SERVING: "Service",
+    WorkloadKind.BATCH: "Batch",
+}
+MOST_CARDS = 20
+"""A longer document is edited as text."""
+_OF_WORKLOAD = re.compile(r"/workloads/(\d+)(?=/|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownField:
+    """A field with its value; ``name`` is its JSON pointer, ``wrong`` what is wrong with the value."""
+
+    field: FormField
+    name: str
+    value: str
+    wrong: str = ""
+
+    @property
+    def id(self) -> str:
+        """Its id in the page."""
+        return "f" + self.name.replace("/", "-")
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words to choose from; what the document has is always among them."""
+        words = self.field.choices
+        return words if not self.value or self.value in words else (*words, self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One workload: the first fields, the folded ones, other problems, and what the form does not show."""
+
+    index: int
+    kind: str
+    title: str
+    first: tuple[ShownField, ...]
+    folded: tuple[ShownField, ...]
+    problems: tuple[FieldProblem, ...] = ()
+    beyond: tuple[str, ...] = ()
+
+    @property
+    def is_unfolded(self) -> bool:
+        """Whether the further fields are open: something is wrong in them."""
+        return any(one.wrong for one in self.folded)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentCards:
+    """The whole form. ``problems`` are those that belong to no card and to no field."""
+
+    head: tuple[ShownField, ...]
+    cards: tuple[Card, ...]
+    problems: tuple[FieldProblem, ...] = ()
+    beyond: tuple[str, ...] = ()
+    runs: tuple[str, ...] = field(default=())
+
+
+def can_be_shown(document: EditedDocument) -> bool:
+    """Whether every workload has a card."""
+    rows = document.workloads
+    return len(rows) <= MOST_CARDS and all(kind_of_workload(row) is not None for row in rows)
+
+
+def build_cards(document: EditedDocument, problems: Sequence[FieldProblem] = ()) -> DocumentCards:
+    """The form of a document that can be shown, with each problem at its field, card or on top."""
+    named = [(pointer_to(one, None), one) for one in DOCUMENT_FIELDS]
+    for index, row in enumerate(document.workloads):
+        kind = kind_of_workload(row)
+        assert kind is not None
+        named += [(pointer_to(one, index), one) for one in WORKLOAD_FIELDS[kind]]
+    wrong: dict[str, str] = {}
+    of_card: dict[int, list[FieldProblem]] = {}
+    others: list[FieldProblem] = []
+    for problem in problems[:MAX_SHOWN]:
+        at, card = field_of(problem.pointer, named), workload_of(problem.pointer)
+        if at is not None:
+            wrong[at] = "; ".join(filter(None, (wrong.get(at), f"Expected {problem.expected}")))
+        elif card is not None and card < len(document.workloads):
+            of_card.setdefault(card, []).append(problem)
+        else:
+            others.append(problem)
+    cards = tuple(
+        _card(document, index, wrong, of_card.get(index, ())) for index in range(len(document.workloads))
+    )
+    rest = {name: value for name, value in document.data.items() if name != "workloads"}
+    return DocumentCards(
+        head=tuple(_shown(one, rest, None, wrong) for one in DOCUMENT_FIELDS),
+        cards=cards,
+        problems=tuple(others),
+        beyond=beyond(rest, DOCUMENT_FIELDS),
+        runs=tuple(
+            str(row.get("name", "")) for row in document.workloads if row.get("kind") == WorkloadKind.TRAINING
+        ),
+    )
+
+
+def workload_of(pointer: str) -> int | None:
+    """The number of the workload that a JSON pointer leads into; None for another part of the document."""
+    found = _OF_WORKLOAD.match(pointer)
+    return None if found is None else int(found[1])
+
+
+def _card(
+    document: EditedDocument, index: int, wrong: Mapping[str, str], problems: Sequence[FieldProblem]
+) -> Card:
+    row = document.workloads[index]
+    kind = kind_of_workload(row)
+    assert kind is not None
+    fields = [_shown(one, row, index, wrong) for one in WORKLOAD_FIELDS[kind]]
+    return Card(
+        index=index,
+        kind=KIND_WORDS[kind],
+        title=shown(row.get("name")) or f"workload {index + 1}",
+        first=tuple(one for one in fields if not one.field.folded),
+        folded=tuple(one for one in fields if one.field.folded),
+        problems=tuple(problems),
+        beyond=beyond(row, WORKLOAD_FIELDS[kind]),
+    )
+
+
+def _shown(one: FormField, holder: object, index: int | None, wrong: Mapping[str, str]) -> ShownField:
+    name = pointer_to(one, index)
+    return ShownField(one, name, shown(value_at(holder, one.steps)), wrong.get(name, ""))
+
+
+def take_over(document: EditedDocument, fields: Mapping[str, str]) -> None:
+    """Puts what was written into the form's fields, named by JSON pointers, into the document."""
+    for one in DOCUMENT_FIELDS:
+        _take(document, one, None, fields)
+    for index, row in enumerate(document.workloads):
+        kind = kind_of_workload(row)
+        for one in WORKLOAD_FIELDS[kind] if kind is not None else ():
+            _take(document, one, index, fields)
+
+
+def _take(document: EditedDocument, one: FormField, index: int | None, fields: Mapping[str, str]) -> None:
+    written = fields.get(pointer_to(one, index))
+    if written is not None:
+        document.put(one, index, written)

@@ -1,0 +1,243 @@
+"""The fields of a workloads document that a form shows or a terminal asks for, by kind of workload.
+
+The form edits the document: what is not listed here stays in it as it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from api.schemas.base.document import pointer_of
+from broker.domain.market.offer import Tier
+from broker.domain.planning.workload import (
+    Precision,
+    ServingEngine,
+    TrafficShape,
+    TrainingStack,
+    WorkloadKind,
+)
+
+
+class Entry(StrEnum):
+    """How a field is written. ``list``: words with commas between them."""
+
+    TEXT = "text"
+    NUMBER = "number"
+    CHOICE = "choice"
+    LIST = "list"
+
+
+@dataclass(frozen=True, slots=True)
+class FormField:
+    """A field at ``path`` below its workload, or in the document. ``hint``: an example, or the default.
+
+    ``folded``: it is shown with the further fields.
+    """
+
+    path: str
+    label: str
+    entry: Entry = Entry.TEXT
+    hint: str = ""
+    choices: tuple[str, ...] = ()
+    needed: bool = False
+    folded: bool = False
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The names on the way to it."""
+        return tuple(self.path.split("/"))
+
+
+LARGE = 1e6
+FIGURES: Mapping[str, str] = {"gpus": "max", "budget": "usd", "starts": "at"}
+"""Objects for which one value may stand, and the field that the value is."""
+
+
+def _more(path: str, label: str, entry: Entry = Entry.TEXT, hint: str = "", *choices: str) -> FormField:
+    return FormField(path, label, entry, hint, choices, folded=True)
+
+
+NAME = FormField("name", "Name", hint="finetune-8b", needed=True)
+MODEL = FormField("model", "Model", hint="Llama-3.1-8B", needed=True)
+WHERE = FormField("policy/geography", "Where", Entry.LIST, "anywhere; or eu, us, nordics …")
+DEADLINE = FormField("deadline", "Done by", hint="+4d from the start, or 2026-12-01", needed=True)
+INPUT_TOKENS = FormField("input_tokens", "Input tokens each", Entry.NUMBER, "1200", needed=True)
+OUTPUT_TOKENS = FormField("output_tokens", "Output tokens each", Entry.NUMBER, "250", needed=True)
+RULES = (
+    _more("policy/countries", "Countries", Entry.LIST, "any; or DE, NO"),
+    _more("policy/providers/only", "Only these providers", Entry.LIST, "all; or lambda, aws"),
+    _more("policy/providers/exclude", "Without these providers", Entry.LIST, "none"),
+    _more("policy/tiers", "Tiers", Entry.LIST, f"any of {', '.join(Tier)}"),
+    _more("policy/hosts", "Hosts", Entry.LIST, "datacenter; or datacenter, community"),
+    _more("policy/compliance", "Compliance", Entry.LIST, "none; or soc2, iso27001"),
+    _more("unplaced_usd", "Cost of leaving it out, USD", Entry.NUMBER, "it must be placed"),
+    _more("team", "Team that pays", Entry.TEXT, "the document's"),
+)
+PRECISIONS = _more("precisions", "Number formats", Entry.LIST, "as published; or bf16, fp8")
+ENGINE = _more("engine", "Engine", Entry.CHOICE, ServingEngine.VLLM, *ServingEngine)
+PREFIX = _more("prefix_cache_hit_share", "Share of prompts in the prefix cache", Entry.NUMBER, "0")
+EARLIEST = _more("earliest_start", "Not before", Entry.TEXT, "the start of the horizon")
+
+DOCUMENT_FIELDS = (
+    FormField("team", "Team", needed=True),
+    FormField("horizon/start", "Plan from", hint="now, tomorrow, next-monday, 2026-12-01", needed=True),
+    FormField("horizon/days", "For days", Entry.NUMBER, "14", needed=True),
+    FormField("budget/usd", "Budget, USD", Entry.NUMBER, "no limit"),
+)
+WORKLOAD_FIELDS: Mapping[WorkloadKind, tuple[FormField, ...]] = {
+    WorkloadKind.TRAINING: (
+        NAME,
+        MODEL,
+        FormField("tokens", "Tokens to train on", Entry.NUMBER, "2e9", needed=True),
+        DEADLINE,
+        FormField("gpus/max", "GPUs at most", Entry.NUMBER, "no limit"),
+        WHERE,
+        FormField("sequence_length", "Sequence length", Entry.NUMBER, "8192", needed=True, folded=True),
+        FormField("global_batch_tokens", "Tokens a step", Entry.NUMBER, "1e6", needed=True, folded=True),
+        _more("precision", "Number format", Entry.CHOICE, "bf16", *(p for p in Precision if p != "int4")),
+        _more("software", "Software", Entry.CHOICE, TrainingStack.TUNED, *TrainingStack),
+        _more("gpus/min", "GPUs at least", Entry.NUMBER, "1"),
+        EARLIEST,
+        _more("late_usd_per_hour", "Cost of an hour late, USD", Entry.NUMBER, "the deadline is firm"),
+        _more("headroom", "Share of further work", Entry.NUMBER, "0"),
+        _more("checkpoint/every_minutes", "Minutes between checkpoints", Entry.NUMBER, "the best interval"),
+        _more("interruptible", "May be interrupted (spot)", Entry.CHOICE, "false", "false", "true"),
+        *RULES,
+    ),
+    WorkloadKind.SERVING: (
+        NAME,
+        MODEL,
+        FormField("traffic/peak_requests_per_s", "Requests per second at the peak", Entry.NUMBER, "4"),
+        FormField("traffic/input_tokens", INPUT_TOKENS.label, Entry.NUMBER, INPUT_TOKENS.hint),
+        FormField("traffic/output_tokens", OUTPUT_TOKENS.label, Entry.NUMBER, OUTPUT_TOKENS.hint),
+        FormField("slo/ttft_p95_ms", "First token within ms (p95)", Entry.NUMBER, "1500", needed=True),
+        FormField("slo/itl_p95_ms", "Each next token within ms (p95)", Entry.NUMBER, "80", needed=True),
+        WHERE,
+        _more("traffic/shape", "Traffic over the day", Entry.CHOICE, TrafficShape.FLAT, *TrafficShape),
+        _more("traffic/trough_share", "Least traffic as a share of the peak", Entry.NUMBER, "1"),
+        _more("traffic/peak_hour_utc", "Hour of the peak, UTC", Entry.NUMBER, "0"),
+        _more("starts/after", "Starts after the run", Entry.TEXT, "the name of a training workload"),
+        _more("starts/at", "Or starts at", Entry.TEXT, "the start of the horizon"),
+        _more("redundancy/zones", "In places", Entry.NUMBER, "1"),
+        _more("redundancy/spare_replicas", "Spare replicas", Entry.NUMBER, "0"),
+        PRECISIONS,
+        ENGINE,
+        PREFIX,
+        *RULES,
+    ),
+    WorkloadKind.BATCH: (
+        NAME,
+        MODEL,
+        FormField("requests", "Requests in all", Entry.NUMBER, "1e6", needed=True),
+        INPUT_TOKENS,
+        OUTPUT_TOKENS,
+        DEADLINE,
+        WHERE,
+        EARLIEST,
+        PRECISIONS,
+        ENGINE,
+        PREFIX,
+        *RULES,
+    ),
+}
+NEW_WORKLOADS: Mapping[WorkloadKind, Mapping[str, Any]] = {
+    WorkloadKind.TRAINING: {
+        "name": "training",
+        "kind": "training",
+        "model": "Llama-3.1-8B",
+        "tokens": "2e9",
+        "sequence_length": 8192,
+        "global_batch_tokens": "1e6",
+        "deadline": "+7d",
+    },
+    WorkloadKind.SERVING: {
+        "name": "service",
+        "kind": "serving",
+        "model": "Llama-3.1-8B",
+        "traffic": {"peak_requests_per_s": 4, "input_tokens": 1200, "output_tokens": 250},
+        "slo": {"ttft_p95_ms": 1500, "itl_p95_ms": 80},
+    },
+    WorkloadKind.BATCH: {
+        "name": "batch",
+        "kind": "batch",
+        "model": "Llama-3.1-8B",
+        "requests": "1e6",
+        "input_tokens": 1000,
+        "output_tokens": 200,
+        "deadline": "+7d",
+    },
+}
+"""What a workload that is added begins with."""
+
+
+def value_at(holder: Any, steps: Sequence[str]) -> Any:
+    """The value of a field, also where one value stands for its object; None if it is not there."""
+    value = holder
+    for index, step in enumerate(steps):
+        if isinstance(value, dict):
+            value = value.get(step)
+        elif (
+            index
+            and value is not None
+            and not isinstance(value, list)
+            and FIGURES.get(steps[index - 1]) == step
+        ):
+            return value
+        else:
+            return None
+    return value
+
+
+def shown(value: Any) -> str:
+    """A value as a form shows it; lists with commas. What has another form is not shown."""
+    if isinstance(value, list):
+        plain = all(isinstance(one, str) and "," not in one for one in value)
+        return ", ".join(value) if plain else ""
+    if value is None or isinstance(value, dict):
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return figure(value) if isinstance(value, int | float) else str(value)
+
+
+def figure(value: float) -> str:
+    """A number as people write it: ``2e9``, ``12000``, ``0.35``."""
+    if abs(value) >= LARGE:
+        mantissa, _, exponent = f"{value:.6e}".partition("e")
+        written = f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+        if float(written) == value:
+            return written
+    return str(int(value)) if float(value).is_integer() else str(value)
+
+
+def kind_of_workload(workload: Any) -> WorkloadKind | None:
+    """The kind that a workload of a document names; None for another word."""
+    told = workload.get("kind") if isinstance(workload, dict) else None
+    return WorkloadKind(told) if told in set(WorkloadKind) else None
+
+
+def beyond(workload: Mapping[str, Any], fields: Sequence[FormField]) -> tuple[str, ...]:
+    """Fields of a workload that no field of the form shows, as paths with dots."""
+    known = {one.path for one in fields if shown(value_at(workload, one.steps))} | {"kind"}
+    return tuple(".".join(path) for path in _leaves(workload, ()) if not _is_shown(path, known))
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _leaves(inner, (*path, str(name)))
+    elif value not in (None, []):
+        yield path
+
+
+def _is_shown(path: tuple[str, ...], known: set[str]) -> bool:
+    written = "/".join(path)
+    return written in known or (path[-1] in FIGURES and f"{written}/{FIGURES[path[-1]]}" in known)
+
+
+def pointer_to(field: FormField, workload: int | None) -> str:
+    """The JSON pointer of a field of a workload, or of the document."""
+    return pointer_of(*(() if workload is None else ("workloads", workload)), *field.steps)
