@@ -74,6 +74,7 @@ def parse_start(text: str, now: datetime) -> datetime:
     """A horizon's start: an instant, or a word that is resolved against ``now``.
 
     The word ``now`` means the next whole hour; ``today``, ``tomorrow`` and ``next-monday`` are UTC midnights.
+    An instant within a second is rounded up, as windows are sold and plans are made in whole seconds.
     """
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     hour = now.replace(minute=0, second=0, microsecond=0)
@@ -87,9 +88,11 @@ def parse_start(text: str, now: datetime) -> datetime:
     if word in words:
         return words[word]
     try:
-        return parse_time(text)
+        told = parse_time(text)
     except ValueError:
         raise ValueError(EXPECTED_START) from None
+    whole = told.replace(microsecond=0)
+    return whole if whole == told else whole + timedelta(seconds=1)
 
 
 def parse_relative(text: str, horizon_start: datetime) -> datetime:
