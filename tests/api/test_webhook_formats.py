@@ -138,7 +138,7 @@ async def test_an_event_that_does_not_exist_is_refused_with_the_nearest(
     answer = await client.post("/v1/webhooks", json=body)
     assert answer.status_code == 422
     (error,) = answer.json()["errors"]
-    assert (error["pointer"], error["found"]) == ("/events/1", json.dumps(pattern))
+    assert (error["pointer"], error["found"]) == ("/events/1", pattern)
     assert near in error["expected"]
 
 
