@@ -24,6 +24,7 @@ from broker.domain.basics.account import Caller
 
 SHOWN, MOST_STEPS = 100, 200
 DONE: Mapping[str, str] = {
+    "ordered": "Ordered. Its state follows the provider's answers.",
     "released": "Release asked for. It counts as gone once the provider shows so, twice.",
 }
 

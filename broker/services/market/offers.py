@@ -83,7 +83,7 @@ class OffersService:
         self._price_lists = frozenset(price_lists)
         self._plan = plan or PollPlan(stale_after)
         self._operators = operators or Operators()
-        self._takes_orders = takes_orders
+        self.takes_orders = takes_orders
         self._recording = asyncio.Lock()
 
     async def refresh(
@@ -188,7 +188,7 @@ class OffersService:
             and matching(
                 (OfferCount(offer.provider, offer.sku.gpu, offer.region, str(offer.tier), 1),), names
             )
-            and (not wanted.traits.orderable or self._takes_orders(offer))
+            and (not wanted.traits.orderable or self.takes_orders(offer))
         )
 
     async def find_page(
