@@ -118,7 +118,7 @@ class BudgetGate:
         mine = reservation_charges((order,), {}, now, until=until)
         before = await self._summaries.find_charges(scope, until)
         return tuple(
-            str(one)
+            str(one).replace("this plan adds", "this order adds")
             for one in _effects(budgets, before, (*before, *mine), now)
             if one.left_usd < 0 and one.added_usd > 0
         )
