@@ -103,7 +103,9 @@ async def market_page(
         first=first + 1,
         sorting=sorting,
         paging=paging,
-        filters=market_view.market_filters(counts, named, chosen),
+        filters=market_view.market_filters(
+            counts, {**named, "country": country}, chosen, await product.offers.find_places()
+        ),
         narrowed=any({**named, **traits}.values()) or orderable,
         most_offered=most,
         span=span,
