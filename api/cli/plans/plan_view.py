@@ -68,6 +68,16 @@ def print_plan(console: Console, plan: Plan, request: PlanRequest | None = None)
         console.print(part)
 
 
+def print_plan_in_short(console: Console, plan: Plan, request: PlanRequest | None = None) -> None:
+    """The headline, the figures and the placements of ``plan``; ``print_plan`` has the rest."""
+    console.width = min(console.width, WIDEST)
+    console.print(_headline(plan))
+    console.print(_figures(plan, request))
+    what, _, *others = (*answer_of(plan, str, _moment), "", "")
+    for sentence in filter(None, (what, *others)):
+        console.print(Text(sentence))
+
+
 def misses_something(plan: Plan) -> bool:
     """Whether some workload cannot be placed. One that was left out because it is not worth its price could
     be."""
