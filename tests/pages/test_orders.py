@@ -131,7 +131,8 @@ async def test_a_refused_order_comes_back_with_other_offers(home: Home) -> None:
     assert "Not reserved: the provider has no stock." in page
     assert 'value="2026-11-24T12:00"' in page
     (dear,) = re.findall(r'href="(/market/offers/dear\?[^"]+)"', page)
-    page, _ = await quoted(client, "dear", **dict(httpx.URL(dear).params))
+    asked = {name: str(word) for name, word in httpx.URL(dear).params.items()}
+    page, _ = await quoted(client, "dear", 200, **asked)
     assert "$576.00" in page
 
 
