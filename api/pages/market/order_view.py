@@ -138,7 +138,7 @@ def window_hint(terms: WindowTerms | None) -> str:
         return ""
     hints = []
     if terms.segments:
-        hints.append(f"on sale from {moment(terms.segments[0].start)} to {moment(terms.segments[-1].end)}")
+        hints.append(f"from {moment(terms.segments[0].start)} to {moment(terms.segments[-1].end)}")
     if terms.durations_hours is not None:
         hints.append(f"for {', '.join(f'{hours:g}' for hours in terms.durations_hours)} hours")
     elif terms.step_hours:
