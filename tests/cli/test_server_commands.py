@@ -198,7 +198,7 @@ def test_reservations_are_told_with_node_and_price_on_eighty_columns() -> None:
         "24 Nov 00:00 to 30 Nov 12:00",
     ):
         assert any(words in line for line in lines), (words, lines)
-    assert lines[-1].strip() == "2 reservations: 1 scheduled, 1 failed"
+    assert lines[-1].strip() == "2 fleets: 1 scheduled, 1 failed"
 
 
 def test_a_fleet_is_one_row_unless_each_step_is_asked_for() -> None:
