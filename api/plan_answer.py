@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from decimal import Decimal
 
 from api.plan_words import saved_usd, strategy, strongest
-from broker.domain.basics.money import ZERO, usd_words
+from broker.domain.basics.money import CENT, usd_words
 from broker.domain.planning.comparison import WorkloadOutcome, outcomes_of
-from broker.domain.planning.plan import DROPPED, Placement, Plan, Why
+from broker.domain.planning.plan import DROPPED, Alternative, Placement, Plan, Why
 from broker.domain.planning.workload import WorkloadKind
 
 MOST_NAMED = 4
 """A plan of more workloads is told in counts."""
 MOST_DROPPED = 2
+LEAST_HOURS = 0.1
 HOUR = timedelta(hours=1)
 
 Name = Callable[[str], str]
@@ -105,20 +105,31 @@ def why_line(placements: Sequence[Placement], offer_words: Name) -> str:
         parts.append(f"cheapest found among {_counted(why.fitting, 'offer')} that fit")
     nearest = _next_best(placements)
     if nearest is not None:
-        name, more = nearest
-        parts.append(f"next: {offer_words(name)}, {'+' if more >= 0 else '−'}{usd_words(abs(more))}")
+        parts.append(_nearest_words(nearest, offer_words))
     dropped = _dropped(why)
     if dropped:
         parts.append(f"dropped: {dropped}")
     return "; ".join(parts)
 
 
-def _next_best(placements: Sequence[Placement]) -> tuple[str, Decimal] | None:
+def _next_best(placements: Sequence[Placement]) -> Alternative | None:
     ways = [way for placement in placements for way in placement.why.next_best]
-    if not ways:
-        return None
-    best = min(ways, key=lambda way: way.more_usd)
-    return best.offer_id, best.more_usd or ZERO
+    return min(ways, key=lambda way: way.more_usd, default=None)
+
+
+def _nearest_words(way: Alternative, offer_words: Name) -> str:
+    name, more = offer_words(way.offer_id), way.more_usd
+    if not costs_the_same(way):
+        return f"next: {name}, {'+' if more >= 0 else '−'}{usd_words(abs(more))}"
+    later = way.later_hours or 0.0
+    if later >= LEAST_HOURS:
+        return f"next: {name} costs the same and ends {later:.1f} h later"
+    return f"a near tie: {name} costs the same, and is as good"
+
+
+def costs_the_same(way: Alternative) -> bool:
+    """Whether its cost differs by less than a cent from the chosen way's."""
+    return abs(way.more_usd) < CENT
 
 
 def _dropped(why: Why) -> str:

@@ -6,6 +6,7 @@ change, and the number of steps. R is a reservation of the domain or of the API.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,6 +30,7 @@ BY_SIGNIFICANCE = (
     ReservationState.RELEASING,
 )
 """Open states; the most significant comes first."""
+WORDS = (*map(str, ReservationState), "not tried")
 
 
 R = TypeVar("R", Reservation, ReservationForm)
@@ -69,6 +71,19 @@ class ReservedFleet(Generic[R]):
     def word(self) -> str:
         """The state for readers; see ``state_word``."""
         return state_word(self.first)
+
+
+def count_words(lines: Iterable[ReservedFleet[R]], noun: str = "fleet") -> str:
+    """How many fleets there are in each state, such as ``2 fleets: 1 active, 1 released``.
+
+    It says of how many reservations where there are more of these.
+    """
+    every = tuple(lines)
+    states = Counter(line.word for line in every)
+    told = ", ".join(f"{states[word]} {word}" for word in WORDS if states[word])
+    reservations = sum(len(line.rows) for line in every)
+    steps = f" of {reservations:,} reservations" if reservations > len(every) else ""
+    return f"{len(every):,} {noun}{'' if len(every) == 1 else 's'}{steps}: {told}"
 
 
 def state_word(row: Reservation | ReservationForm) -> str:

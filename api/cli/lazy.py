@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import inspect
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,6 +56,20 @@ class CommandEntry:
     panel: str
 
 
+CHOICE = re.compile(r"(?:Value error, )?'(?P<word>[^']*)' is not one of (?P<known>'.*')\.")
+
+
+def _with_near_choice(told: str) -> str:
+    """What is told of a word that an option does not take, with the nearest that it takes."""
+    found = CHOICE.fullmatch(told)
+    if found is None:
+        return told
+    known = re.findall(r"'([^']*)'", found["known"])
+    near = near_words(found["word"], known, 2)
+    meant = f" Did you mean {' or '.join(near)}?" if near else ""
+    return f"'{found['word']}' is not one of {', '.join(known)}.{meant}"
+
+
 class LazyGroup(TyperGroup):
     """Takes the names and summaries of its commands from a table. Turns a BrokerError into an exit code."""
 
@@ -91,6 +106,9 @@ class LazyGroup(TyperGroup):
         """Runs the command. An expected error is printed without a traceback."""
         try:
             return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = _with_near_choice(error.message)
+            raise
         except BrokerError as error:
             tell(error)
             raise typer.Exit(exit_code_of(error)) from error

@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar
 
 import typer
 
+from api.cli.completion import ASKED_BY, complete_value
 from api.cli.errors import ExitCode
 from api.cli.lazy import CommandEntry, LazyGroup
 from broker import logs
@@ -112,8 +113,18 @@ def _options(
     logs.begin(level=level, as_json=_wishes_json())
 
 
+def _complete(values: str) -> None:
+    """Prints the completion, or tells fish by the exit code whether there is any."""
+    if os.environ.get("_TYPER_COMPLETE_FISH_ACTION") == "is-args":
+        sys.exit(0 if values else 1)
+    typer.echo(values)
+
+
 def main() -> None:
     """The entry point of the ``broker`` script. An unexpected error is logged, with exit code 1."""
+    if os.environ.get(ASKED_BY) and (values := complete_value()) is not None:
+        _complete(values)
+        return
     logs.begin(as_json=_wishes_json())
     logs.catch_the_rest()
     try:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from types import MappingProxyType, TracebackType
 from typing import Self, TypeVar
 
@@ -23,7 +24,7 @@ from api.client.answers import (
 from api.client.synchronous import address_and_key, authorization
 from api.schemas.accounts.webhooks import NewWebhookForm, TestDeliveryForm, ToldWebhookForm, WebhookForm
 from api.schemas.finance.spend import SpendForm
-from api.schemas.holding.reservation import ReservationForm
+from api.schemas.holding.reservation import Fit, ReservationForm
 from api.schemas.plans.comparison import AcceptedComparisonForm, ComparisonDocument
 from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm, UnmadePlanForm
 from broker.domain.basics.webhook import EVERYTHING, WebhookFormat
@@ -156,10 +157,25 @@ class AsyncBrokerClient:
         start: datetime | None = None,
         end: datetime | None = None,
         workload: str | None = None,
+        fit: Fit = Fit.EXACT,
+        max_price_usd_per_node_hour: Decimal | None = None,
         idempotency_key: str | None = None,
     ) -> ReservationForm:
-        """Reserves nodes of one offer: from now unless ``start``, until released unless ``end`` (aware)."""
-        return await self._do(calls.reserve_offer(offer_id, nodes, start, end, workload, idempotency_key))
+        """Reserves nodes of one offer: from now unless ``start``, until released unless ``end`` (aware).
+
+        ``fit`` outward extends times to the window on sale that covers them. Raises Conflict for too little
+        stock and a price above ``max_price_usd_per_node_hour``, OverBudget, ProviderError.
+        """
+        wish = {
+            "offer_id": offer_id,
+            "nodes": nodes,
+            "start": start,
+            "end": end,
+            "workload": workload,
+            "fit": fit,
+            "max_price_usd_per_node_hour": max_price_usd_per_node_hour,
+        }
+        return await self._do(calls.reserve_offer(wish, idempotency_key))
 
     async def find_reservation(self, reservation_id: str) -> ReservationForm:
         """One reservation. Raises NotFound."""

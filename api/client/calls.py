@@ -13,10 +13,12 @@ from uuid import uuid4
 
 from api.client.answers import MadePlan, read_plan_answer
 from api.schemas.accounts.webhooks import NewWebhookForm, TestDeliveryForm, ToldWebhookForm, WebhookForm
+from api.schemas.base.document import Document
 from api.schemas.base.forms import PageForm
 from api.schemas.base.times import format_time
+from api.schemas.base.validation import validate
 from api.schemas.finance.spend import SpendForm
-from api.schemas.holding.reservation import ReservationForm, ReservationsForm
+from api.schemas.holding.reservation import ReservationForm, ReservationRequest, ReservationsForm
 from api.schemas.market.offer import OFFER, OfferForm
 from api.schemas.plans.comparison import COMPARISON, AcceptedComparisonForm, ComparisonDocument
 from api.schemas.plans.cost_estimate import COST_ESTIMATE
@@ -186,18 +188,11 @@ def _reservations(body: Any) -> list[ReservationForm]:
     return ReservationsForm.model_validate(body).reservations
 
 
-def reserve_offer(
-    offer_id: str,
-    nodes: int,
-    start: datetime | None,
-    end: datetime | None,
-    workload: str | None,
-    idempotency_key: str | None,
-) -> Call[ReservationForm]:
-    """``POST /v1/reservations``."""
-    body: dict[str, object] = {"offer_id": offer_id, "nodes": nodes}
-    body |= {name: format_time(at) for name, at in (("start", start), ("end", end)) if at is not None}
-    body |= {} if workload is None else {"workload": workload}
+def reserve_offer(wish: Mapping[str, object], idempotency_key: str | None) -> Call[ReservationForm]:
+    """``POST /v1/reservations``. Raises InputError for a field of ``wish`` that it does not take."""
+    body = validate(ReservationRequest, Document("order", wish)).model_dump(
+        mode="json", exclude_defaults=True
+    )
     read = ReservationForm.model_validate
     return Call("POST", "/v1/reservations", read, headers=once(idempotency_key), body=body)
 

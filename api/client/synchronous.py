@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, TypeVar
@@ -31,7 +32,12 @@ from api.schemas.base.forms import PageForm
 from api.schemas.finance.economics import CLOSED_MONTH, SAVINGS, ChangesForm, IntervalForm, UnitsForm
 from api.schemas.finance.finance import ApprovalForm, ApprovalPage, BudgetForm, BudgetPage
 from api.schemas.finance.spend import AS_OF_HEADER, SpendForm
-from api.schemas.holding.reservation import RELEASE_ESTIMATE, ReservationForm, ShortfallForm
+from api.schemas.holding.reservation import (
+    RELEASE_ESTIMATE,
+    Fit,
+    ReservationForm,
+    ShortfallForm,
+)
 from api.schemas.market.provider import QUARANTINED, QuarantinedForm
 from api.schemas.plans.comparison import AcceptedComparisonForm, ComparisonDocument
 from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm, UnmadePlanForm
@@ -192,10 +198,25 @@ class BrokerClient:
         start: datetime | None = None,
         end: datetime | None = None,
         workload: str | None = None,
+        fit: Fit = Fit.EXACT,
+        max_price_usd_per_node_hour: Decimal | None = None,
         idempotency_key: str | None = None,
     ) -> ReservationForm:
-        """Reserves nodes of one offer: from now unless ``start``, until released unless ``end`` (aware)."""
-        return self._do(calls.reserve_offer(offer_id, nodes, start, end, workload, idempotency_key))
+        """Reserves nodes of one offer: from now unless ``start``, until released unless ``end`` (aware).
+
+        ``fit`` outward extends times to the window on sale that covers them. Raises Conflict for too little
+        stock and a price above ``max_price_usd_per_node_hour``, OverBudget, ProviderError.
+        """
+        wish = {
+            "offer_id": offer_id,
+            "nodes": nodes,
+            "start": start,
+            "end": end,
+            "workload": workload,
+            "fit": fit,
+            "max_price_usd_per_node_hour": max_price_usd_per_node_hour,
+        }
+        return self._do(calls.reserve_offer(wish, idempotency_key))
 
     def find_reservation(self, reservation_id: str) -> ReservationForm:
         """One reservation. Raises NotFound."""

@@ -9,7 +9,7 @@ from api.http.dependencies import product_of
 from api.pages import reference_pages
 from api.pages.finance import export_pages, finance_pages, spend_pages
 from api.pages.finance.budget_view import budget_rows
-from api.pages.market import market_pages
+from api.pages.market import market_pages, offer_pages
 from api.pages.parts.cards import market_card, overview_cards
 from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import AnyVisitor
@@ -74,6 +74,7 @@ for room in (
     spend_pages,
     export_pages,
     finance_pages,
+    offer_pages,
     market_pages,
     reference_pages,
 ):

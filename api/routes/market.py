@@ -21,7 +21,7 @@ from api.http.dependencies import (
     product_of,
 )
 from api.offer_filters import known_names, require_offer_words
-from api.routes.parameters import OfferId, OfProvider
+from api.routes.parameters import GpuWords, OfferId, ProviderWords, TierWords
 from api.schemas.base.forms import PageForm, write
 from api.schemas.market.gpus import GpuForm, GpuOnSale
 from api.schemas.market.models import KnownModel, ModelForm
@@ -36,7 +36,7 @@ from api.schemas.market.provider import (
 )
 from broker.catalogue import load_gpus, load_hugging_face_names, load_models
 from broker.domain.market.offer import Offer
-from broker.domain.market.offer_pages import OfferPlace
+from broker.domain.market.offer_pages import OfferPlace, admits
 from broker.domain.market.price_gate import Quarantined
 from broker.services.accounts.accounts import Answer
 from providers.registry import SPECS, sellers
@@ -58,17 +58,13 @@ def _by_age(entry: Quarantined) -> SortKey:
 async def list_offers(
     request: Request,
     caller: AnyCaller,
-    gpu: Annotated[
-        str | None, Query(description="GPUs: a name, a family such as `H100`, or a pattern such as `H100*`")
-    ] = None,
-    provider: Annotated[str | None, Query(description="Only these providers, by their keys")] = None,
+    gpu: GpuWords = None,
+    provider: ProviderWords = None,
     region: Annotated[
         str | None,
         Query(description="Only these regions, by their sellers' names or a pattern such as `us-*`"),
     ] = None,
-    tier: Annotated[
-        str | None, Query(description="`on_demand`, `spot`, `committed` or `window`, or several of them")
-    ] = None,
+    tier: TierWords = None,
     country: Annotated[str | None, Query(description="Only these countries, by ISO 3166-1 codes")] = None,
     form: Annotated[str | None, Query(description="`vm`, `bare_metal` or `container`, or several")] = None,
     gpus_per_node: Annotated[
@@ -138,12 +134,15 @@ async def list_models(
 async def list_quarantine(
     request: Request,
     caller: AnyCaller,
-    provider: OfProvider = None,
+    provider: ProviderWords = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> JSONResponse:
     """Lists the offers in quarantine, with the doubt, and those that were released from it."""
-    entries = await product_of(request).offers.find_quarantine(provider)
+    offers = product_of(request).offers
+    known = known_names(await offers.find_counts())
+    names = require_offer_words({"provider": provider}, known).names
+    entries = [entry for entry in await offers.find_quarantine() if admits(names, entry.offer)]
     page, next_cursor = page_of(entries, _by_age, limit, cursor)
     return listing([QUARANTINED.write(entry) for entry in page], next_cursor)
 

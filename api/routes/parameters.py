@@ -6,7 +6,6 @@ from typing import Annotated
 
 from fastapi import Path, Query
 
-from broker.domain.market.offer import Tier
 from broker.domain.spend.budgets import BudgetPeriod
 from broker.domain.spend.spend import CostView, Interval
 
@@ -28,11 +27,13 @@ OfTeam = Annotated[
     Query(description="Only objects of this team. A team's key always sees its own team only"),
 ]
 OfPlan = Annotated[str | None, Query(description="Only reservations of the plan with this `plan_id`")]
-OfProvider = Annotated[str | None, Query(description="Only this provider, by its key, such as `lambda`")]
-OfGpu = Annotated[
-    str | None, Query(description="Only this GPU, by its canonical name, such as `H100-SXM-80GB`")
+ProviderWords = Annotated[str | None, Query(description="Only these providers, by their keys")]
+GpuWords = Annotated[
+    str | None, Query(description="GPUs: a name, a family such as `H100`, or a pattern such as `H100*`")
 ]
-OfTier = Annotated[Tier | None, Query(description="Only offers of this tier")]
+TierWords = Annotated[
+    str | None, Query(description="`on_demand`, `spot`, `committed` or `window`, or several of them")
+]
 Seed = Annotated[
     int,
     Query(ge=0, le=LARGEST_SEED, description="Seed of random draws: equal seeds give equal answers"),

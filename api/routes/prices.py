@@ -21,8 +21,8 @@ from api.http.dependencies import (
     product_of,
     window_between,
 )
-from api.offer_filters import known_names, require_one_gpu
-from api.routes.parameters import OfferId, OfGpu, OfProvider, OfTier, Seed
+from api.offer_filters import known_names, require_offer_words, require_one_gpu
+from api.routes.parameters import GpuWords, OfferId, ProviderWords, Seed, TierWords
 from api.schemas.base.forms import PageForm
 from api.schemas.market.market import MarketForm, market_to_document
 from api.schemas.market.prices import (
@@ -37,6 +37,7 @@ from api.schemas.market.prices import (
 )
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import Tier
+from broker.domain.market.offer_pages import admits
 from broker.services.market.prices import HORIZONS_HOURS
 
 router = APIRouter(prefix="/v1", tags=["prices"])
@@ -149,11 +150,18 @@ async def show_market(
     request: Request,
     caller: AnyCaller,
     at: Annotated[Moment, Query(description="The instant of the market: a time with its zone")],
-    gpu: OfGpu = None,
-    tier: OfTier = None,
-    provider: OfProvider = None,
+    gpu: GpuWords = None,
+    tier: TierWords = None,
+    provider: ProviderWords = None,
 ) -> JSONResponse:
-    """Shows the market as the broker knew it at an instant, as a document for ``broker plan --market``."""
-    wanted = None if tier is None else tier.value
-    offers = await product_of(request).prices.find_known_at(at, gpu=gpu, tier=wanted, provider=provider)
+    """Shows the market as the broker knew it at an instant, as a document for ``broker plan --market``.
+
+    Filters are written as those of ``GET /v1/offers``.
+    """
+    product = product_of(request)
+    known = known_names(await product.offers.find_counts())
+    names = require_offer_words({"gpu": gpu, "tier": tier, "provider": provider}, known).names
+    single = {name: word for name, word in names.words if isinstance(word, str)}
+    found = await product.prices.find_known_at(at, **single)
+    offers = tuple(offer for offer in found if admits(names, offer))
     return JSONResponse(market_to_document(at, offers))

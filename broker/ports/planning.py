@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from broker.domain.basics.page import Page
+from broker.domain.holding.reservation import Reservation
 from broker.domain.market.offer import Offer
 from broker.domain.moving.reoptimization import Reoptimization
 from broker.domain.planning.cost_estimate import CostEstimate
@@ -275,6 +276,10 @@ class BudgetWatch(Protocol):
 
     async def find_overruns(self, record: PlanRecord, plan: Plan) -> tuple[str, ...]:
         """A text for each budget that would be exceeded and to which the plan contributes."""
+        ...
+
+    async def find_overruns_of_order(self, order: Reservation) -> tuple[str, ...]:
+        """A text for each budget that would be exceeded by ``order``, a reservation that is not stored."""
         ...
 
     async def find_overruns_of_moves(self, look: Reoptimization, new: Plan) -> tuple[str, ...]:

@@ -56,10 +56,10 @@ async def test_a_budget_says_when_it_runs_out(home: Home) -> None:
 
 async def test_each_threshold_is_told_once_a_period(home: Home) -> None:
     team = await home.team("research")
-    await put(team, MONTH, "600.00", thresholds=[50, 80])
-    assert await told(home, team) == []
     body = {"offer_id": "h100-b", "nodes": 1, "end": "2026-12-02T12:00:00Z"}
-    await team.post("/v1/reservations", json=body)
+    assert (await team.post("/v1/reservations", json=body)).status_code == 202
+    assert await told(home, team) == []
+    await put(team, MONTH, "600.00", thresholds=[50, 80])
     expected = await told(home, team)
     assert [text.partition(":")[0] for text in expected] == ["100 % of $600.00 for 2026-11-01 to 2026-12-01"]
     assert expected[0].endswith("$3,690.00 expected")

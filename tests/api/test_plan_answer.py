@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+import pytest
+
 from api.plan_answer import answer_of, why_line
 from broker.domain.planning.plan import Alternative, Baseline, BindingRule, Obstacle, Unplaced, Wait
 from broker.domain.planning.workload import WorkloadKind
@@ -98,3 +100,17 @@ def test_why_here_is_one_line() -> None:
         "dropped: 773 without a fabric, 132 too slow for the SLO"
     )
     assert why_line([RUN], str) == ""
+
+
+@pytest.mark.parametrize(
+    ("more", "later", "told"),
+    [
+        ("0.004", None, "a near tie: verda/x costs the same, and is as good"),
+        ("0", 3.0, "next: verda/x costs the same and ends 3.0 h later"),
+        ("0.01", 3.0, "next: verda/x, +$0.01"),
+    ],
+)
+def test_a_next_best_that_costs_the_same_is_explained(more: str, later: float | None, told: str) -> None:
+    way = Alternative("verda/x", Decimal(9), Decimal(more), later, BindingRule.PRICE, "dearer")
+    one = replace(RUN, why=replace(RUN.why, fitting=None, next_best=(way,), filtered=()))
+    assert why_line([one], str) == told

@@ -82,6 +82,10 @@ async def test_a_forecast_says_what_it_rests_on_or_that_there_is_no_history(tmp_
         ("/v1/prices", H100 | {"from": "2001-01-01", "to": "2026-01-01"}, "/from"),
         ("/v1/market", {}, "/at"),
         ("/v1/market", {"at": "2100-01-01"}, "/at"),
+        ("/v1/market", {"at": "2026-11-23", "gpu": "H1000"}, "/gpu"),
+        ("/v1/market", {"at": "2026-11-23", "provider": "lamda"}, "/provider"),
+        ("/v1/market", {"at": "2026-11-23", "tier": "ondemand"}, "/tier"),
+        ("/v1/quarantine", {"provider": "lamda"}, "/provider"),
         ("/v1/offers/h100-a/forecast", {"hours": "0"}, "/hours/0"),
         ("/v1/offers/h100-a/forecast", {"hours": "nan"}, "/hours/0"),
         ("/v1/offers/h100-a/prices", {"interval": "week"}, "/interval"),
@@ -91,6 +95,22 @@ async def test_bad_questions_are_named(home: Home, path: str, params: dict[str, 
     answer = await home.client().get(path, params=params)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-input")
     assert answer.json()["errors"][0]["pointer"] == pointer
+
+
+@pytest.mark.parametrize(
+    ("words", "offers"),
+    [
+        ({"gpu": "h100"}, 3),
+        ({"gpu": "H100*", "tier": "spot,on_demand"}, 3),
+        ({"tier": "spot"}, 0),
+        ({"gpu": "L4,B200"}, 0),
+    ],
+)
+async def test_a_past_market_takes_families_and_patterns(
+    home: Home, words: dict[str, str], offers: int
+) -> None:
+    answer = await home.client().get("/v1/market", params={"at": NOON.isoformat()} | words)
+    assert len(answer.json()["offers"]) == offers, answer.text
 
 
 async def test_the_past_of_an_offer_that_is_gone_is_told(tmp_path: Path) -> None:

@@ -498,6 +498,7 @@ FORMS: Mapping[str, Expect] = {
     "/proposals/{reoptimization_id}/reject": E.HIDDEN,
     "/spend/budgets": E.HIDDEN,
     "/spend/budgets/remove": E.HIDDEN,
+    "/market/offers/{offer_id:path}/reserve": E.OWN,
 }
 FIELDS = {
     "workloads": json.dumps(DOCUMENT),
@@ -512,6 +513,9 @@ FIELDS = {
     "question": "prices",
     "workload": "secret-left",
     "fix": "1",
+    "nodes": "1",
+    "start": "2026-11-25T00:00",  # so that no launch is learned from
+    "seen_usd_per_node_hour": "1000",
 }
 SIGNING = frozenset({"/signin", "/signout"})
 PAGE_QUERIES = {

@@ -49,6 +49,8 @@ def test_a_fleet_of_many_hours_takes_few_lines(each: bool, names: int) -> None:
     assert sum(f"i-{number:03}" in printed for number in range(SLOTS)) == names
     assert ("and 83 more: --each" in printed) is not each
     assert each or len(printed.splitlines()) < 14
+    counted = "87 reservations: 87 released" if each else "1 fleet of 87 reservations: 1 released"
+    assert printed.splitlines()[-1].strip() == counted
 
 
 def test_what_was_never_ordered_is_called_not_tried() -> None:
@@ -59,4 +61,4 @@ def test_what_was_never_ordered_is_called_not_tried() -> None:
     ]
     text = io.StringIO()
     print_reservations(Console(file=text, width=140, no_color=True), rows)
-    assert "2 reservations: 1 failed, 1 not tried" in text.getvalue()
+    assert "2 fleets: 1 failed, 1 not tried" in text.getvalue()

@@ -125,7 +125,10 @@ def test_up_uses_its_local_key_again(tmp_path: Path, sandbox_market: SandboxHand
     with serving(tmp_path, *command, **seller) as server:
         told, key = local_key(server)
         link = wait_for("the link", 60, lambda: LINK.search(server.log.read_text()))[1]
-        assert server.log.read_text().rstrip().endswith(link), "the link is the last line"
+        wait_for("what to try next", 120, lambda: "broker plans plan-" in server.log.read_text())
+        log = server.log.read_text()
+        assert log.index(link) < log.index("planning 2 workloads"), "it is served before the plan is made"
+        assert log.count("broker_live_") == 1
         with httpx.Client() as browser:
             opened = browser.get(link)
             assert (opened.status_code, opened.headers["Location"]) == (303, "/signin/done")

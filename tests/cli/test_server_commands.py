@@ -7,10 +7,10 @@ import io
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from api.cli.holding.extend import instant_of
 from tests.cli.running import broker, fake_server
 
 
@@ -198,7 +198,7 @@ def test_reservations_are_told_with_node_and_price_on_eighty_columns() -> None:
         "24 Nov 00:00 to 30 Nov 12:00",
     ):
         assert any(words in line for line in lines), (words, lines)
-    assert lines[-1].strip() == "2 reservations: 1 scheduled, 1 failed"
+    assert lines[-1].strip() == "2 fleets: 1 scheduled, 1 failed"
 
 
 def test_a_fleet_is_one_row_unless_each_step_is_asked_for() -> None:
@@ -346,9 +346,70 @@ def test_extend_holds_longer_and_says_why_not() -> None:
     assert "it is a window" in refused.stderr
 
 
-def test_an_end_may_be_a_day() -> None:
-    assert instant_of("2026-12-02") == "2026-12-02T00:00:00Z"
-    assert instant_of("2026-12-02T06:00:00Z") == "2026-12-02T06:00:00Z"
+@pytest.mark.parametrize(
+    ("typed", "sent"),
+    [("2026-12-02", "2026-12-02T00:00:00Z"), ("2026-12-02T06:00:00+02:00", "2026-12-02T04:00:00Z")],
+)
+def test_an_end_may_be_a_day(typed: str, sent: str) -> None:
+    path = ("POST", "/v1/reservations/rsv_1/extend")
+    with fake_server({path: [(200, reservation("active", end=sent))]}) as server:
+        assert broker("extend", "rsv_1", "--end", typed, env=server.env).exit_code == 0
+    assert json.loads(server.bodies[0]) == {"end": sent}
+
+
+def test_a_time_that_cannot_be_read_is_told_before_the_server_is_asked() -> None:
+    refused = broker("extend", "rsv_1", "--end", "2026-12-02T06:00:00", env={"BROKER_KEY": "k"})
+    assert refused.exit_code == 2
+    assert "--end: found '2026-12-02T06:00:00'" in refused.stderr
+
+
+def test_one_end_of_a_span_is_enough() -> None:
+    path = ("GET", "/v1/spend/projection")
+    with fake_server({path: [problem(404, "not-found")]}) as server:
+        broker("spend", "--from", "2199-01-01", env=server.env)
+        broker("spend", "--to", "2026-12-01", env=server.env)
+    asked = [parse_qs(urlsplit(address).query) for _, address, _ in server.seen]
+    assert [one["from"] + one["to"] for one in asked] == [
+        ["2199-01-01T00:00:00Z", "2200-01-01T00:00:00Z"],
+        ["2025-12-01T00:00:00Z", "2026-12-01T00:00:00Z"],
+    ]
+    assert asked[1]["from"] == ["2025-12-01T00:00:00Z"]
+
+
+ORDER = ("POST", "/v1/reservations")
+
+
+def test_an_offer_is_reserved_by_its_id() -> None:
+    with fake_server({ORDER: [(202, reservation("held"))]}) as server:
+        done = broker(
+            "reserve", "--offer", "lambda/8xH100", "--nodes", "2", "--end", "2026-12-02", "--fit",
+            "--workload", "probe", "--max-price", "24.5", "--idempotency-key", "again", env=server.env,
+        )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert json.loads(server.bodies[0]) == {
+        "offer_id": "lambda/8xH100",
+        "nodes": 2,
+        "end": "2026-12-02T00:00:00Z",
+        "workload": "probe",
+        "fit": "outward",
+        "max_price_usd_per_node_hour": "24.5",
+    }
+    assert server.seen[0][2]["Idempotency-Key"] == "again"
+    assert "rsv_1" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ((), "PLAN_ID"),
+        (("plan_1", "--offer", "o"), "--offer"),
+        (("plan_1", "--nodes", "2"), "--nodes"),
+        (("--offer", "o", "--max-price", "dear"), "--max-price"),
+    ],
+)
+def test_reserve_takes_a_plan_or_an_offer(given: tuple[str, ...], says: str) -> None:
+    refused = broker("reserve", *given, env={"BROKER_KEY": "k"})
+    assert (refused.exit_code, says in refused.stderr) == (2, True), refused.output
 
 
 def look(state: str) -> dict[str, Any]:

@@ -149,6 +149,10 @@ def test_the_market_opens_on_what_can_be_had_of_each_gpu(opened: Open) -> None:
     assert rows.count() >= 1
     assert page.evaluate("document.documentElement.scrollHeight") < 4000
     expect(page.locator("header .who")).to_be_visible()
+    page.get_by_label("GPU", exact=True).select_option("H200-SXM-141GB")
+    page.wait_for_url("**gpu=H200-SXM-141GB&**")
+    expect(rows).to_have_count(1)
+    page.get_by_role("link", name="Clear").click()
     gpu = rows.first.locator("strong").first.inner_text()
     rows.first.get_by_role("link", name=gpu).click()
     offers = page.get_by_role("region", name="Offers").locator("tbody tr")

@@ -215,7 +215,7 @@ def test_a_fleets_steps_are_one_line() -> None:
         NOON + timedelta(hours=10),
     )
     assert size_words(fleet) == "2 nodes now, 4 from 2026-11-23 17:00 UTC"
-    assert steps_words(fleet) == "2 to 4 nodes in 3 steps, 2 bought when their time comes"
+    assert steps_words(fleet) == "2 to 4 nodes, 3 steps, 2 bought when their time comes"
     assert lines[-1].end is None
     assert most_nodes([*peak, base]) == 4
 

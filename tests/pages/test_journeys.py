@@ -181,6 +181,28 @@ def test_all_of_it_works_without_scripts(shop: Site, shopping: Open) -> None:
     assert prices == sorted(prices, reverse=True)
 
 
+@pytest.mark.parametrize("scripts", [True, False])
+def test_an_offer_is_reserved_on_its_page(shop: Site, shopping: Open, scripts: bool) -> None:
+    team = shopping(PHONE, who="team", scripts=scripts)
+    team.goto("/market/offers/h100-c")
+    team.get_by_label("Nodes").fill("101")
+    team.get_by_role("button", name="Show what it costs").click()
+    expect(team.get_by_text("Not reserved: the input cannot be used.")).to_be_visible()
+    expect(team.get_by_label("Nodes")).to_have_value("101")
+    if scripts:
+        assert not [one for one in Axe().run(team).response["violations"] if one["impact"] in SERIOUS]
+    team.get_by_label("Nodes").fill("2")
+    team.get_by_role("button", name="Show what it costs").click()
+    expect(team.get_by_text("$62.00 an hour until it is released.")).to_be_visible()
+    if scripts:
+        assert not [one for one in Axe().run(team).response["violations"] if one["impact"] in SERIOUS]
+    team.get_by_role("button", name="Reserve 2 nodes").click()
+    expect(team.get_by_text("Ordered.")).to_be_visible()
+    team.get_by_text("Release…").click()
+    team.get_by_role("button", name="Release 2 nodes").click()
+    expect(team.get_by_role("status")).to_contain_text("Release asked for.")
+
+
 def test_a_budget_runs_out_on_a_day(shop: Site, shopping: Open) -> None:
     asked(shopping(who="team"), "budgeted-8b")
     page = shopping(who="finance")

@@ -13,11 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.pages.finance import spend_view
+from api.pages.market import market_view
 from api.pages.parts import words
 from api.pages.parts.rendering import templates
 from api.pages.plans import plan_view
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import Tier
+from broker.domain.market.offer_pages import OfferCount, OfferFilter
 from broker.domain.planning.plan import Baseline, Plan
 from broker.domain.planning.workload import WorkloadKind
 from broker.domain.spend.spend import Charge, ChargeBasis, Commitment, CostView, Interval
@@ -172,3 +174,23 @@ def test_progress_says_what_its_bound_is_of() -> None:
     assert '<dd class="figure">Searching</dd>' in page
     assert "cost, penalty and delay; proven so far" in page
     assert '<dd class="note">cost, penalty and delay</dd>' in page
+
+
+def test_filters_of_the_market_have_names_and_groups() -> None:
+    kinds = [("lambda", "H100-SXM-80GB", "us-1"), ("ovh", "H100-PCIe-80GB", "GRA11"), ("ovh", "L4", "x-9")]
+    counts = [OfferCount(provider, gpu, region, "spot", 1) for provider, gpu, region in kinds]
+    asked = dict.fromkeys(("gpu", "provider", "region", "tier", "country"), "")
+    places = {"us-1": "US", "GRA11": "FR", "x-9": ""}
+
+    def groups(name: str, **words: str) -> dict[str, list[str]]:
+        filters = market_view.market_filters(counts, asked | words, OfferFilter(), places)
+        (found,) = (one for one in filters if one.name == name)
+        return {group: [label for _, label in choices] for group, choices in found.groups}
+
+    assert groups("gpu") == {"H100": ["Any H100", "H100-PCIe-80GB", "H100-SXM-80GB"], "L4": ["L4"]}
+    assert groups("country") == {"": ["France", "United States"]}
+    assert groups("region") == {
+        "France": ["GRA11"], "United States": ["us-1"], "Country not stated": ["x-9"]
+    }  # fmt: skip
+    assert groups("region", country="fr") == {"France": ["GRA11"]}
+    assert groups("tier", tier="sport") == {"": ["sport", "spot"]}

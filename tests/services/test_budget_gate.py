@@ -13,9 +13,11 @@ import pytest
 
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.window import Window
+from broker.domain.holding.holding_orders import Intent
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.planning.plan import Plan
 from broker.domain.spend.budgets import Budget, BudgetPeriod
+from broker.domain.spend.order_quote import unplaced_order
 from broker.services.spend.budget_gate import BudgetGate
 from broker.services.spend.summaries import Summaries
 from broker.store import Store, create_store
@@ -117,3 +119,31 @@ async def test_a_plan_has_a_part_in_a_month_that_it_leaves(file: Store) -> None:
 async def test_a_plan_within_a_month_that_it_leaves_passes_nothing(file: Store) -> None:
     long = a_plan(a_placement(OFFER, [a_segment(0, 240)], "chat"))
     assert await overruns(file, f"{(NOVEMBER.end - NOON) / HOUR * 10:.2f}", plan=long) == 0
+
+
+def order(hours: int | None, nodes: int = 2, team: str = "research") -> Reservation:
+    """An order of nodes at $10 an hour from now on."""
+    end = None if hours is None else NOON + hours * HOUR
+    return unplaced_order(Intent(OFFER, nodes, NOON, end), team, NOON)
+
+
+@pytest.mark.parametrize(
+    ("limit", "asked", "passed"),
+    [
+        ("400.00", order(10), 0),  # $200 of it are held already
+        ("399.99", order(10), 1),
+        ("1.00", order(10, team="other"), 0),
+        ("2000.00", order(None, nodes=1), 0),  # to the end of the month: 7.5 days, $1,800
+        ("1999.99", order(None, nodes=1), 1),
+    ],
+)
+async def test_an_order_counts_beside_what_is_held(
+    file: Store, limit: str, asked: Reservation, passed: int
+) -> None:
+    async with file.unit_of_work(EVERY_TEAM) as uow:
+        await uow.budgets.put(Budget("research", BudgetPeriod.MONTH, Decimal(limit), (100,), None, "k", NOON))
+        await uow.reservations.add(held("r"))
+        await uow.commit()
+    clock = FakeClock()
+    gate = BudgetGate(file.unit_of_work, clock, Summaries(file.unit_of_work, clock))
+    assert len(await gate.find_overruns_of_order(asked)) == passed

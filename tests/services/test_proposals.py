@@ -14,7 +14,7 @@ from broker import crash_points
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import ApprovalRequired, Conflict, NotFound, NotPermitted, PlanRejected
 from broker.domain.holding.refusals import HOURLY_HOLDS
-from broker.domain.holding.reservation import ReservationState
+from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.moving.reoptimization import MoveState, ProposalState, Reoptimization
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode, ReoptimizePolicy
@@ -405,6 +405,9 @@ class Overruns:
         self.words = words
 
     async def find_overruns(self, record: PlanRecord, plan: Plan) -> tuple[str, ...]:
+        return ()
+
+    async def find_overruns_of_order(self, order: Reservation) -> tuple[str, ...]:
         return ()
 
     async def find_overruns_of_moves(self, look: Reoptimization, new: Plan) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from api.cli.configuration import load_settings
 from api.cli.figures import plural, usd
 from api.cli.finance.spend_views import show_bands, show_changes, show_closed, show_savings, show_units
 from api.cli.output import Json, print_json, stderr, stdout, to_json, write_text
+from api.cli.times import read_span
 from api.client import BrokerClient, connect
 from api.export.files import convert, write_spend
 from api.export.manifest import manifest, sha256_of, totals_of
@@ -70,9 +71,12 @@ def spend(
     group_by: Annotated[Group, typer.Option(help="Whose spend a row is.")] = Group.TEAM,
     interval: Annotated[Interval, typer.Option(help="Width of a row in time.")] = Interval.MONTH,
     since: Annotated[
-        str | None, typer.Option("--from", help="First instant, such as 2026-11-01T00:00:00Z.")
+        str | None,
+        typer.Option("--from", help="First time or day, such as 2026-11-01; alone: up to a year ahead."),
     ] = None,
-    until: Annotated[str | None, typer.Option("--to", help="First instant after the last.")] = None,
+    until: Annotated[
+        str | None, typer.Option("--to", help="First time or day after it; alone: a year.")
+    ] = None,
     view: Annotated[
         CostView, typer.Option(help="What is bought ahead over its days, or when it is billed.")
     ] = CostView.AMORTIZED,
@@ -119,6 +123,7 @@ def spend(
     Example: BROKER_KEY=… broker spend --group-by team --csv spend.csv
     """
     require_companions(context, ANSWERS)
+    since, until = read_span(since, until)
     narrowed = narrowing(only or ())
     with connect(load_settings()) as client:
         wanted = (

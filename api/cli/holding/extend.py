@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 import typer
@@ -11,23 +10,17 @@ from api.cli.configuration import load_settings
 from api.cli.errors import TimedOut
 from api.cli.holding.reservation_view import print_reservations
 from api.cli.output import Json, print_json, stdout
+from api.cli.times import TIME_HELP, read_time
 from api.client import ServerTimedOut, connect
+from api.schemas.base.times import format_time
 
 app = typer.Typer(add_completion=False)
-DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-
-
-def instant_of(end: str) -> str:
-    """``end``; a day alone is its beginning in UTC."""
-    return f"{end}T00:00:00Z" if DAY.fullmatch(end) else end
 
 
 @app.command()
 def extend(
     reservation_id: Annotated[str, typer.Argument(help="Id of a reservation on the server.")],
-    end: Annotated[
-        str, typer.Option(help="The new end: 2026-11-30T12:00:00Z, or a day, at whose beginning it ends.")
-    ],
+    end: Annotated[str, typer.Option(help=f"The new end. {TIME_HELP}.")],
     as_json: Json = False,
 ) -> None:
     """Hold a reservation until a later end, at the price of its order. Doing so twice is no error.
@@ -36,9 +29,10 @@ def extend(
 
     Example: BROKER_KEY=… broker extend rsv-01jd… --end 2026-11-30T12:00:00Z
     """
+    wished = format_time(read_time("--end", end))
     with connect(load_settings()) as client:
         try:
-            row = client.extend(reservation_id, instant_of(end))
+            row = client.extend(reservation_id, wished)
         except ServerTimedOut as error:
             raise TimedOut(f"{error}; ask again: extending twice is no error") from error
     if as_json:

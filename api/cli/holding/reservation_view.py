@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
@@ -13,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from api.cli.errors import ExitCode
-from api.cli.figures import day_and_time, hours, plural, usd
+from api.cli.figures import day_and_time, hours, usd
 from api.cli.output import stderr
 from api.client import BrokerClient
 from api.plan_words import who_words
-from api.reserved_fleets import ReservedFleet, grouped_fleets, state_word
+from api.reserved_fleets import ReservedFleet, count_words, grouped_fleets
 from api.schemas.holding.reservation import ReservationForm
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.money import price_words
@@ -47,11 +46,8 @@ def print_reservations(console: Console, rows: Sequence[ReservationForm], *, eac
         console.print("no reservations")
         return
     now = datetime.now(UTC)
-    lines = (
-        [line for row in rows for line in grouped_fleets([row], _offer, now)]
-        if each
-        else grouped_fleets(rows, _offer, now)
-    )
+    alone = (line for row in rows for line in grouped_fleets([row], _offer, now))
+    lines = tuple(alone) if each else grouped_fleets(rows, _offer, now)
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
     table.add_column("reservation, workload,\nprovider's ids", no_wrap=True, overflow="ellipsis")
     table.add_column("state", no_wrap=True)
@@ -72,11 +68,7 @@ def print_reservations(console: Console, rows: Sequence[ReservationForm], *, eac
             ),
         )
     console.print(table)
-    states = Counter(state_word(row) for row in rows)
-    told = ", ".join(
-        f"{states[state]} {state}" for state in (*map(str, ReservationState), "not tried") if states[state]
-    )
-    console.print(f"{plural(len(rows), 'reservation')}: {told}", style="dim")
+    console.print(count_words(lines, "reservation" if each else "fleet"), style="dim")
 
 
 def _ids(fleet: ReservedFleet[ReservationForm]) -> list[str]:

@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -18,13 +19,13 @@ import typer
 from api.app import create_app
 from api.bootstrap import Product, build_product
 from api.cli.configuration import check_variables, load_environment, load_settings
-from api.cli.errors import ExitCode
+from api.cli.errors import ExitCode, tell
 from api.cli.installation.listening import listen, serve_until_stopped, url_of
 from api.cli.installation.sandbox import DEFAULT_SEED
 from api.cli.installation.serve import Database, Host, Port, settle_given_key, warn
 from api.cli.market.poll import poll_now, print_rounds, print_totals
 from api.cli.output import Json, print_json, read_text, reveal, stderr, stdout
-from api.cli.plans.plan_view import misses_something, print_plan
+from api.cli.plans.plan_view import misses_something, print_plan, print_plan_in_short
 from api.cli.plans.progress import ProgressLine
 from api.one_time_links import LINK_TIME
 from api.plan_requests import options_of
@@ -60,13 +61,15 @@ def up(
     workloads: Annotated[
         Path, typer.Option(help="What to plan; default: a bundled example.", show_default=False)
     ] = BUNDLED,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Print a line for each provider, too.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="The whole plan, and a line a provider.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Do everything: database, market, poll, plan of the example workloads, then serve.
 
-    Without a configured provider a sandbox market is started, on real, dated prices. The last line is a link
-    that signs a browser on this machine in, once, within ten minutes.
+    Without a configured provider a sandbox market is started, on real, dated prices. The server answers while
+    the plan is made; a link signs a browser on this machine in, once, within ten minutes.
 
     Example: broker up --once
     """
@@ -74,7 +77,8 @@ def up(
     check_variables(os.environ)
     listening = nullcontext(None) if once else listen(settings.host, settings.port)
     with listening as bound, _market(settings, live) as sandbox_url:
-        missing = asyncio.run(_run(settings, sandbox_url, live, workloads, bound, as_json, verbose))
+        start = _Start(workloads, as_json, verbose)
+        missing = asyncio.run(_run(settings, sandbox_url, live, start, bound))
     if missing:
         raise typer.Exit(ExitCode.UNPLACED)
 
@@ -102,52 +106,59 @@ def _state_folder(settings: Settings) -> Path | None:
     return folder
 
 
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What to plan, and how to tell of it."""
+
+    workloads: Path
+    as_json: bool
+    verbose: bool
+
+
 async def _run(
-    settings: Settings,
-    sandbox_url: str | None,
-    live: bool,
-    workloads: Path,
-    bound: socket.socket | None,
-    as_json: bool,
-    verbose: bool,
+    settings: Settings, sandbox_url: str | None, live: bool, start: _Start, bound: socket.socket | None
 ) -> bool:
+    """Whether some workload cannot be placed; False after serving."""
     product = build_product(settings, load_environment(), sandbox_url=sandbox_url, live=live)
     try:
-        plan, request = await _make_plan(product, workloads, verbose)
-        if as_json:
+        request = await _prepare(product, start)
+        if bound is not None:
+            await _serve(product, bound, start, request)
+            return False
+        plan = await _make_plan(product, start, request)
+        if start.as_json:
             print_json(PLAN.write(plan))
         else:
             print_plan(stdout(), plan, request)
-        if bound is None:
-            return misses_something(plan)
-        await _serve(product, bound)
-        return False
+        return misses_something(plan)
     finally:
         await product.close()
 
 
-async def _make_plan(product: Product, workloads: Path, verbose: bool) -> tuple[Plan, PlanRequest]:
-    text = read_text(workloads)
+async def _prepare(product: Product, start: _Start) -> PlanRequest:
+    """Reads the document, migrates the database, and polls."""
+    text = read_text(start.workloads)
     with ProgressLine() as progress:
         progress.say("preparing the database")
         await product.store.migrate()
         progress.say(f"asking {len(product.adapters)} providers")
         rounds = await poll_now(product, None)
-    (print_rounds if verbose else print_totals)(stderr(), rounds)
-    now = product.clock.now()
-    request = read_workloads(text, source=str(workloads), base=workloads.parent, now=now)
+    (print_rounds if start.verbose else print_totals)(stderr(), rounds)
+    base, now = start.workloads.parent, product.clock.now()
+    return read_workloads(text, source=str(start.workloads), base=base, now=now)
+
+
+async def _make_plan(product: Product, start: _Start, request: PlanRequest) -> Plan:
     with ProgressLine() as progress:
-        progress.say(f"planning {len(request.workloads)} workloads of {workloads.name}")
-        settings = product.settings
-        options = options_of(settings)
+        progress.say(f"planning {len(request.workloads)} workloads of {start.workloads.name}")
         wish = json.dumps(to_document(request))
-        record = await product.planning.request_plan(LOCAL, wish, request, options)
+        record = await product.planning.request_plan(LOCAL, wish, request, options_of(product.settings))
         following = asyncio.create_task(_follow(product, record.plan_id, progress))
         record = await product.planning.run(record.plan_id)
         await following
     if record.plan is None:
         raise BrokerError(record.problem or "the plan failed")
-    return record.plan, request
+    return record.plan
 
 
 async def _follow(product: Product, plan_id: str, show: ProgressLine) -> None:
@@ -158,25 +169,57 @@ async def _follow(product: Product, plan_id: str, show: ProgressLine) -> None:
             show(progress)
 
 
-async def _serve(product: Product, bound: socket.socket) -> None:
+async def _serve(product: Product, bound: socket.socket, start: _Start, request: PlanRequest) -> None:
     await settle_given_key(product)
     given = product.settings.admin_key
     local = None if given is not None else await _local_key(product)
-    console = stderr()
-    console.print(f"\nserving on {url_of(bound)}", markup=False)
+    key = local.secret if local is not None else given.get_secret_value() if given is not None else ""
+
+    async def tell_and_plan() -> None:
+        _tell_address(product, bound, local, key)
+        try:
+            plan = await _make_plan(product, start, request)
+        except BrokerError as error:  # the server goes on without the plan of the examples
+            tell(error)
+            return
+        if start.as_json:
+            print_json(PLAN.write(plan))
+        elif start.verbose:
+            print_plan(stdout(), plan, request)
+        else:
+            print_plan_in_short(stdout(), plan, request)
+        if not start.as_json:
+            _tell_next_steps(plan)
+
+    await serve_until_stopped(create_app(product), bound, tell_and_plan)
+
+
+def _tell_address(product: Product, bound: socket.socket, local: LocalKey | None, key: str) -> None:
+    console, url = stderr(), url_of(bound)
+    console.print(f"\nserving on {url}", markup=False)
     if local is not None:
         until = f"{local.expires_at:%Y-%m-%d %H:%M} UTC" if local.expires_at is not None else "it is revoked"
         which = "shown once" if local.is_new else f"of this machine, valid until {until}"
         reveal(f"admin key ({which}): {local.secret}")
-        reveal(f"try: BROKER_URL={url_of(bound)} BROKER_KEY={local.secret} broker reservations")
-    key = local.secret if local is not None else given.get_secret_value() if given is not None else ""
     if ipaddress.ip_address(bound.getsockname()[0]).is_loopback:
         token = product.links.make(key, product.clock.now())
         minutes = int(LINK_TIME.total_seconds() // 60)
-        reveal(f"open once, within {minutes} minutes: {url_of(bound)}/signin/link?token={token}")
+        reveal(f"open once, within {minutes} minutes: {url}/signin/link?token={token}")
     else:
-        console.print(f"open {url_of(bound)} in a browser and sign in with a key", markup=False)
-    await serve_until_stopped(create_app(product), bound)
+        console.print(f"open {url} in a browser and sign in with a key", markup=False)
+    then = f"in another terminal, with that key: export BROKER_URL={url} BROKER_KEY=…"
+    console.print(f"{then}\n", markup=False, soft_wrap=True)
+
+
+def _tell_next_steps(plan: Plan) -> None:
+    steps = [(f"broker plans {plan.plan_id}", "the whole plan, with its reasons")]
+    if plan.placements:
+        steps.append((f"broker reserve {plan.plan_id}", "reserve it"))
+    steps.append(("broker offers --orderable", "what can be ordered now"))
+    console = stderr()
+    console.print("\ntry next", style="dim")
+    for command, what in steps:
+        console.print(f"  {command:<34}  {what}", markup=False, soft_wrap=True)
 
 
 async def _local_key(product: Product) -> LocalKey:

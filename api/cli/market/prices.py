@@ -16,7 +16,7 @@ from api.cli.companions import require_companions
 from api.cli.market.offers import print_market
 from api.cli.market_source import ask_stored
 from api.cli.output import Json, print_json, stdout
-from api.schemas.base.times import parse_time
+from api.cli.times import read_time
 from api.schemas.market.market import Market, market_to_document
 from api.schemas.market.prices import DAY, FORECAST, NO_HISTORY, SKU_DAY
 from broker.catalogue import resolve_gpu
@@ -67,7 +67,7 @@ def prices(
     """
     require_companions(context, ANSWERS)
     if at is not None:
-        _show_market(_instant("--at", at), gpu, tier, limit, as_json)
+        _show_market(read_time("--at", at), gpu, tier, limit, as_json)
     elif offer is not None and forecast:
         _show_forecast(offer, as_json)
     elif offer is not None:
@@ -177,16 +177,9 @@ def _print(table: Table, empty: str) -> None:
 
 
 def _window(product: Product, since: str | None, until: str | None) -> Window:
-    end = product.clock.now() if until is None else _instant("--to", until)
-    start = end - HISTORY if since is None else _instant("--from", since)
+    end = product.clock.now() if until is None else read_time("--to", until)
+    start = end - HISTORY if since is None else read_time("--from", since)
     if end <= start:
         problem = FieldProblem("--from", start.isoformat(), f"a time before {end.isoformat()}")
         raise InputError("options", (problem,))
     return Window(start, end)
-
-
-def _instant(option: str, text: str) -> datetime:
-    try:
-        return parse_time(text)
-    except ValueError as error:
-        raise InputError("options", (FieldProblem(option, repr(text), str(error)),)) from None

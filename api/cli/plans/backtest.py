@@ -17,8 +17,9 @@ from api.cli.market_source import with_spot_rates
 from api.cli.output import Json, print_json, read_text, stderr, stdout
 from api.cli.plans.backtest_view import Compared, compared_to_document, print_compared
 from api.cli.plans.progress import ProgressLine
+from api.cli.times import read_time
 from api.planning.planning_call import plan_call, replan_call
-from api.schemas.base.times import format_time, parse_time
+from api.schemas.base.times import format_time
 from api.schemas.market.history import read_history
 from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_moving_terms
@@ -195,7 +196,7 @@ def find_episodes(history: MarketHistory, text: str, workloads: Path, source: st
 
 def load_history(source: str, since: str | None, until: str | None) -> MarketHistory:
     """The history of a folder or a database, cut to the given times. Raises InputError."""
-    start, end = _instant("--from", since), _instant("--to", until)
+    start, end = read_time("--from", since), read_time("--to", until)
     if "://" in source or Path(source).is_file():
         return asyncio.run(_stored_history(source, start, end))
     history = read_history(Path(source), read_text)
@@ -233,10 +234,3 @@ def _window(start: datetime, end: datetime) -> Window:
         problem = FieldProblem("--from", format_time(start), f"a time before {format_time(end)}")
         raise InputError("options", (problem,))
     return Window(start, end)
-
-
-def _instant(option: str, text: str | None) -> datetime | None:
-    try:
-        return None if text is None else parse_time(text)
-    except ValueError as error:
-        raise InputError("options", (FieldProblem(option, repr(text), str(error)),)) from None

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from api.cli.figures import day, day_and_time, hours, hours_between, percent, plural, rate, usd
 from api.cli.output import print_json, stderr, stdout, to_json, write_text
+from api.held_words import held_words
 from api.plan_answer import answer_of, why_line
 from api.plan_words import (
     all_pass_budget,
@@ -66,6 +67,16 @@ def print_plan(console: Console, plan: Plan, request: PlanRequest | None = None)
     console.width = min(console.width, WIDEST)
     for part in _parts(plan, request, console.width):
         console.print(part)
+
+
+def print_plan_in_short(console: Console, plan: Plan, request: PlanRequest | None = None) -> None:
+    """The headline, the figures and the placements of ``plan``; ``print_plan`` has the rest."""
+    console.width = min(console.width, WIDEST)
+    console.print(_headline(plan))
+    console.print(_figures(plan, request))
+    what, _, *others = (*answer_of(plan, str, _moment), "", "")
+    for sentence in filter(None, (what, *others)):
+        console.print(Text(sentence))
 
 
 def misses_something(plan: Plan) -> bool:
@@ -325,6 +336,9 @@ def _reason(workload: str, placements: Sequence[Placement]) -> RenderableType:
     unused = sum((placement.paid_unused_usd for placement in placements), ZERO)
     if unused:
         text.append(f" {usd(unused)} of it pays for time that is not used.")
+    for placement in placements:
+        if changes := held_words(placement.segments):
+            text.append(f" At {placement.provider} it {'has ' if changes[0].isdigit() else ''}{changes}.")
     for use in (p.window_use for p in placements if p.window_use is not None and p.window_use.unwanted_usd):
         text.append(_window_use(use))
     line = why_line(placements, str)

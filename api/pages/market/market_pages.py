@@ -10,6 +10,7 @@ from fastapi.responses import Response
 from api.http.dependencies import product_of
 from api.offer_filters import known_names
 from api.pages.market import market_view, price_view
+from api.pages.market.offer_pages import SPANS_DAYS, USUAL_DAYS
 from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import AnyVisitor
 from api.pages.parts.tables import Address, page_at, wished_sorting
@@ -23,8 +24,6 @@ from broker.domain.market.offer_words import ANY_TRAITS, read_offer_words
 from broker.domain.market.sku import Form
 
 PAGE_SIZE = 50
-SPANS_DAYS = (7, 30, 90, 365)
-USUAL_DAYS = 30
 
 router = page_router()
 
@@ -104,7 +103,9 @@ async def market_page(
         first=first + 1,
         sorting=sorting,
         paging=paging,
-        filters=market_view.market_filters(counts, named, chosen),
+        filters=market_view.market_filters(
+            counts, {**named, "country": country}, chosen, await product.offers.find_places()
+        ),
         narrowed=any({**named, **traits}.values()) or orderable,
         most_offered=most,
         span=span,
@@ -131,31 +132,6 @@ async def feed_page(request: Request, caller: AnyVisitor, provider: str) -> Resp
         missing=product.missing.get(provider, ()),
         rejected=rejected,
         unread=product.reconcile.unread_lists().get(provider),
-    )
-
-
-@router.get("/market/offers/{offer_id:path}")
-async def offer_page(request: Request, caller: AnyVisitor, offer_id: str, days: int = 30) -> Response:
-    """One offer: its past prices, its forecast, and everything that its seller states."""
-    product = product_of(request)
-    offer = await product.offers.find_offer(offer_id)
-    window, span = _back_from(product.clock.now(), days)
-    by_day = await product.prices.find_days(offer_id, window)
-    forecast = await product.prices.forecast(offer_id)
-    ahead = price_view.forecast_rows(forecast)
-    return show(
-        request,
-        "offer.html",
-        f"{offer.sku.gpu} at {seller(offer.provider)}",
-        o=offer,
-        days=by_day,
-        ahead=ahead,
-        grounds=price_view.grounds_words(forecast),
-        cards=price_view.offer_cards(offer, by_day, ahead),
-        charts=price_view.offer_charts(by_day, ahead, offer, window),
-        span=span,
-        spans=SPANS_DAYS,
-        as_of=await product.offers.find_as_of(),
     )
 
 

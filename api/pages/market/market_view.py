@@ -12,7 +12,7 @@ from statistics import median
 from api.pages.parts.cards import Card
 from api.pages.parts.tables import Sorting
 from api.pages.parts.words import counted, price, seller, words
-from broker.catalogue import load_gpus
+from broker.catalogue import load_countries, load_gpus
 from broker.domain.market.cheapest import CheapestOfGpu
 from broker.domain.market.offer import Offer
 from broker.domain.market.offer_pages import (
@@ -45,12 +45,15 @@ the first is the usual one."""
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter of the market page: its values with their names, and the chosen one."""
+    """A filter of the market page: its values with their names, in groups, and the chosen one.
+
+    A group without a name is shown as it is.
+    """
 
     name: str
     label: str
     chosen: str
-    choices: tuple[tuple[str, str], ...]
+    groups: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 
 
 def breakers(
@@ -133,21 +136,54 @@ def shown_slices(
 
 
 def market_filters(
-    counts: Sequence[OfferCount], words: Mapping[str, str], wanted: OfferFilter
+    counts: Sequence[OfferCount], asked: Mapping[str, str], wanted: OfferFilter, places: Mapping[str, str]
 ) -> tuple[Filter, ...]:
-    """The filters of the market with the ``words`` in them, given what else is ``wanted``."""
+    """The filters of the market with the words ``asked`` in them, given what else is ``wanted``.
+
+    ``places``: the country of each region. GPUs are grouped by family, regions by country.
+    """
+    countries = load_countries()
+    known = {name: choices_of(counts, wanted, name) for name in FILTERS}
+    of_country = {code.strip().upper() for code in asked["country"].split(",") if code.strip()}
+    regions = {name for name in known["region"] if not of_country or places.get(name) in of_country}
+    sold_in = {places[name] for name in known["region"] if places.get(name)}
+    named = {code: countries.get(code, code) for code in sold_in}
+    groups: Mapping[str, Callable[[set[str]], Iterable[tuple[str, str, str]]]] = {
+        "gpu": _by_family,
+        "provider": lambda found: (("", word, seller(word)) for word in found),
+        "country": lambda found: (("", code, named.get(code, code)) for code in found),
+        "region": lambda found: (
+            (countries.get(places.get(word, ""), "Country not stated"), word, word) for word in found
+        ),
+        "tier": lambda found: (("", word, words(word)) for word in found),
+    }
+    offered = {**known, "region": regions, "country": sold_in}
     return tuple(
-        Filter(name, FILTERS[name], chosen, _choices(counts, name, chosen, wanted))
-        for name, chosen in words.items()
+        Filter(name, label, asked[name], _grouped(groups[name](offered[name]), asked[name]))
+        for name, label in {**FILTERS, "country": "Country"}.items()
     )
 
 
-def _choices(
-    counts: Sequence[OfferCount], name: str, chosen: str, wanted: OfferFilter
-) -> tuple[tuple[str, str], ...]:
-    found = choices_of(counts, wanted, name) | {chosen} - {""}
-    named = ((word, seller(word) if name == "provider" else word.replace("_", " ")) for word in found)
-    return tuple(sorted(named, key=lambda pair: pair[1].lower()))
+def _by_family(names: set[str]) -> Iterable[tuple[str, str, str]]:
+    """The GPUs of each family; where it has several, one more choice for all of them."""
+    sizes = Counter(name.partition("-")[0] for name in names)
+    yield from ((family, family, f"Any {family}") for family, size in sizes.items() if size > 1)
+    yield from ((name.partition("-")[0], name, name) for name in names)
+
+
+def _grouped(
+    choices: Iterable[tuple[str, str, str]], chosen: str
+) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
+    """Groups of choices by name. What is chosen is among them in any case."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for group, word, name in choices:
+        groups.setdefault(group, []).append((word, name))
+    if chosen and all(word != chosen for group in groups.values() for word, _ in group):
+        groups.setdefault("", []).append((chosen, chosen))
+    return tuple(
+        (group, tuple(sorted(groups[group], key=lambda pair: (pair[0] != group, pair[1].lower()))))
+        for group in sorted(groups)
+    )
 
 
 def market_cards(counts: Sequence[OfferCount], prices: OfferPrices | None) -> tuple[Card, ...]:

@@ -13,10 +13,12 @@ from fastapi.routing import APIRoute
 from fastapi.templating import Jinja2Templates
 from starlette.exceptions import HTTPException
 
+from api.held_words import held_words
 from api.http import errors
 from api.http.dependencies import SAFE_METHODS, product_of
 from api.pages import TEMPLATES
 from api.pages.parts import words
+from api.plan_answer import costs_the_same
 from api.plan_words import doing, folded, sentences_of, strategy
 from api.release_words import estimate_words
 from broker.domain.basics.access import scope_of
@@ -68,7 +70,9 @@ templates.env.filters.update(
     strategy=strategy,
     sentences=sentences_of,
     folded=folded,
+    held_words=held_words,
 )
+templates.env.tests["costs_the_same"] = costs_the_same
 
 
 def show(request: Request, template: str, title: str, status_code: int = 200, **context: Any) -> Response:

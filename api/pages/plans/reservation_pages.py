@@ -13,6 +13,8 @@ from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import PlanVisitor
 from api.pages.plans.reservation_view import (
     gone_words,
+    latest_change,
+    line_id,
     money_card,
     reservation_cards,
     size_words,
@@ -24,6 +26,7 @@ from broker.domain.basics.account import Caller
 
 SHOWN, MOST_STEPS = 100, 200
 DONE: Mapping[str, str] = {
+    "ordered": "Ordered. Its state follows the provider's answers.",
     "released": "Release asked for. It counts as gone once the provider shows so, twice.",
 }
 
@@ -41,13 +44,15 @@ async def reservations_page(
     if cursor is None:
         rows += await product.reservations.find_every(caller, plan_id=plan, open_only=True)
     rows.sort(key=lambda row: (row.created_at, row.reservation_id), reverse=True)
+    lines = fleets(rows, product.clock.now())
     return show(
         request,
         "reservations.html",
         "Reservations",
-        held=[(fleet, size_words(fleet), steps_words(fleet)) for fleet in fleets(rows, product.clock.now())],
+        held=[(fleet, line_id(fleet), size_words(fleet), steps_words(fleet)) for fleet in lines],
+        latest=latest_change(rows),
         short=await product.reservations.find_shortfalls(caller, plan_id=plan),
-        cards=reservation_cards(rows),
+        cards=reservation_cards(lines),
         plan_id=plan_id,
         address=str(request.url.path) + (f"?{request.url.query}" if request.url.query else ""),
         next_cursor=page.next_cursor,

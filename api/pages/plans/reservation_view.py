@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import sha256
 
 from api.pages.parts.cards import Card
-from api.pages.parts.words import counted, moment, usd
+from api.pages.parts.words import counted, moment, seller, usd
 from api.plan_words import who_words
 from api.release_words import released_words
 from api.reserved_fleets import ReservedFleet, most_nodes
@@ -86,28 +89,60 @@ def steps_words(fleet: ReservedFleet[Reservation]) -> str:
     if len(fleet.rows) == 1:
         return ""
     sizes = f"{fleet.least} to {fleet.most}" if fleet.least != fleet.most else f"{fleet.most}"
-    words = f"{sizes} nodes in {len(fleet.rows)} steps"
+    words = f"{sizes} nodes, {len(fleet.rows)} steps"
     later = sum(row.state is ReservationState.SCHEDULED and not row.provider_references for row in fleet.rows)
     return f"{words}, {later} bought when their time comes" if later else words
 
 
-def reservation_cards(rows: Sequence[Reservation]) -> tuple[Card, ...]:
-    """Cards of the listed reservations: open, usable, starting, and in trouble."""
-    is_open = [row for row in rows if row.is_open]
+def reservation_cards(lines: Sequence[ReservedFleet[Reservation]]) -> tuple[Card, ...]:
+    """Cards of the listed fleets: open, usable, starting, and in trouble."""
+    rows = [row for line in lines for row in line.rows if row.is_open]
     active = [row for row in rows if row.state is ReservationState.ACTIVE]
-    ahead = [row for row in is_open if row.state in (ReservationState.SCHEDULED, ReservationState.HELD)]
-    trouble = [
-        row
-        for row in rows
-        if row.state in (ReservationState.UNKNOWN, ReservationState.FAILED) and not row.not_tried
-    ]
-    at_once = f"{counted(most_nodes(is_open), 'node')} at most at once"
+    by_state = Counter(line.state for line in lines if not line.first.not_tried)
+    is_open = sum(by_state[state] for state in OPEN_STATES)
+    ahead = by_state[ReservationState.SCHEDULED] + by_state[ReservationState.HELD]
+    trouble = by_state[ReservationState.UNKNOWN] + by_state[ReservationState.FAILED]
+    at_once = f"{counted(most_nodes(rows), 'node')} at most at once"
+    steps = f"{counted(len(rows), 'reservation')}, " if len(rows) > is_open else ""
     return (
-        Card("Open", f"{len(is_open):,}", at_once, lead=True),
-        Card("Usable now", f"{len(active):,}", counted(sum(row.nodes for row in active), "node")),
-        Card("Still to begin", f"{len(ahead):,}", "ordered or scheduled"),
-        Card("Failed or unclear", f"{len(trouble):,}", "of those listed", tone="bad" if trouble else ""),
+        Card("Open fleets", f"{is_open:,}", f"{steps}{at_once}", lead=True),
+        Card(
+            "Usable now",
+            f"{by_state[ReservationState.ACTIVE]:,}",
+            counted(sum(row.nodes for row in active), "node"),
+        ),
+        Card("Still to begin", f"{ahead:,}", "ordered or scheduled"),
+        Card("Failed or unclear", f"{trouble:,}", "of those listed", tone="bad" if trouble else ""),
     )
+
+
+def line_id(fleet: ReservedFleet[Reservation]) -> str:
+    """A name of its line on the page, which stays the same while the fleet is open."""
+    first = fleet.first
+    parts = [first.plan_id or first.reservation_id, first.workload or "", first.offer.offer_id]
+    if first.state not in OPEN_STATES:
+        parts.append(min(row.reservation_id for row in fleet.rows))
+    return f"fleet-{sha256(json.dumps(parts).encode()).hexdigest()[:12]}"
+
+
+def latest_change(rows: Sequence[Reservation]) -> str:
+    """The last thing that happened to any of ``rows``, in a sentence; empty without rows."""
+    happened = [
+        (at, row.reservation_id, row, words)
+        for row in rows
+        for at, words in (
+            (row.created_at, "was reserved"),
+            (row.active_at, "became usable"),
+            (row.tried_at, "was refused by its seller"),
+            (row.released_at, "was released"),
+        )
+        if at is not None
+    ]
+    if not happened:
+        return ""
+    at, _, row, words = max(happened, key=lambda one: one[:2])
+    what = f"{row.workload or 'An order'}, {counted(row.nodes, 'node')} at {seller(row.offer.provider)},"
+    return f"Latest change: {what} {words} at {moment(at)}."
 
 
 def money_card(reservation: Reservation, now: datetime) -> tuple[Card, ...]:

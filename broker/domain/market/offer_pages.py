@@ -13,6 +13,8 @@ from decimal import Decimal
 from enum import StrEnum
 from operator import attrgetter
 
+from broker.domain.market.offer import Offer
+
 WHOLE_DIGITS = 12
 DECIMALS = 60
 
@@ -143,6 +145,12 @@ def matching(counts: Iterable[OfferCount], wanted: OfferFilter) -> tuple[OfferCo
         names = (word,) if isinstance(word, str) else word
         found = tuple(kind for kind, one in zip(found, said, strict=True) if one in names)
     return found
+
+
+def admits(wanted: OfferFilter, offer: Offer) -> bool:
+    """Whether ``offer`` matches ``wanted``."""
+    kind = OfferCount(offer.provider, offer.sku.gpu, offer.region, str(offer.tier), 1)
+    return bool(matching((kind,), wanted))
 
 
 def most_offered(counts: Iterable[OfferCount]) -> tuple[str, str] | None:

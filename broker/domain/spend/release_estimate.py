@@ -116,6 +116,19 @@ def estimate_planned_release(
     return ReleaseEstimate(back, stays, resales, dict(sorted(min_hours.items())), unknown)
 
 
+def estimate_order_release(held: HeldCapacity, now: datetime, shares: ResaleShares) -> ReleaseEstimate:
+    """The release of one order right after its purchase: a window by its terms, other capacity at its first
+    bill."""
+    offer = held.offer
+    if offer.window is None:
+        stays = to_cents(holding_cost_usd(offer, (replace(held.segment, end=held.start + SHORTEST),)))
+        least = {offer.offer_id: offer.min_hours} if offer.min_hours else {}
+        return ReleaseEstimate(ZERO, stays, min_hours=least)
+    share = shares.of(offer.provider)
+    paid, left = to_cents(kept_usd(held)), to_cents(left_usd(held, now, share.share))
+    return ReleaseEstimate(paid - left, left, (share,) if _is_resold(offer) else ())
+
+
 def _stays_usd(placement: Placement, offer: Offer, now: datetime, shares: ResaleShares) -> Decimal:
     held = [
         HeldCapacity(placement.workload, offer, segment.nodes, segment.start, segment.end)

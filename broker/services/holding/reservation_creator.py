@@ -71,6 +71,10 @@ class ReservationCreator:
         await uow.accounts.bind(claim, [draft.reservation_id for draft in drafts])
         return tuple(drafts)
 
+    async def find_competing(self, uow: UnitOfWork, intent: Intent, team: str) -> list[Reservation]:
+        """The reservations that may take stock from ``intent``. Raises OverQuota."""
+        return await self._quotas.find_competing(uow, (intent,), team, None)
+
     async def require_longer(self, uow: UnitOfWork, row: Reservation, end: datetime) -> None:
         """Raises OverQuota if quotas do not allow holding a reservation until ``end``."""
         if row.end is not None:

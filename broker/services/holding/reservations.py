@@ -43,6 +43,7 @@ from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.reconciling.shortfalls import Shortfall, find_shortfalls
+from broker.domain.spend.order_quote import OrderQuote, quote_of, unplaced_order
 from broker.domain.spend.release_estimate import (
     ReleaseEstimate,
     ResaleShares,
@@ -56,7 +57,7 @@ from broker.ports.unit_of_work import Clock, Notifier, UnitOfWork, UnitOfWorkFac
 from broker.services.holding.buyer import Buyer
 from broker.services.holding.fallback_offer import FallbackOffers
 from broker.services.holding.lease_service import TRIES, LeaseService
-from broker.services.holding.reservation_creator import ReservationCreator
+from broker.services.holding.reservation_creator import ReservationCreator, require_stock
 from broker.services.spend.approving import Approving, require_approved, require_as_approved
 from broker.services.spend.ledger import find_reservations as find_every
 
@@ -73,6 +74,19 @@ class ReservingRules:
 
     price_tolerance: float = 0.02
     start_patience: timedelta = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class OfferOrder:
+    """An order of ``nodes`` of one offer, as somebody asks for it; see ``reserve_offer``."""
+
+    offer_id: str
+    nodes: int
+    start: datetime | None = None
+    end: datetime | None = None
+    workload: str | None = None
+    outward: bool = False
+    most_usd_per_node_hour: Decimal | None = None
 
 
 class ReservationsService:
@@ -231,24 +245,20 @@ class ReservationsService:
 
         ``outward``: times off the provider's grid are extended to the shortest window on sale that covers
         them. Raises InputError that names the field, NotFound, Conflict if there is too little stock or the
-        price is above ``most_usd_per_node_hour``, OverQuota, and the provider's error; nothing is held then.
+        price is above ``most_usd_per_node_hour``, OverQuota, OverBudget for a budget of the team, and the
+        provider's error; nothing is held then.
         """
+        order = OfferOrder(offer_id, nodes, start, end, workload, outward, most_usd_per_node_hour)
+        return await self.reserve_order(caller, order)
+
+    async def reserve_order(self, caller: Caller, order: OfferOrder) -> Reservation:
+        """``reserve_offer`` of an order."""
         require_scope(caller, Scope.RESERVATIONS_WRITE)
+        await self._require_within_budgets(caller, order)
         async with self._creator.turn, self._uow_factory(scope_of(caller)) as uow:
-            offer = await _on_sale(uow, offer_id)
-            _check_price(offer, most_usd_per_node_hour)
-            now = self._clock.now()
-            begin, until = default_window(offer, start, end, now)
-            wished = Wish(begin, until)
-            intent = Intent(offer, nodes, begin, until, workload, wished, most_usd_per_node_hour)
-            if outward:
-                intent = snapped_outward(intent)
-            problems = find_order_problems(intent, now, self._rules.start_patience)
-            if problems:
-                raise InputError("reservation", problems)
-            wish = replace(intent, start=max(begin, now)) if offer.window is None else intent
+            intent = await self._intent_of(uow, order)
             (reservation,) = await self._creator.draft(
-                uow, (wish,), caller.team, caller.key_id, None, claim=caller.claim
+                uow, (intent,), caller.team, caller.key_id, None, claim=caller.claim
             )
             crash_points.here("offer.intend.before")
             await uow.commit()
@@ -262,6 +272,46 @@ class ReservationsService:
             raise
         await self._tell("reservation.changed", (bought,))
         return bought
+
+    async def quote_offer(self, caller: Caller, order: OfferOrder) -> OrderQuote:
+        """What ``order`` would buy and cost now. It orders nothing, and raises what ``reserve_offer`` raises
+        before it orders."""
+        require_scope(caller, Scope.RESERVATIONS_WRITE)
+        await self._require_within_budgets(caller, order)
+        async with self._uow_factory(scope_of(caller)) as uow:
+            intent = await self._intent_of(uow, order)
+            require_stock(intent, await self._creator.find_competing(uow, intent, caller.team))
+            return quote_of(intent, self._clock.now(), await self._resales(uow))
+
+    async def _intent_of(self, uow: UnitOfWork, order: OfferOrder) -> Intent:
+        """What ``order`` buys. Raises NotFound, Conflict, and InputError that names the field."""
+        offer = await _on_sale(uow, order.offer_id)
+        most = order.most_usd_per_node_hour
+        _check_price(offer, most)
+        now = self._clock.now()
+        begin, until = default_window(offer, order.start, order.end, now)
+        intent = Intent(offer, order.nodes, begin, until, order.workload, Wish(begin, until), most)
+        if order.outward:
+            intent = snapped_outward(intent)
+        problems = find_order_problems(intent, now, self._rules.start_patience)
+        if problems:
+            raise InputError("reservation", problems)
+        return replace(intent, start=max(begin, now)) if offer.window is None else intent
+
+    async def _require_within_budgets(self, caller: Caller, order: OfferOrder) -> None:
+        """Raises OverBudget for an order that would exceed a budget of the team: no plan of it can wait for
+        approval."""
+        if self._budgets is None:
+            return
+        async with self._uow_factory(scope_of(caller)) as uow:
+            intent = await self._intent_of(uow, order)
+        row = unplaced_order(intent, caller.team, self._clock.now())
+        why = await self._budgets.find_overruns_of_order(row)
+        if why:
+            way = "order less, or ask for a plan (POST /v1/plans), which finance can approve"
+            raise OverBudget(f"{'; '.join(why)}: {way}").naming(
+                FieldProblem("/nodes", str(order.nodes), "an order within the budget, or a plan")
+            )
 
     async def release(self, caller: Caller, reservation_id: str) -> Reservation:
         """Ends a reservation; one that was never bought ends at once. Releasing it twice is no error."""

@@ -26,7 +26,7 @@ from broker.domain.market.offer_pages import (
     OfferPrices,
     OfferSlice,
     SellersCheapest,
-    matching,
+    admits,
 )
 from broker.domain.market.offer_words import ANY_TRAITS, OfferTraits, WantedOffers
 from broker.domain.market.operators import Operators
@@ -83,7 +83,7 @@ class OffersService:
         self._price_lists = frozenset(price_lists)
         self._plan = plan or PollPlan(stale_after)
         self._operators = operators or Operators()
-        self._takes_orders = takes_orders
+        self.takes_orders = takes_orders
         self._recording = asyncio.Lock()
 
     async def refresh(
@@ -180,15 +180,12 @@ class OffersService:
     async def find_wanted(self, wanted: WantedOffers) -> tuple[Offer, ...]:
         """Offers of ``find_offers`` that are wanted, cheapest per GPU-hour first."""
         whole = await self.find_offers()
-        names = wanted.names
         return tuple(
             offer
             for offer in whole
             if wanted.traits.admit(offer)
-            and matching(
-                (OfferCount(offer.provider, offer.sku.gpu, offer.region, str(offer.tier), 1),), names
-            )
-            and (not wanted.traits.orderable or self._takes_orders(offer))
+            and admits(wanted.names, offer)
+            and (not wanted.traits.orderable or self.takes_orders(offer))
         )
 
     async def find_page(
@@ -232,6 +229,13 @@ class OffersService:
         """Number of current offers by provider, GPU, region and tier."""
         async with self._uow_factory(EVERY_TEAM) as uow:
             return await uow.offers.find_counts()
+
+    async def find_places(self) -> Mapping[str, str]:
+        """The country (ISO 3166-1 alpha-2) of each region on sale now; empty where no seller states it."""
+        async with self._uow_factory(EVERY_TEAM) as uow:
+            offers = await uow.offers.find_current()
+        stated = {offer.region: offer.country for offer in offers if offer.country is not None}
+        return {offer.region: stated.get(offer.region, "") for offer in offers}
 
     async def find_price_range(self, wanted: OfferFilter, count: int) -> OfferPrices | None:
         """Minimum, median and maximum price of the ``count`` offers ``wanted``; None if there are none."""

@@ -7,11 +7,12 @@ from datetime import datetime
 
 from broker.domain.basics.access import EVERY_TEAM, TeamScope
 from broker.domain.holding.cost_of_keeping import held_of
+from broker.domain.holding.reservation import Reservation
 from broker.domain.moving.move_charges import charges_with_moves
 from broker.domain.moving.reoptimization import ProposalState, Reoptimization
 from broker.domain.planning.plan import Plan
 from broker.domain.spend.budgets import Budget, BudgetEffect, budget_status, furthest_end
-from broker.domain.spend.charging import plan_charges
+from broker.domain.spend.charging import plan_charges, reservation_charges
 from broker.domain.spend.spend import Charge
 from broker.ports.planning import PlanRecord, PlanState
 from broker.ports.spend import FinanceUnitOfWork, FinanceUnits
@@ -100,6 +101,26 @@ class BudgetGate:
             str(one)
             for one in effects
             if one.left_usd < 0 and any(one.after.window.contains(charge.window.start) for charge in mine)
+        )
+
+    async def find_overruns_of_order(self, order: Reservation) -> tuple[str, ...]:
+        """A text for each budget that would be exceeded and to which ``order`` contributes.
+
+        An order without an end counts up to the end of the last budget period.
+        """
+        now = self._clock.now()
+        scope = EVERY_TEAM.narrowed_to(order.team)
+        async with self._units(scope) as uow:
+            budgets = await uow.budgets.find_all(order.team)
+        if not budgets:
+            return ()
+        until = furthest_end(budgets, now)
+        mine = reservation_charges((order,), {}, now, until=until)
+        before = await self._summaries.find_charges(scope, until)
+        return tuple(
+            str(one).replace("this plan adds", "this order adds")
+            for one in _effects(budgets, before, (*before, *mine), now)
+            if one.left_usd < 0 and one.added_usd > 0
         )
 
     async def find_overruns_of_moves(self, look: Reoptimization, new: Plan) -> tuple[str, ...]:
