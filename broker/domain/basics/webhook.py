@@ -24,6 +24,7 @@ FAMILIES = (
     "key",
     "lease",
     "offer",
+    "person",
     "plan",
     "provider",
     "reoptimization",
