@@ -355,7 +355,9 @@ def build_product(
             selling,
             clock,
             notifier,
-            rules=ReservingRules(price_tolerance=settings.price_tolerance),
+            rules=ReservingRules(
+                price_tolerance=settings.price_tolerance, approval_limit_usd=rules.approval_limit_usd
+            ),
             read_request=read_request,
             creator=creator,
             fallback_offers=fallback_offers,

@@ -26,6 +26,7 @@ ORDER_ERRORS = (
     errors.Conflict,
     errors.ConcurrentChange,
     errors.OverQuota,
+    errors.ApprovalRequired,
     errors.OverBudget,
     errors.InsufficientCapacity,
     errors.PriceAboveLimit,
