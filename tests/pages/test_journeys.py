@@ -204,7 +204,10 @@ def test_an_offer_is_reserved_on_its_page(shop: Site, shopping: Open, scripts: b
 
 
 def test_a_budget_runs_out_on_a_day(shop: Site, shopping: Open) -> None:
-    asked(shopping(who="team"), "budgeted-8b")
+    team = shopping(who="team")
+    asked(team, "budgeted-8b")
+    team.get_by_role("button", name="Count it in planned spend").click()
+    expect(team.get_by_text("This draft counts in planned spend.")).to_be_visible()
     page = shopping(who="finance")
     page.goto("/spend")
     page.get_by_text("Set a budget…").click()
