@@ -180,7 +180,7 @@ class BrokerClient:
         return self._do(calls.compare_plans(plan_ids))
 
     def set_intended(self, plan_id: str, *, intended: bool) -> None:
-        """Sets whether a draft counts in projected spend. Raises Conflict for a plan that is not a draft."""
+        """Sets whether a draft counts in planned spend. Raises Conflict for a plan that is not a draft."""
         self._call("POST", f"/v1/plans/{part(plan_id)}/intend", body={"intended": intended})
 
     def reserve_plan(self, plan_id: str, idempotency_key: str | None = None) -> list[ReservationForm]:

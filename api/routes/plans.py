@@ -120,7 +120,7 @@ async def request_plan(
     ] = 0.01,
     seed: Seed = 1,
     intended: Annotated[
-        bool, Query(description="Whether the plan counts in projected spend once it is made")
+        bool, Query(description="Whether the plan counts in planned spend once it is made")
     ] = False,
 ) -> Response:
     """Requests a plan for a workloads document (JSON or YAML), or for variants of a plan.
@@ -259,7 +259,7 @@ async def intend_plan(
     plan_id: PlanId,
     wish: Annotated[IntentionForm | None, Body()] = None,
 ) -> Response:
-    """Sets whether a draft counts in projected spend (``intended``)."""
+    """Sets whether a draft counts in planned spend (``intended``)."""
     intended = wish is None or wish.intended
 
     async def act() -> Answer:

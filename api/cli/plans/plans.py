@@ -45,7 +45,7 @@ def plans(
     output: Annotated[Path | None, typer.Option(help="Write the plan to this file.")] = None,
     intend: Annotated[
         bool | None,
-        typer.Option("--intend/--no-intend", help="Whether this draft counts in projected spend."),
+        typer.Option("--intend/--no-intend", help="Whether this draft counts in planned spend."),
     ] = None,
     workloads: Annotated[
         bool, typer.Option("--workloads", help="Print the document that asked for the plan, as YAML.")

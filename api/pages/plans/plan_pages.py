@@ -45,8 +45,8 @@ DONE: Mapping[str, str] = {
     "rejected": "Rejected. It cannot be reserved, and counts as spend no more.",
     "reserved": "Reserved: every placement is ordered, and each has its row under Reservations.",
     "released": "Release asked for everything that this plan held.",
-    "intended": "This draft counts in projected spend now.",
-    "not-intended": "This draft counts in projected spend no more.",
+    "intended": "This draft counts in planned spend now.",
+    "not-intended": "This draft counts in planned spend no more.",
 }
 """What a page says after an action, by the word in its address."""
 
@@ -234,7 +234,7 @@ async def release(request: Request, caller: PlanVisitor, plan_id: str) -> Respon
 
 @router.post("/plans/{plan_id}/intend")
 async def intend(request: Request, caller: PlanWritingVisitor, plan_id: str) -> Response:
-    """Sets whether a draft counts in projected spend."""
+    """Sets whether a draft counts in planned spend."""
     form = await read_form(request)
     intended = form.text("intended") == "yes"
 
