@@ -113,14 +113,17 @@ def why_line(placements: Sequence[Placement], offer_words: Name) -> str:
 
 
 def _next_best(placements: Sequence[Placement]) -> Alternative | None:
+    """The cheapest of those that cost no less; one that costs less is excluded by a rule, and comes last."""
     ways = [way for placement in placements for way in placement.why.next_best]
-    return min(ways, key=lambda way: way.more_usd, default=None)
+    return min(ways, key=lambda way: (way.more_usd < 0, way.more_usd), default=None)
 
 
 def _nearest_words(way: Alternative, offer_words: Name) -> str:
     name, more = offer_words(way.offer_id), way.more_usd
     if not costs_the_same(way):
-        return f"next: {name}, {'+' if more >= 0 else '−'}{usd_words(abs(more))}"
+        if more < 0:
+            return f"next: {name} {way.because}"
+        return f"next: {name}, +{usd_words(more)}"
     later = way.later_hours or 0.0
     if later >= LEAST_HOURS:
         return f"next: {name} costs the same and ends {later:.1f} h later"

@@ -114,3 +114,13 @@ def test_a_next_best_that_costs_the_same_is_explained(more: str, later: float | 
     way = Alternative("verda/x", Decimal(9), Decimal(more), later, BindingRule.PRICE, "dearer")
     one = replace(RUN, why=replace(RUN.why, fitting=None, next_best=(way,), filtered=()))
     assert why_line([one], str) == told
+
+
+def test_a_cheaper_way_that_a_rule_excludes_is_not_the_next_best() -> None:
+    because = "costs $2.00 less, but passes the quota of 8 GPUs at aws"
+    excluded = Alternative("aws/x", Decimal(3), Decimal(-2), 1.0, BindingRule.QUOTA, because)
+    dearer = Alternative("vast/y", Decimal(9), Decimal(4), 1.0, BindingRule.PRICE, "costs $4.00 more")
+    both = replace(RUN, why=replace(RUN.why, fitting=None, filtered=(), next_best=(excluded, dearer)))
+    assert why_line([both], str) == "next: vast/y, +$4.00"
+    alone = replace(RUN, why=replace(both.why, next_best=(excluded,)))
+    assert why_line([alone], str) == f"next: aws/x {because}"

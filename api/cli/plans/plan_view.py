@@ -338,7 +338,7 @@ def _reason(workload: str, placements: Sequence[Placement]) -> RenderableType:
         text.append(f" {usd(unused)} of it pays for time that is not used.")
     for placement in placements:
         if changes := held_words(placement.segments):
-            text.append(f" At {placement.provider} it {'has ' if changes[0].isdigit() else ''}{changes}.")
+            text.append(f" At {placement.provider}, {placement.gpu}: {changes}.")
     for use in (p.window_use for p in placements if p.window_use is not None and p.window_use.unwanted_usd):
         text.append(_window_use(use))
     line = why_line(placements, str)
