@@ -127,7 +127,7 @@ def test_up_uses_its_local_key_again(tmp_path: Path, sandbox_market: SandboxHand
         link = wait_for("the link", 60, lambda: LINK.search(server.log.read_text()))[1]
         wait_for("what to try next", 120, lambda: "broker plans plan-" in server.log.read_text())
         log = server.log.read_text()
-        assert log.index(link) < log.index("planning 2 workloads"), "it is served before the plan is made"
+        assert log.index("planning 2 workloads") < log.index(link), "the plan is there once it is served"
         assert log.count("broker_live_") == 1
         with httpx.Client() as browser:
             opened = browser.get(link)
@@ -138,6 +138,7 @@ def test_up_uses_its_local_key_again(tmp_path: Path, sandbox_market: SandboxHand
         assert told.startswith("of this machine, valid until 20")
         assert (key, status(server, key)) == (first[1], 200)
         headers = {"Authorization": f"Bearer {key}"}
+        assert httpx.get(f"{server.url}/v1/plans", headers=headers).json()["items"]
         keys = httpx.get(f"{server.url}/v1/keys", headers=headers).json()["items"]
         assert [row["name"] for row in keys] == ["local admin"]
         assert keys[0]["expires_at"] is not None

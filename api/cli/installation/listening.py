@@ -9,10 +9,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -65,9 +64,6 @@ def spare_collections() -> None:
     gc.set_threshold(ALLOCATIONS_BETWEEN)
 
 
-OnceServed = Callable[[], Coroutine[Any, Any, None]]
-
-
 class _OfStrangers(logging.Filter):
     """Counts requests that are no valid HTTP instead of logging each. Anybody can send them without a key,
     and they would fill the log."""
@@ -92,14 +88,10 @@ class _Server(uvicorn.Server):
     once.
     """
 
-    def __init__(
-        self, config: uvicorn.Config, product: Product, drain_s: float, once_served: OnceServed | None
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, product: Product, drain_s: float) -> None:
         super().__init__(config)
         self._product = product
         self._drain_s = drain_s
-        self._once_served = once_served
-        self._beside: asyncio.Task[None] | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Starts the shutdown."""
@@ -127,27 +119,17 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         for bound in sockets or ():
             bound.listen(BACKLOG)  # asyncio has asked for a queue as short as what it accepts at once
-        if self.started and self._once_served is not None:
-            self._beside = asyncio.create_task(self._once_served())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Waits for answers to end, then stops the application. Streams are closed first, as they would not
         end."""
         self._product.readiness.serving = False
         self._product.events.close()
-        if self._beside is not None:
-            self._beside.cancel()
-            await asyncio.wait([self._beside])
         await super().shutdown(sockets)
 
 
-async def serve_until_stopped(
-    app: FastAPI, bound: socket.socket, once_served: OnceServed | None = None
-) -> None:
-    """Serves until SIGINT or SIGTERM; BrokerError when the application does not start.
-
-    ``once_served`` runs beside the server from its start on, and is cancelled at its end.
-    """
+async def serve_until_stopped(app: FastAPI, bound: socket.socket) -> None:
+    """Serves until SIGINT or SIGTERM; BrokerError when the application does not start."""
     config = uvicorn.Config(
         app,
         http=connection_of_this_process(),
@@ -160,7 +142,7 @@ async def serve_until_stopped(
         timeout_graceful_shutdown=GRACE_S,  # an open progress stream must not hold up the end
     )
     product: Product = app.state.product
-    server = _Server(config, product, product.settings.drain_seconds, once_served)
+    server = _Server(config, product, product.settings.drain_seconds)
     logging.getLogger("uvicorn.error").addFilter(_of_strangers)
     spare_collections()
     sys.setswitchinterval(SWITCH_S)

@@ -19,7 +19,7 @@ import typer
 from api.app import create_app
 from api.bootstrap import Product, build_product
 from api.cli.configuration import check_variables, load_environment, load_settings
-from api.cli.errors import ExitCode, tell
+from api.cli.errors import ExitCode
 from api.cli.installation.listening import listen, serve_until_stopped, url_of
 from api.cli.installation.sandbox import DEFAULT_SEED
 from api.cli.installation.serve import Database, Host, Port, settle_given_key, warn
@@ -68,8 +68,8 @@ def up(
 ) -> None:
     """Do everything: database, market, poll, plan of the example workloads, then serve.
 
-    Without a configured provider a sandbox market is started, on real, dated prices. The server answers while
-    the plan is made; a link signs a browser on this machine in, once, within ten minutes.
+    Without a configured provider a sandbox market is started, on real, dated prices. A link signs a browser
+    on this machine in, once, within ten minutes.
 
     Example: broker up --once
     """
@@ -122,15 +122,17 @@ async def _run(
     product = build_product(settings, load_environment(), sandbox_url=sandbox_url, live=live)
     try:
         request = await _prepare(product, start)
-        if bound is not None:
-            await _serve(product, bound, start, request)
-            return False
         plan = await _make_plan(product, start, request)
         if start.as_json:
             print_json(PLAN.write(plan))
-        else:
+        elif start.verbose or bound is None:
             print_plan(stdout(), plan, request)
-        return misses_something(plan)
+        else:
+            print_plan_in_short(stdout(), plan, request)
+        if bound is None:
+            return misses_something(plan)
+        await _serve(product, bound, plan)
+        return False
     finally:
         await product.close()
 
@@ -169,29 +171,14 @@ async def _follow(product: Product, plan_id: str, show: ProgressLine) -> None:
             show(progress)
 
 
-async def _serve(product: Product, bound: socket.socket, start: _Start, request: PlanRequest) -> None:
+async def _serve(product: Product, bound: socket.socket, plan: Plan) -> None:
     await settle_given_key(product)
     given = product.settings.admin_key
     local = None if given is not None else await _local_key(product)
     key = local.secret if local is not None else given.get_secret_value() if given is not None else ""
-
-    async def tell_and_plan() -> None:
-        _tell_address(product, bound, local, key)
-        try:
-            plan = await _make_plan(product, start, request)
-        except BrokerError as error:  # the server goes on without the plan of the examples
-            tell(error)
-            return
-        if start.as_json:
-            print_json(PLAN.write(plan))
-        elif start.verbose:
-            print_plan(stdout(), plan, request)
-        else:
-            print_plan_in_short(stdout(), plan, request)
-        if not start.as_json:
-            _tell_next_steps(plan)
-
-    await serve_until_stopped(create_app(product), bound, tell_and_plan)
+    _tell_address(product, bound, local, key)
+    _tell_next_steps(plan)
+    await serve_until_stopped(create_app(product), bound)
 
 
 def _tell_address(product: Product, bound: socket.socket, local: LocalKey | None, key: str) -> None:
@@ -208,7 +195,7 @@ def _tell_address(product: Product, bound: socket.socket, local: LocalKey | None
     else:
         console.print(f"open {url} in a browser and sign in with a key", markup=False)
     then = f"in another terminal, with that key: export BROKER_URL={url} BROKER_KEY=…"
-    console.print(f"{then}\n", markup=False, soft_wrap=True)
+    console.print(then, markup=False, soft_wrap=True)
 
 
 def _tell_next_steps(plan: Plan) -> None:
