@@ -117,5 +117,5 @@ def test_plans_are_listed() -> None:
         listed = broker("plans", "--json", env=server.env)
     assert done.exit_code == 0, done.output
     assert "running" in done.stdout
-    assert "draft, intended" in done.stdout
+    assert "counts in planned spend" in done.stdout
     assert {one["plan_id"] for one in json.loads(listed.stdout)["items"]} == {"plan_1"}

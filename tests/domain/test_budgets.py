@@ -184,7 +184,7 @@ def test_the_last_of_all_periods_ends_last() -> None:
 
 
 @pytest.mark.parametrize(
-    ("basis", "word"), [(ChargeBasis.ACTUAL, "owed"), (ChargeBasis.PROJECTED, "expected")]
+    ("basis", "word"), [(ChargeBasis.ACTUAL, "spent"), (ChargeBasis.PROJECTED, "expected")]
 )
 def test_an_alert_says_whether_it_is_owed_or_expected(basis: ChargeBasis, word: str) -> None:
     month = budget(BudgetPeriod.MONTH)

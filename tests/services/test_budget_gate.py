@@ -101,6 +101,27 @@ async def test_what_counts_beside_a_plan(
     assert await overruns(file, str(limit), *rows) == passed
 
 
+@pytest.mark.parametrize(("limit", "passed"), [("200.00", 0), ("199.99", 1)])
+@pytest.mark.parametrize("hours_later", [240, 31 * 24])
+async def test_a_later_month_has_the_same_budget(
+    file: Store, hours_later: int, limit: str, passed: int
+) -> None:
+    """All of the plan falls into December: it is held against December, and November stays within."""
+    later = a_plan(a_placement(OFFER, [a_segment(hours_later, hours_later + 10, 2)], "chat"))
+    assert await overruns(file, limit, plan=later) == passed
+
+
+async def test_a_plan_over_two_months_takes_its_part_of_each(file: Store) -> None:
+    """Twelve hours of $20 up to the end of November, and ten more: $240 there, $200 in December."""
+    both = a_plan(a_placement(OFFER, [a_segment(7 * 24, 7 * 24 + 22, 2)], "chat"))
+    assert await overruns(file, "240.00", plan=both) == 0
+
+
+async def test_each_month_that_would_be_exceeded_is_told(file: Store) -> None:
+    both = a_plan(a_placement(OFFER, [a_segment(7 * 24, 7 * 24 + 22, 2)], "chat"))
+    assert await overruns(file, "199.99", plan=both) == 2
+
+
 async def test_a_budget_that_others_passed_is_no_concern_of_a_plan_without_a_part_in_it(file: Store) -> None:
     """The plan begins at noon; $20 of a lease fall into the two hours of a budget after it."""
     later = Window(NOON + 12 * HOUR, NOON + 14 * HOUR)

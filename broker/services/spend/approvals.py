@@ -101,9 +101,10 @@ class ApprovalsService:
         """Plans that wait for approval or were decided, newest first, with their current figures."""
         require_scope(caller, Scope.SPEND_READ)
         scope = scope_of(caller, team)
-        charges = await self._budget_charges(scope)
         async with self._units(scope) as uow:
             page = await uow.plans.find_by_approval(states, limit, cursor)
+        charges = await self._budget_charges(scope, page.items)
+        async with self._units(scope) as uow:
             around = await _around(uow, page.items)
             items = [await self._shown(uow, caller, record, charges, around) for record in page.items]
         return Page(tuple(item for item in items if item is not None), page.next_cursor)
@@ -112,7 +113,7 @@ class ApprovalsService:
         """The approval of a plan; None if it needs none. Raises NotFound, also for a plan of another team."""
         require_scope(caller, Scope.SPEND_READ)
         record = await self._seen(caller, plan_id)
-        charges = await self._budget_charges(scope_of(caller, record.team))
+        charges = await self._budget_charges(scope_of(caller, record.team), [record])
         async with self._units(scope_of(caller)) as uow:
             return await self._shown(uow, caller, record, charges, await _around(uow, [record]))
 
@@ -140,8 +141,8 @@ class ApprovalsService:
     ) -> PlanRecord:
         require_scope(caller, Scope.SPEND_APPROVE)
         now = self._clock.now()
-        team = (await self._seen(caller, plan_id)).team
-        charges = await self._budget_charges(scope_of(caller, team))
+        seen_record = await self._seen(caller, plan_id)
+        charges = await self._budget_charges(scope_of(caller, seen_record.team), [seen_record])
         async with self._units(scope_of(caller)) as uow:
             record = await uow.plans.find(plan_id)
             plan = _plan_of(record)
@@ -167,8 +168,9 @@ class ApprovalsService:
         await self._notifier.notify(f"plan.{verdict}", record.team, {"plan_id": plan_id})
         return stored
 
-    async def _budget_charges(self, scope: TeamScope) -> tuple[Charge, ...]:
-        return await find_budget_charges(self._units, self._summaries, scope, self._clock.now())
+    async def _budget_charges(self, scope: TeamScope, records: Iterable[PlanRecord]) -> tuple[Charge, ...]:
+        plans = [record.plan for record in records if record.plan is not None]
+        return await find_budget_charges(self._units, self._summaries, scope, self._clock.now(), plans)
 
     def _require_four_eyes(self, caller: Caller, record: PlanRecord) -> None:
         if self._four_eyes and is_same_actor(caller.key_id, record.requested_by):

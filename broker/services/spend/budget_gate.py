@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from broker.domain.basics.access import EVERY_TEAM, TeamScope
@@ -21,18 +21,22 @@ from broker.services.spend.summaries import Summaries
 
 
 async def find_budget_charges(
-    units: FinanceUnits, summaries: Summaries, scope: TeamScope, now: datetime
+    units: FinanceUnits, summaries: Summaries, scope: TeamScope, now: datetime, plans: Iterable[Plan] = ()
 ) -> tuple[Charge, ...]:
-    """Charges of ``scope``. Leases without an end are projected to the end of the last budget period."""
+    """Charges of ``scope``. Leases without an end are projected to the end of the last budget period that one
+    of ``plans`` touches.
+    """
     async with units(scope) as uow:
         budgets = await uow.budgets.find_all(None)
-    return await summaries.find_charges(scope, furthest_end(budgets, now))
+    ends = [one.end for plan in plans for placement in plan.placements for one in placement.segments]
+    return await summaries.find_charges(scope, furthest_end(budgets, max((now, *ends))))
 
 
 async def find_effects(
     uow: FinanceUnitOfWork, record: PlanRecord, plan: Plan, charges: Iterable[Charge], now: datetime
 ) -> tuple[BudgetEffect, ...]:
-    """What the plan does to each budget of its team if it replaces the spend that it would replace.
+    """What the plan does to each budget of its team if it replaces the spend that it would replace: in the
+    present period, and in each later one to whose spend it adds.
 
     For the plan of a proposal: after its moves.
     """
@@ -57,10 +61,20 @@ def _effects(
     budgets: Iterable[Budget], before: Iterable[Charge], after: Iterable[Charge], now: datetime
 ) -> tuple[BudgetEffect, ...]:
     first, then = tuple(before), tuple(after)
-    return tuple(
-        BudgetEffect(budget_status(budget, first, now), budget_status(budget, then, now))
+    found = (
+        (at, BudgetEffect(budget_status(budget, first, at), budget_status(budget, then, at)))
         for budget in budgets
+        for at in _periods(budget, then, now)
     )
+    return tuple(effect for at, effect in found if at == now or effect.added_usd > 0)
+
+
+def _periods(budget: Budget, charges: Iterable[Charge], now: datetime) -> Iterator[datetime]:
+    """``now``, and the start of each later period of the budget in which something is charged."""
+    yield now
+    present = budget.window_at(now)
+    later = {budget.window_at(c.window.start) for c in charges if c.window.start >= present.end}
+    yield from sorted(window.start for window in later - {present})
 
 
 async def _proposing(uow: FinanceUnitOfWork, record: PlanRecord) -> Reoptimization | None:
@@ -93,7 +107,7 @@ class BudgetGate:
         """A text for each budget that would be exceeded and to which the plan contributes."""
         now = self._clock.now()
         scope = EVERY_TEAM.narrowed_to(record.team)
-        charges = await find_budget_charges(self._units, self._summaries, scope, now)
+        charges = await find_budget_charges(self._units, self._summaries, scope, now, (plan,))
         async with self._units(scope) as uow:
             effects = await find_effects(uow, record, plan, charges, now)
         mine = plan_charges(plan, record.team, record.plan_id)
@@ -114,7 +128,7 @@ class BudgetGate:
             budgets = await uow.budgets.find_all(order.team)
         if not budgets:
             return ()
-        until = furthest_end(budgets, now)
+        until = furthest_end(budgets, max(now, order.end or now))
         mine = reservation_charges((order,), {}, now, until=until)
         before = await self._summaries.find_charges(scope, until)
         return tuple(
@@ -134,7 +148,8 @@ class BudgetGate:
             budgets = await uow.budgets.find_all(None)
         if not budgets or not look.moves:
             return ()
-        charges = await self._summaries.find_charges(scope, furthest_end(budgets, now))
+        ends = [one.end for placement in new.placements for one in placement.segments]
+        charges = await self._summaries.find_charges(scope, furthest_end(budgets, max((now, *ends))))
         async with self._units(scope) as uow:
             after = await _charges_after(uow, look, new, charges, now)
         effects = _effects(budgets, charges, after, now)
