@@ -37,6 +37,8 @@ BUSY_TIMEOUT_MS = 30_000
 IDLE_IN_TRANSACTION_S = 30
 """The server rolls back a transaction whose process stopped in the middle of it."""
 ANSWER_LIMIT_S = 2.0
+RETURN_LIMIT_S = 5.0
+"""How long a closing store waits for connections whose users were cancelled."""
 FOR_A_WHILE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL})
 """Codes of temporary SQLite errors."""
 REACHING = {
@@ -70,10 +72,13 @@ class Store:
         self._is_shared = engine.dialect.name == "postgresql"
         self._seat_engine: AsyncEngine | None = None
         self._question: asyncio.Task[bool] | None = None
+        self._returning: set[asyncio.Task[None]] = set()
 
     def unit_of_work(self, scope: TeamScope) -> SqlUnitOfWork:
         """A new transaction; this method is a ``broker.ports.unit_of_work.UnitOfWorkFactory``."""
-        return SqlUnitOfWork(self._engine, scope, self._worker_id, self._seal, self._kept_market)
+        return SqlUnitOfWork(
+            self._engine, scope, self._worker_id, self._seal, self._kept_market, self._returning
+        )
 
     def seat(self) -> Leadership:
         """This process's access to leadership. Call its ``leave`` before the store is closed."""
@@ -158,6 +163,10 @@ class Store:
         """Closes all connections, and releases the lock of the file."""
         if self._question is not None:
             self._question.cancel()
+        loop = asyncio.get_running_loop()
+        returning = [task for task in self._returning if task.get_loop() is loop]
+        if returning:
+            await asyncio.wait(returning, timeout=RETURN_LIMIT_S)
         await self._engine.dispose()
         if self._seat_engine is not None:
             await self._seat_engine.dispose()

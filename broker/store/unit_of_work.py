@@ -66,7 +66,8 @@ class SqlUnitOfWork:
 
     Each statement reads what is committed. Versions or primary keys protect against conflicting writes. A
     failure of the database raises StoreUnavailable. ``worker_id`` is the process that claims rows; ``seal``
-    encrypts secrets; ``kept`` is the cache of the market.
+    encrypts secrets; ``kept`` is the cache of the market. ``returning`` are tasks that return connections,
+    for which the store waits before it closes: a cancelled caller does not.
     """
 
     offers: OfferRepository
@@ -86,9 +87,16 @@ class SqlUnitOfWork:
     retention: RetentionRepository
 
     def __init__(
-        self, engine: AsyncEngine, scope: TeamScope, worker_id: str, seal: Seal, kept: KeptMarket
+        self,
+        engine: AsyncEngine,
+        scope: TeamScope,
+        worker_id: str,
+        seal: Seal,
+        kept: KeptMarket,
+        returning: set[asyncio.Task[None]],
     ) -> None:
         self.scope = scope
+        self._returning = returning
         self._epoch = _led_in.get()
         self._session = TeamSession(engine, scope)
         self.offers = SqlOfferRepository(self._session, kept)
@@ -117,8 +125,11 @@ class SqlUnitOfWork:
         error is raised instead of this one.
         """
         error = exc_info[1] if isinstance(exc_info[1], BaseException) else None
+        task = asyncio.create_task(_give_back(self._session))
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
         try:
-            await asyncio.shield(asyncio.create_task(_give_back(self._session)))
+            await asyncio.shield(task)
         except SQLAlchemyError as closing:
             if failure_of(closing) is None and error is None:
                 raise
