@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import difflib
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -38,6 +39,8 @@ from broker.models.config import model_from_hf_config
 from broker.models.rows import model_of
 
 CONFIG = Path(__file__).resolve().parents[1] / "config"
+TUNED = re.compile(r"-(instruct|chat|it|base)(-.*)?$", re.IGNORECASE)
+"""The end of the name of a model that was tuned for instructions."""
 
 
 def _number(text: str) -> float | None:
@@ -241,6 +244,21 @@ def load_compliance_tags() -> Mapping[str, str]:
     return MappingProxyType(tomllib.loads((CONFIG / "compliance.toml").read_text())["tags"])
 
 
+def known_model(name: str) -> str:
+    """The name of a model here, from its name here or at Hugging Face; other names stay as they are.
+
+    Case and spaces do not matter. A model that was tuned for instructions has the shape of the one that it
+    was made of.
+    """
+    folded = {known.lower(): known for known in load_models()}
+    folded |= {hub.lower(): model for model, hub in load_hugging_face_names().items() if hub}
+    name = "-".join(name.split())
+    last = name.rpartition("/")[2]
+    tries = (name, last, *(variant for word in (name, last) for variant in (TUNED.sub("", word),)))
+    found = (folded.get(one.lower()) or folded.get(one.lower().removeprefix("meta-")) for one in tries)
+    return next(filter(None, found), name)
+
+
 def resolve_model(name: str, base: Path, pointer: str, source: str) -> ModelShape:
     """The shape of a named model, or of a Hugging Face ``config.json`` (a path relative to ``base``).
 
@@ -256,6 +274,9 @@ def resolve_model(name: str, base: Path, pointer: str, source: str) -> ModelShap
         except (ValueError, RecursionError) as error:
             problem = FieldProblem(pointer, f"{name!r} ({error})", "a Hugging Face config.json")
             raise InputError(source, (problem,)) from error
+    called = known_model(name)
+    if called in models:
+        return models[called]
     folded = {known.lower(): known for known in models}
     near = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.4)
     known = ", ".join(folded[match] for match in near)

@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from api.schemas.workloads.document_edit import EditedDocument, empty_document
-from api.schemas.workloads.starting_points import StartingPoint, known_model, read_starting_point
+from api.schemas.workloads.starting_points import StartingPoint, read_starting_point
 from api.schemas.workloads.workloads import read_workloads
+from broker.catalogue import known_model
 from broker.domain.basics.errors import InputError
 from tests.domain.test_model_config import NAMED
 from tests.fakes.clock import NOON

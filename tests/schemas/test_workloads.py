@@ -568,6 +568,13 @@ def test_a_document_that_multiplies_itself_is_refused() -> None:
     assert "aliases" in problems("\n".join(lines))[0].found
 
 
+@pytest.mark.parametrize(
+    "said", ["Llama-3.1-8B", "llama-3.1-8b", "Llama 3.1 8B", "meta-llama/Llama-3.1-8B-Instruct"]
+)
+def test_a_model_is_known_by_its_usual_names(said: str) -> None:
+    assert read(changed(workloads__0__model=said)).workloads[0].model.name == "Llama-3.1-8B"
+
+
 def test_model_paths_are_read_relative_to_the_document(tmp_path: Path) -> None:
     config = {
         "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100,

@@ -15,7 +15,7 @@ from typing import Any
 
 from api.schemas.base.document import read_document
 from api.schemas.workloads.form_fields import NEW_WORKLOADS, WORKLOAD_FIELDS, value_at
-from broker.catalogue import load_hugging_face_names, load_models, load_provider_names
+from broker.catalogue import known_model, load_models, load_provider_names
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.planning.model_shape import ModelShape
 from broker.domain.planning.workload import WorkloadKind
@@ -66,7 +66,6 @@ MODEL = (
 )
 SOFTWARE: Mapping[str, str] = {"deepspeed": "deepspeed", "fsdp": "fsdp"}
 SAME_SIZE = 0.01
-TUNED = re.compile(r"-(instruct|chat|it|base)(-.*)?$", re.IGNORECASE)
 _CONTINUED = re.compile(r"\\\r?\n")
 _VARIABLE = re.compile(r"\$\{?\w+\}?")
 
@@ -135,19 +134,6 @@ def _finished(found: str, draft: _Draft) -> StartingPoint:
         one.label for one in WORKLOAD_FIELDS[draft.kind] if one.path in given - set(draft.told) - {"name"}
     ]
     return StartingPoint(found, workload, tuple(missing), tuple(dict.fromkeys(draft.left_out)))
-
-
-def known_model(name: str) -> str:
-    """The name of a model here, from its name here or at Hugging Face; other names stay as they are.
-
-    A model that was tuned for instructions has the shape of the one that it was made of.
-    """
-    folded = {known.lower(): known for known in load_models()}
-    folded |= {hub.lower(): model for model, hub in load_hugging_face_names().items() if hub}
-    last = name.rpartition("/")[2]
-    tries = (name, last, *(variant for word in (name, last) for variant in (TUNED.sub("", word),)))
-    found = (folded.get(one.lower()) or folded.get(one.lower().removeprefix("meta-")) for one in tries)
-    return next(filter(None, found), name)
 
 
 def _of_config(config: Mapping[str, Any], source: str, model_file: str | None) -> _Draft:
