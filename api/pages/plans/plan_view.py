@@ -353,6 +353,8 @@ def plan_cards(plan: Plan, budget_usd: Decimal | None = None) -> tuple[Card, ...
 
 def _proof(plan: Plan) -> str:
     """The gap, and what is compared with the bound where more than the cost is."""
+    if plan.bound_usd is None:
+        return "not proven: some workload is left out" if plan.unplaced else "not proven"
     if plan.objective_usd == plan.cost_usd:
         return f"proven; gap {share(plan.gap)}"
     return f"proven; this plan, so counted, costs {usd(plan.objective_usd)}: gap {share(plan.gap)}"
