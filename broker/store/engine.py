@@ -21,6 +21,7 @@ from broker.store.failures import PRIMARY_CODE, failures_named
 from broker.store.file_lock import FileLock
 from broker.store.leader import Leadership, LockedLeadership, SoleLeadership
 from broker.store.market.kept_market import KeptMarket
+from broker.store.sqlite_connection import SqliteConnections
 from broker.store.statement_limit import LimitedConnection, answered_within
 from broker.store.team_session import TeamSession
 from broker.store.unit_of_work import SqlUnitOfWork
@@ -62,8 +63,10 @@ class Store:
         *,
         seal: Seal | None = None,
         read_only: bool = False,
+        connections: SqliteConnections | None = None,
     ) -> None:
         self._engine = engine
+        self._connections = connections
         self._lock = lock
         self._read_only = read_only
         self._seal = seal or Seal()
@@ -168,6 +171,8 @@ class Store:
         if returning:
             await asyncio.wait(returning, timeout=RETURN_LIMIT_S)
         await self._engine.dispose()
+        if self._connections is not None:
+            await self._connections.close()
         if self._seat_engine is not None:
             await self._seat_engine.dispose()
         if self._lock is not None:
@@ -185,13 +190,15 @@ def create_store(url: str, *, exclusive: bool = True, secrets_key: str | None = 
     parsed = _parse_url(url)
     if parsed.get_backend_name() == "postgresql":
         return Store(_postgresql_engine(parsed), seal=seal_of(secrets_key, None))
-    path = Path(parsed.database or "")
+    path, connections = Path(parsed.database or ""), SqliteConnections()
     if not exclusive:
         if not path.is_file():
             raise NotFound("database", str(path), "start the broker or poll once first")
-        return Store(_sqlite_engine(parsed, read_only=True), read_only=True)
+        engine = _sqlite_engine(parsed, connections, read_only=True)
+        return Store(engine, read_only=True, connections=connections)
     lock = _take_file(path)
-    return Store(_sqlite_engine(parsed, read_only=False), lock, seal=seal_of(secrets_key, path))
+    engine = _sqlite_engine(parsed, connections, read_only=False)
+    return Store(engine, lock, seal=seal_of(secrets_key, path), connections=connections)
 
 
 def _parse_url(given: str) -> URL:
@@ -258,10 +265,11 @@ def _postgresql_engine(url: URL) -> AsyncEngine:
     return engine
 
 
-def _sqlite_engine(url: URL, *, read_only: bool) -> AsyncEngine:
+def _sqlite_engine(url: URL, connections: SqliteConnections, *, read_only: bool) -> AsyncEngine:
     # IMMEDIATE: reads see what is committed and open no transaction. The first write takes the write
     # lock at once, so that it waits for another writer instead of failing because of an old snapshot.
-    engine = create_async_engine(url, hide_parameters=True, connect_args={"isolation_level": "IMMEDIATE"})
+    connect_args = {"isolation_level": "IMMEDIATE", "async_creator_fn": connections.connect}
+    engine = create_async_engine(url, hide_parameters=True, connect_args=connect_args)
     pragmas = [f"busy_timeout={BUSY_TIMEOUT_MS}", "foreign_keys=ON", "synchronous=NORMAL"]
     pragmas.append("query_only=ON" if read_only else "journal_mode=WAL")
 

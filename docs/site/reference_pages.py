@@ -105,8 +105,10 @@ def _spelled(option: TyperOption) -> str:
 def api_document() -> Mapping[str, Any]:
     """The OpenAPI document of a server."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = Settings(database_url=f"sqlite:///{folder}/broker.db", solver_executor="thread")
-        return create_app(build_product(settings, {}), scheduled=False).openapi()
+        database = Path(folder) / "broker.db"
+        database.touch()  # it is never opened
+        settings = Settings(database_url=f"sqlite:///{database}", solver_executor="thread")
+        return create_app(build_product(settings, {}, exclusive=False), scheduled=False).openapi()
 
 
 def operations_page() -> str:

@@ -23,7 +23,7 @@ def a_step(number: int, workload: str) -> Reservation:
     unit = Unit(0, f"t-{workload}-{number}", 1, UnitState.PLANNED)
     return Reservation(
         f"rsv-{workload}-{number}", "research", ReservationState.SCHEDULED, an_offer(), 1,
-        NOON + number * HOUR, NOON + 300 * HOUR, (unit,), NOON, workload=workload, plan_id="plan-live",
+        NOON + number * HOUR, NOON + 300 * HOUR, (unit,), NOON, workload=workload,
     )  # fmt: skip
 
 

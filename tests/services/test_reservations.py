@@ -143,8 +143,9 @@ async def test_an_offer_that_went_away_makes_a_plan_stale(house: House) -> None:
 async def test_a_plan_over_the_limit_waits_for_finance(house: House) -> None:
     plan = fleet_plan(house)
     house.store_plan(plan, needs_approval=True)
-    with pytest.raises(ApprovalRequired, match="approve"):
+    with pytest.raises(ApprovalRequired, match="waits for approval") as refused:
         await house.reservations.reserve_plan(ALICE, "plan-1")
+    assert "approve" in refused.value.problems[0].expected
 
 
 async def test_a_plan_is_not_reserved_twice_nor_by_others(house: House) -> None:

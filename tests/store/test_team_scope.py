@@ -59,7 +59,7 @@ COMPARED = replace(
 QUEUED = plan_record("secret-queued", team=TEAM, state=PlanState.QUEUED)
 CANCELLED = plan_record("secret-cancelled", team=TEAM, state=PlanState.CANCELLED)
 INTENDED = replace(plan_record("secret-old", "secret-run", team=TEAM), intended_by="secret-key")
-HELD = reservation("secret-rsv", team=TEAM, plan_id="secret-plan")
+HELD = replace(reservation("secret-rsv", team=TEAM, plan_id="secret-plan"), workload="secret-work")
 LOST = replace(
     reservation("secret-lost", team=TEAM, state=ReservationState.FAILED, reference=None),
     units=(Unit(0, "secret-tag", 1, UnitState.GONE, None, NOON, gone_at=NOON),),
