@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -10,7 +11,7 @@ from playwright.sync_api import Page, expect
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from tests.fakes.clock import NOON
-from tests.fakes.examples import an_offer
+from tests.fakes.examples import a_placement, a_plan, a_record, a_segment, an_offer
 from tests.pages.conftest import Open, Site
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -18,13 +19,22 @@ pytestmark = pytest.mark.xdist_group("browser")
 HOUR = timedelta(hours=1)
 
 
-def a_step(number: int, workload: str) -> Reservation:
+PLAN = replace(a_plan(a_placement(an_offer(), [a_segment(0, 10)], "followed")), plan_id="plan-live")
+
+
+def a_step(number: int, workload: str, made_at: datetime) -> Reservation:
     """A step of a fleet: one node more, from one hour later on."""
     unit = Unit(0, f"t-{workload}-{number}", 1, UnitState.PLANNED)
     return Reservation(
         f"rsv-{workload}-{number}", "research", ReservationState.SCHEDULED, an_offer(), 1,
-        NOON + number * HOUR, NOON + 300 * HOUR, (unit,), NOON, workload=workload,
+        NOON + number * HOUR, NOON + 300 * HOUR, (unit,), made_at, workload=workload, plan_id=PLAN.plan_id,
     )  # fmt: skip
+
+
+async def planned(site: Site) -> None:
+    async with site.product.store.unit_of_work(EVERY_TEAM) as uow:
+        await uow.plans.add(a_record(PLAN))
+        await uow.commit()
 
 
 async def store(site: Site, *rows: Reservation) -> None:
@@ -43,7 +53,9 @@ def refreshed(page: Page) -> None:
 
 
 def test_what_is_open_stays_open_and_keeps_the_focus(shop: Site, shopping: Open) -> None:
-    shop.run(store(shop, *(a_step(number, "followed") for number in range(3))))
+    shop.run(planned(shop))
+    soon = shop.product.clock.now() + timedelta(minutes=1)  # others have used this shop before
+    shop.run(store(shop, *(a_step(number, "followed", soon) for number in range(3))))
     page = shopping(who="team")
     page.goto("/reservations")
     row = page.get_by_role("row").filter(has_text="followed")
@@ -53,7 +65,7 @@ def test_what_is_open_stays_open_and_keeps_the_focus(shop: Site, shopping: Open)
     steps = row.get_by_role("listitem")
     expect(steps).to_have_count(3)
     expect(page.get_by_role("status").first).to_contain_text("Latest change: followed, 1 node")
-    shop.run(store(shop, a_step(3, "followed"), a_step(0, "another")))
+    shop.run(store(shop, a_step(3, "followed", soon), a_step(0, "another", soon)))
     refreshed(page)
     expect(page.get_by_role("row").filter(has_text="another")).to_be_visible()
     expect(steps).to_have_count(4)
