@@ -48,12 +48,12 @@ class KnownNamesService:
     async def require_known(
         self, caller: Caller, *, team: str | None = None, workload: str | None = None
     ) -> None:
-        """Raises InputError for a name that the caller does not see, with the nearest ones. None: not asked.
+        """Raises InputError for a name that does not exist, with the nearest ones. None: not asked.
 
-        For a key of one team any other team is such a name, whether it exists or not.
+        A key of one team sees that team whatever it asks for, so its ``team`` is not looked at.
         """
         problems = []
-        if team and team != ALL_TEAMS:
+        if team and caller.sees_every_team and team != ALL_TEAMS:
             teams = await self.find_teams(caller)
             if team not in teams:
                 problems.append(FieldProblem("/team", repr(team), with_nearest(A_TEAM, team, teams)))
