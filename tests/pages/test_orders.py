@@ -173,11 +173,12 @@ async def test_an_order_above_the_approval_limit_is_refused_before_it_is_placed(
     async with house.open() as home:
         team = await home.team("research")
         wish = {"offer_id": "cheap", "nodes": 1, "end": "2026-11-24T12:00:00Z"}
-        answer = await team.post("/v1/reservations", json=wish)
-        assert answer.status_code == 409, answer.text
-        assert answer.json()["code"] == "approval-required"
-        assert [row["pointer"] for row in answer.json()["errors"]] == ["/nodes"]
-        assert "limit of $200.00 per plan" in answer.json()["detail"]
+        for refused, field in ((wish, "/nodes"), (wish | {"end": None}, "/end")):
+            answer = await team.post("/v1/reservations", json=refused)
+            assert answer.status_code == 409, answer.text
+            assert answer.json()["code"] == "approval-required"
+            assert [row["pointer"] for row in answer.json()["errors"]] == [field]
+            assert "limit of $200.00 per plan" in answer.json()["detail"]
         assert home.house.provider.open_instances() == []
         within = await team.post("/v1/reservations", json=wish | {"end": "2026-11-23T20:00:00Z"})
         assert within.status_code == 202, within.text

@@ -303,15 +303,19 @@ class ReservationsService:
         return replace(intent, start=max(begin, now)) if offer.window is None else intent
 
     async def _require_unapproved(self, caller: Caller, order: OfferOrder) -> None:
-        """Raises ApprovalRequired for an order above the approval limit, and OverBudget for one that would
-        exceed a budget of the team: without a plan nobody can approve. What an order without an end costs is
-        not known; budgets count it to the end of their periods.
+        """Raises ApprovalRequired for an order above the approval limit, or without an end where there is
+        one, and OverBudget for one that would exceed a budget of the team: without a plan nobody can approve.
         """
         async with self._uow_factory(scope_of(caller)) as uow:
             intent = await self._intent_of(uow, order)
             quote = quote_of(intent, self._clock.now(), await self._resales(uow))
         way = "ask for a plan (POST /v1/plans), which finance can approve"
         limit = self._rules.approval_limit_usd
+        if limit is not None and quote.cost_usd is None:
+            raise ApprovalRequired(
+                f"an order without an end may cost more than the limit of {usd_words(limit)} per plan: "
+                f"give it an end, or {way}"
+            ).naming(FieldProblem("/end", "no end", "a time"))
         why = () if quote.cost_usd is None else over_limit(quote.cost_usd, limit)
         if why:
             raise ApprovalRequired(
