@@ -355,9 +355,7 @@ def build_product(
             selling,
             clock,
             notifier,
-            rules=ReservingRules(
-                price_tolerance=settings.price_tolerance, approval_limit_usd=rules.approval_limit_usd
-            ),
+            rules=ReservingRules(price_tolerance=settings.price_tolerance),
             read_request=read_request,
             creator=creator,
             fallback_offers=fallback_offers,

@@ -26,7 +26,6 @@ ORDER_ERRORS = (
     errors.Conflict,
     errors.ConcurrentChange,
     errors.OverQuota,
-    errors.ApprovalRequired,
     errors.OverBudget,
     errors.InsufficientCapacity,
     errors.PriceAboveLimit,

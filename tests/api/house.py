@@ -48,7 +48,7 @@ from broker.services.holding.changes import ChangesService
 from broker.services.holding.lease_service import LeaseService
 from broker.services.holding.reconcile import ReconcileService
 from broker.services.holding.reservation_creator import ReservationCreator
-from broker.services.holding.reservations import ReservationsService, ReservingRules
+from broker.services.holding.reservations import ReservationsService
 from broker.services.market.forecasting import ForecastSources
 from broker.services.market.offers import OffersService
 from broker.services.market.prices import PricesService
@@ -172,13 +172,7 @@ class House:
             planning=PlanningService(*planner, events, read_request=read, rules=self.rules, budgets=gate),
             estimating=EstimatingService(units, estimate_call, estimator, self.clock, self.rules.offers),
             reservations=ReservationsService(
-                units,
-                adapters,
-                self.clock,
-                self.notifier,
-                rules=ReservingRules(approval_limit_usd=self.rules.approval_limit_usd),
-                read_request=read,
-                budgets=gate,
+                units, adapters, self.clock, self.notifier, read_request=read, budgets=gate
             ),
             reconcile=ReconcileService(units, adapters, self.clock, self.notifier),
             moves=moves,

@@ -16,7 +16,7 @@ import pytest
 from api.http.dependencies import SESSION_COOKIE
 from broker.domain.basics.account import Scope
 from broker.domain.market.offer import Stock, StockLevel
-from tests.api.house import Home, House, limit
+from tests.api.house import Home, House
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer, listed_terms, slot_terms
 from tests.fakes.provider import Fault
@@ -161,27 +161,6 @@ async def test_an_order_over_a_budget_is_refused_before_it_is_placed(home: Home)
     assert (await team.get("/v1/reservations")).json()["items"] == []
     within = await team.post("/v1/reservations", json=wish | {"end": "2026-11-23T20:00:00Z"})
     assert within.status_code == 202
-
-
-async def test_an_order_above_the_approval_limit_is_refused_before_it_is_placed(
-    tmp_path: Path, migrated_sqlite: Path
-) -> None:
-    """Nobody can approve an order without a plan, so a limit that holds for plans holds for it too."""
-    shutil.copy(migrated_sqlite, tmp_path / "broker.db")
-    house = House(tmp_path / "broker.db", offers=(CHEAP,))
-    house.rules = limit("200")
-    async with house.open() as home:
-        team = await home.team("research")
-        wish = {"offer_id": "cheap", "nodes": 1, "end": "2026-11-24T12:00:00Z"}
-        for refused, field in ((wish, "/nodes"), (wish | {"end": None}, "/end")):
-            answer = await team.post("/v1/reservations", json=refused)
-            assert answer.status_code == 409, answer.text
-            assert answer.json()["code"] == "approval-required"
-            assert [row["pointer"] for row in answer.json()["errors"]] == [field]
-            assert "limit of $200.00 per plan" in answer.json()["detail"]
-        assert home.house.provider.open_instances() == []
-        within = await team.post("/v1/reservations", json=wish | {"end": "2026-11-23T20:00:00Z"})
-        assert within.status_code == 202, within.text
 
 
 @pytest.mark.parametrize(

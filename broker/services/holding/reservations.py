@@ -13,7 +13,6 @@ from broker.domain.basics.access import require_scope, scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import (
     ApprovalLapsed,
-    ApprovalRequired,
     ConcurrentChange,
     Conflict,
     FieldProblem,
@@ -44,7 +43,6 @@ from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.reconciling.shortfalls import Shortfall, find_shortfalls
-from broker.domain.spend.approvals import over_limit
 from broker.domain.spend.order_quote import OrderQuote, quote_of, unplaced_order
 from broker.domain.spend.release_estimate import (
     ReleaseEstimate,
@@ -71,13 +69,11 @@ class ReservingRules:
     """Tolerances between planning and purchase.
 
     ``price_tolerance``: share by which a placement's price may have risen. ``start_patience``: how late a
-    planned run may begin, with unchanged length. ``approval_limit_usd``: what an order without a plan may
-    cost (None: any sum), as nobody can approve it.
+    planned run may begin, with unchanged length.
     """
 
     price_tolerance: float = 0.02
     start_patience: timedelta = timedelta(hours=1)
-    approval_limit_usd: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +245,8 @@ class ReservationsService:
 
         ``outward``: times off the provider's grid are extended to the shortest window on sale that covers
         them. Raises InputError that names the field, NotFound, Conflict if there is too little stock or the
-        price is above ``most_usd_per_node_hour``, OverQuota, ApprovalRequired above the approval limit,
-        OverBudget for a budget of the team, and the provider's error; nothing is held then.
+        price is above ``most_usd_per_node_hour``, OverQuota, OverBudget for a budget of the team, and the
+        provider's error; nothing is held then.
         """
         order = OfferOrder(offer_id, nodes, start, end, workload, outward, most_usd_per_node_hour)
         return await self.reserve_order(caller, order)
@@ -258,7 +254,7 @@ class ReservationsService:
     async def reserve_order(self, caller: Caller, order: OfferOrder) -> Reservation:
         """``reserve_offer`` of an order."""
         require_scope(caller, Scope.RESERVATIONS_WRITE)
-        await self._require_unapproved(caller, order)
+        await self._require_within_budgets(caller, order)
         async with self._creator.turn, self._uow_factory(scope_of(caller)) as uow:
             intent = await self._intent_of(uow, order)
             (reservation,) = await self._creator.draft(
@@ -281,7 +277,7 @@ class ReservationsService:
         """What ``order`` would buy and cost now. It orders nothing, and raises what ``reserve_offer`` raises
         before it orders."""
         require_scope(caller, Scope.RESERVATIONS_WRITE)
-        await self._require_unapproved(caller, order)
+        await self._require_within_budgets(caller, order)
         async with self._uow_factory(scope_of(caller)) as uow:
             intent = await self._intent_of(uow, order)
             require_stock(intent, await self._creator.find_competing(uow, intent, caller.team))
@@ -302,31 +298,18 @@ class ReservationsService:
             raise InputError("reservation", problems)
         return replace(intent, start=max(begin, now)) if offer.window is None else intent
 
-    async def _require_unapproved(self, caller: Caller, order: OfferOrder) -> None:
-        """Raises ApprovalRequired for an order above the approval limit, or without an end where there is
-        one, and OverBudget for one that would exceed a budget of the team: without a plan nobody can approve.
-        """
-        async with self._uow_factory(scope_of(caller)) as uow:
-            intent = await self._intent_of(uow, order)
-            quote = quote_of(intent, self._clock.now(), await self._resales(uow))
-        way = "ask for a plan (POST /v1/plans), which finance can approve"
-        limit = self._rules.approval_limit_usd
-        if limit is not None and quote.cost_usd is None:
-            raise ApprovalRequired(
-                f"an order without an end may cost more than the limit of {usd_words(limit)} per plan: "
-                f"give it an end, or {way}"
-            ).naming(FieldProblem("/end", "no end", "a time"))
-        why = () if quote.cost_usd is None else over_limit(quote.cost_usd, limit)
-        if why:
-            raise ApprovalRequired(
-                f"the order needs approval, because {why[0]}: order less, or {way}"
-            ).naming(FieldProblem("/nodes", str(order.nodes), "an order within the limit, or a plan"))
+    async def _require_within_budgets(self, caller: Caller, order: OfferOrder) -> None:
+        """Raises OverBudget for an order that would exceed a budget of the team: no plan of it can wait for
+        approval."""
         if self._budgets is None:
             return
+        async with self._uow_factory(scope_of(caller)) as uow:
+            intent = await self._intent_of(uow, order)
         row = unplaced_order(intent, caller.team, self._clock.now())
-        overruns = await self._budgets.find_overruns_of_order(row)
-        if overruns:
-            raise OverBudget(f"{'; '.join(overruns)}: order less, or {way}").naming(
+        why = await self._budgets.find_overruns_of_order(row)
+        if why:
+            way = "order less, or ask for a plan (POST /v1/plans), which finance can approve"
+            raise OverBudget(f"{'; '.join(why)}: {way}").naming(
                 FieldProblem("/nodes", str(order.nodes), "an order within the budget, or a plan")
             )
 
