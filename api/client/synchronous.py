@@ -103,7 +103,7 @@ class BrokerClient:
         region: str | None = None,
         tier: str | None = None,
     ) -> Iterator[Offer]:
-        """Asks for a plan of a workloads document (YAML or JSON)."""
+        """Offers now, cheapest per GPU-hour first, page by page. ``gpu`` is a canonical name."""
         return self._each(calls.list_offers(gpu, provider, region, tier))
 
     def find_offer(self, offer_id: str) -> Offer:

@@ -178,6 +178,10 @@ class BudgetEffect:
         return self.after.left_usd
 
     def __str__(self) -> str:
+        return self.told_of("this plan")
+
+    def told_of(self, adds: str) -> str:
+        """The arithmetic in a sentence; ``adds`` names what adds to the budget, such as ``this order``."""
         budget, window = self.after.budget, self.after.window
         whose = f"team {budget.team}"
         limit = f"budget of {usd_words(budget.limit_usd)} per {budget.period}"
@@ -185,7 +189,7 @@ class BudgetEffect:
         end = f"({window.start:%Y-%m-%d} to {last:%Y-%m-%d})"
         parts = (
             f"{usd_words(self.counted_usd)} counts already, "
-            f"and this plan adds {usd_words(self.added_usd)} in that time"
+            f"and {adds} adds {usd_words(self.added_usd)} in that time"
         )
         if self.left_usd < 0:
             return f"{whose} would exceed its {limit} by {usd_words(-self.left_usd)} {end}: {parts}"

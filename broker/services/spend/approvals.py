@@ -141,8 +141,8 @@ class ApprovalsService:
     ) -> PlanRecord:
         require_scope(caller, Scope.SPEND_APPROVE)
         now = self._clock.now()
-        seen_record = await self._seen(caller, plan_id)
-        charges = await self._budget_charges(scope_of(caller, seen_record.team), [seen_record])
+        asked = await self._seen(caller, plan_id)
+        charges = await self._budget_charges(scope_of(caller, asked.team), [asked])
         async with self._units(scope_of(caller)) as uow:
             record = await uow.plans.find(plan_id)
             plan = _plan_of(record)

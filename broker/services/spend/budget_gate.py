@@ -132,7 +132,7 @@ class BudgetGate:
         mine = reservation_charges((order,), {}, now, until=until)
         before = await self._summaries.find_charges(scope, until)
         return tuple(
-            str(one).replace("this plan adds", "this order adds")
+            one.told_of("this order")
             for one in _effects(budgets, before, (*before, *mine), now)
             if one.left_usd < 0 and one.added_usd > 0
         )
