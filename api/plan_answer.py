@@ -86,7 +86,10 @@ def _cost(plan: Plan) -> str:
     if saved > 0:
         part = f"{100 * saved / against.cost_usd:.0f} %"
         return f"{cost}, {usd_words(saved)} ({part}) less than {named}{counted}."
-    return f"{cost}, no less than {named}{counted}."
+    if saved < 0:
+        buys = "near ties pay that for fewer pools, sellers or starts, or an earlier end"
+        return f"{cost}, {usd_words(-saved)} more than {named}{counted}: {buys}."
+    return f"{cost}, as much as {named}{counted}."
 
 
 def _waits(plan: Plan) -> Iterator[str]:

@@ -96,7 +96,19 @@ def test_the_headline_is_against_the_cheapest_strategy_within_the_budget() -> No
     told = compared(found, over, weak, strong)
     assert "saves $30.00 (75 %) against one provider for all" in told
     assert told.count("$30.00 (75 %)") == 2, "the table tells the same share"
-    assert "saves no simpler strategy stays within the budget" in compared(found, over)
+    assert "compared no simpler strategy stays within the budget" in compared(found, over)
+
+
+def test_a_plan_above_a_strategy_says_what_is_paid_for() -> None:
+    """A plan may cost up to the policy's premium more than a simple strategy, for what near ties buy."""
+    found = run_of_ten_hours()
+    below = Baseline("single_provider", found.cost_usd - Decimal("0.50"), "")
+    told = compared(found, below)
+    assert "compared $0.50 (5.3 %) above one provider for all; near ties pay it for fewer pools" in told
+    assert "saves -" not in told
+    assert "compared costs the same as one provider for all" in compared(
+        found, Baseline("single_provider", found.cost_usd, "")
+    )
 
 
 def test_a_bound_says_what_it_counts() -> None:

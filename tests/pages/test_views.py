@@ -113,7 +113,7 @@ def a_plan_against(*baselines: tuple[str, str | None]) -> Plan:
             "$30.00",
         ),
         ((("single_shape", None),), "Saved against simpler strategies", "–"),
-        ((("single_shape", "90"),), "Saved against one node type for all", "-$10.00"),
+        ((("single_shape", "90"),), "Above one node type for all", "$10.00"),
     ],
 )
 def test_savings_name_their_strategy(

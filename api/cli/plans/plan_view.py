@@ -20,9 +20,11 @@ from api.cli.output import print_json, stderr, stdout, to_json, write_text
 from api.held_words import held_words
 from api.plan_answer import answer_of, why_line
 from api.plan_words import (
+    above_words,
     all_pass_budget,
     bound_label,
     folded,
+    saved_usd,
     sentences_together,
     strategy,
     strongest,
@@ -142,7 +144,7 @@ def _figures(plan: Plan, request: PlanRequest | None) -> Table:
     grid.add_row("quality", _quality(plan))
     saving = _saving(plan)
     if saving is not None:
-        grid.add_row("saves", saving)
+        grid.add_row(*saving)
     return grid
 
 
@@ -164,17 +166,20 @@ def _quality(plan: Plan) -> str:
     return f"{proven}\n{searched}"
 
 
-def _saving(plan: Plan) -> Text | None:
-    """What the plan saves against the cheapest simple strategy within the budget."""
+def _saving(plan: Plan) -> tuple[str, Text] | None:
+    """A label, and what the plan saves against the cheapest simple strategy within the budget, or costs above
+    it.
+    """
     if plan.status is PlanStatus.INFEASIBLE:
         return None
-    against = strongest(plan)
-    if against is None or not against.cost_usd:
-        return Text("no simpler strategy stays within the budget") if all_pass_budget(plan) else None
-    return Text.assemble(
-        (_saved(against, plan), "bold green" if _saved_usd(against, plan) > 0 else ""),
-        f" against {strategy(against.name)}",
-    )
+    against, saved = strongest(plan), saved_usd(plan)
+    if against is None or saved is None or not against.cost_usd:
+        none = Text("no simpler strategy stays within the budget")
+        return ("compared", none) if all_pass_budget(plan) else None
+    named = strategy(against.name)
+    if saved > 0:
+        return "saves", Text.assemble((_saved(against, plan), "bold green"), f" against {named}")
+    return "compared", Text(above_words(saved, against))
 
 
 def _gap(width: int) -> int:
@@ -305,15 +310,11 @@ def _baselines(plan: Plan, width: int) -> Padding:
     return _spaced(table)
 
 
-def _saved_usd(row: Baseline, plan: Plan) -> Decimal:
-    return (row.cost_usd or ZERO) - plan.cost_usd - plan.delay_usd
-
-
 def _saved(row: Baseline, plan: Plan) -> str:
     """What the plan saves against a strategy, in USD and as a share of the strategy's cost."""
     if not row.cost_usd:
         return ""
-    saved = _saved_usd(row, plan)
+    saved = row.cost_usd - plan.cost_usd - plan.delay_usd
     return f"{usd(saved)} ({percent(float(saved / row.cost_usd))})"
 
 

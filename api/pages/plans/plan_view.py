@@ -376,8 +376,11 @@ def _saving_card(plan: Plan) -> Card:
         return Card("Saved against simpler strategies", DASH, why)
     before = against.cost_usd
     saved = saved_usd(plan) or ZERO
-    part = f"{share(float(saved / before))} less" if saved > 0 else "this strategy costs no more"
-    return Card(f"Saved against {strategy(against.name)}", usd(saved), part, tone="good" if saved > 0 else "")
+    if saved < 0:
+        buys = "near ties pay it for fewer pools, sellers or starts, or an earlier end"
+        return Card(f"Above {strategy(against.name)}", usd(-saved), buys)
+    part = f"{share(float(saved / before))} less" if saved else "this strategy costs the same"
+    return Card(f"Saved against {strategy(against.name)}", usd(saved), part, tone="good" if saved else "")
 
 
 def kinds_of(plan: Plan) -> list[tuple[int, str]]:
