@@ -152,28 +152,3 @@ def stacked(stretches: Sequence[Span]) -> tuple[Span, ...]:
             spans.append((since, at, level))
         level, since = level + change[at], at
     return tuple(spans)
-
-
-def trimmed(case: FleetCase, slots: Sequence[Slot], first_hour: int) -> list[Slot]:
-    """Removes from each slot the hours that the other slots can serve without it, most expensive unit
-    first.
-    """
-    if not slots:
-        return []
-    demand, at = case.demand[first_hour:], np.array([slot.unit for slot in slots])
-    units, ready = case.units, np.array([slot.needed for slot in slots])
-    order = np.argsort(-units.usd_per_hour[at] - units.surcharge_usd_per_hour[at], kind="stable")
-    for place in order:
-        without = ready.copy()
-        without[place] = False
-        largest = (without * units.largest[at][:, None]).max(axis=0)
-        rate = units.requests_per_s[at] @ without - case.spare * largest
-        enough = rate >= demand * (1 - ROUNDING)
-        if case.zones > 1:
-            zone = units.zone[at]
-            seen = sum((without[zone == name].any(axis=0)).astype(np.int64) for name in np.unique(zone))
-            enough &= seen >= case.zones
-        else:
-            enough &= without.any(axis=0)
-        ready[place] &= ~enough
-    return [Slot(slot.unit, needed) for slot, needed in zip(slots, ready, strict=True)]
