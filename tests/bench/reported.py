@@ -1,8 +1,8 @@
 """Rows that no fit saw, by kind or by source: ``python -m tests.bench.reported [--sources]``.
 
-Published tables (``published_*.csv``) and reports of benchmark tools (``reported_*.csv``) of
-``fixtures/performance``: median of absolute errors, median of predicted over told, share inside the 80 %
-interval.
+Published tables (``published_*.csv``), reports of benchmark tools (``reported_*.csv``) and own measurements
+(``measured_*.csv``) of ``fixtures/performance``: median of absolute errors, median of predicted over told,
+share inside the 80 % interval.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.performance.outside import (
 )
 
 SERVING = ("published_serving", "published_open_loops", "reported_serving")
-TRAINING = ("published_training", "reported_training")
+TRAINING = ("published_training", "reported_training", "measured_one_gpu")
 
 
 def main() -> int:
