@@ -38,6 +38,25 @@ def test_estimates_and_errors_follow_what_is_typed(shopping: Open) -> None:
     assert page.locator("datalist#models option").count() > 50
 
 
+def test_amounts_and_times_in_words_are_said_in_full(shopping: Open) -> None:
+    page = shopping(PHONE, who="team")
+    page.goto("/plans/new")
+    run = card(page, "Training run: finetune-8b")
+    tokens, done = run.get_by_label("Tokens to train on"), run.get_by_label("Done by")
+    expect(tokens).to_have_accessible_description("2,000,000,000 tokens")
+    tokens.fill("500M")
+    expect(tokens).to_have_accessible_description("500,000,000 tokens")
+    done.fill("in 2 days")
+    expect(done).to_have_accessible_description(
+        re.compile(r"^[A-Z][a-z]{2} \d+ [A-Z][a-z]{2} \d{4} 00:00 UTC")
+    )
+    expect(tokens).to_have_value("500M")
+    page.get_by_role("button", name="Document (YAML)").click()
+    text = page.get_by_label("Workloads, as YAML or JSON").input_value()
+    assert "tokens: 5e8\n" in text
+    assert re.search(r'deadline: "?\d{4}-\d\d-\d\dT00:00:00Z"', text)
+
+
 def test_form_and_text_are_one_document(shopping: Open) -> None:
     page = shopping(who="team")
     page.goto("/plans/new")

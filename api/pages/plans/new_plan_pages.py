@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -56,7 +57,10 @@ router = page_router()
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What the page shows: the text of the document, as a form or as text, and what is wrong with it."""
+    """What the page shows: the text of the document, as a form or as text, and what is wrong with it.
+
+    ``written``: the fields of the form as they were sent.
+    """
 
     text: str
     view: str
@@ -66,6 +70,7 @@ class Writing:
     based_on: PlanRecord | None = None
     begun: StartingPoint | None = None
     pasted: str = ""
+    written: Mapping[str, str] = field(default_factory=dict)
 
 
 @router.get("/plans/new")
@@ -99,7 +104,7 @@ async def _page(request: Request, writing: Writing) -> Response:
     cards, problems = None, tuple(writing.problems)
     if writing.view == FORM:
         try:
-            cards = await asyncio.to_thread(_cards, writing)
+            cards = await asyncio.to_thread(_cards, writing, product_of(request).clock.now())
         except InputError as error:
             problems = problems or error.problems
     return show(
@@ -125,7 +130,7 @@ async def _page(request: Request, writing: Writing) -> Response:
     )
 
 
-def _cards(writing: Writing) -> DocumentCards:
+def _cards(writing: Writing, now: datetime) -> DocumentCards:
     document = EditedDocument(writing.text, SOURCE)
     if not can_be_shown(document):
         expected = (
@@ -133,7 +138,7 @@ def _cards(writing: Writing) -> DocumentCards:
         )
         problem = FieldProblem("/workloads", f"{len(document.workloads)} workloads", expected)
         raise InputError(SOURCE, (problem,))
-    return build_cards(document, writing.problems)
+    return build_cards(document, now, writing.problems, writing.written)
 
 
 def _estimates(found: CostEstimate | None) -> dict[int, str]:
@@ -147,7 +152,7 @@ async def ask(request: Request, caller: PlanWritingVisitor) -> Response:
     """
     form = await read_form(request)
     try:
-        writing = await asyncio.to_thread(_written, form)
+        writing = await asyncio.to_thread(_written, form, product_of(request).clock.now())
     except InputError as error:
         text = form.fields.get("workloads", "").replace("\r\n", "\n")
         return await _page(request, Writing(text, DOCUMENT, error.problems))
@@ -168,14 +173,14 @@ async def ask(request: Request, caller: PlanWritingVisitor) -> Response:
         return await _page(request, replace(writing, problems=error.problems))
 
 
-def _written(form: SentForm) -> Writing:
+def _written(form: SentForm, now: datetime) -> Writing:
     """The document as it was sent, with what was written into the fields of the form."""
     text = (form.fields.get("file") or form.fields.get("workloads", "")).replace("\r\n", "\n")
     if form.text("view") != FORM or form.fields.get("file"):
         return Writing(text, form.text("view") or DOCUMENT)
     document = EditedDocument(text, SOURCE)
-    take_over(document, form.fields)
-    return Writing(document.text, FORM)
+    take_over(document, form.fields, now)
+    return Writing(document.text, FORM, written=form.fields)
 
 
 def _begun(writing: Writing, form: SentForm) -> Writing:
@@ -216,9 +221,10 @@ async def estimate_part(request: Request, caller: PlanWritingVisitor) -> Respons
     form = await read_form(request)
     writing, notice = Writing("", FORM), ""
     found: CostEstimate | None = None
+    now = product_of(request).clock.now()
     says: dict[int, str] = {}
     try:
-        writing = await asyncio.to_thread(_written, form)
+        writing = await asyncio.to_thread(_written, form, now)
         found = await estimate(product_of(request), caller, writing.text, SOURCE)
         says = _estimates(found)
     except InputError as error:
@@ -227,7 +233,7 @@ async def estimate_part(request: Request, caller: PlanWritingVisitor) -> Respons
     except TooManyEstimates as error:
         notice = str(error)
     try:
-        cards = await asyncio.to_thread(_cards, writing)
+        cards = await asyncio.to_thread(_cards, writing, now)
     except InputError:
         cards = DocumentCards((), ())
     return show(
