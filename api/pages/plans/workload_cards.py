@@ -159,6 +159,11 @@ def workload_of(pointer: str) -> int | None:
     return None if found is None else int(found[1])
 
 
+def title_of(workload: object, index: int) -> str:
+    """The name of a workload; its number where it has none."""
+    return shown(value_at(workload, ("name",))) or f"workload {index + 1}"
+
+
 def _card(
     document: EditedDocument,
     index: int,
@@ -173,7 +178,7 @@ def _card(
     return Card(
         index=index,
         kind=KIND_WORDS[kind],
-        title=shown(row.get("name")) or f"workload {index + 1}",
+        title=title_of(row, index),
         first=tuple(one for one in fields if not one.field.folded),
         folded=tuple(one for one in fields if one.field.folded),
         problems=tuple(problems),
