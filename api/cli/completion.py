@@ -1,50 +1,41 @@
-"""Completion of values in a shell, without importing any command: names come from the packaged data, ids
-from the server.
+"""Completion in a shell, without importing any command: names of commands, and values.
 
 It answers in the formats of the scripts that ``broker --install-completion`` writes for bash, zsh and fish.
-What it does not know, such as options and commands, is left to Typer.
+What it does not know, such as options, is left to Typer.
 """
 
 from __future__ import annotations
 
-import csv
-import json
+import importlib
 import os
 import shlex
-import threading
-import tomllib
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from pathlib import Path
-from typing import Any
-from urllib.parse import quote, urlsplit
+from collections.abc import Iterable, Iterator, Mapping
 
-import broker
-from broker.domain.market.offer import Tier
+from api.cli.commands import COMMANDS
 
 ASKED_BY = "_BROKER_COMPLETE"
-LIMIT_S = 0.5
-"""How long a Tab may wait for the server."""
-DEFAULT_URL = "http://127.0.0.1:8080"
-CONFIG = Path(broker.__file__).resolve().parents[1] / "config"
-
-Values = Callable[[str], Iterable[str]]
+SHELLS = ("bash", "zsh", "fish")
+VALUES = "api.cli.completion_values"
 
 
-def complete_value(environment: Mapping[str, str] = os.environ) -> str | None:
-    """The answer to a shell that completes a known value; None if another part of the line is completed."""
+def complete_word(environment: Mapping[str, str] = os.environ) -> str | None:
+    """The answer to a shell that completes a command or a known value; None if it completes another part of
+    the line.
+    """
     shell, _, _ = environment.get(ASKED_BY, "").removeprefix("complete_").partition(" ")
-    if shell not in FORMATS:
+    if shell not in SHELLS:
         return None
     words, begun = _line(environment, shell)
-    find = _values_of(words)
-    if find is None or begun.startswith("-"):
+    if not words or begun.startswith("-"):
+        return None
+    if all(word.startswith("-") for word in words[1:]):
+        return _told(shell, ((name, one.summary) for name, one in COMMANDS.items() if name.startswith(begun)))
+    find = importlib.import_module(VALUES).values_of(words)
+    if find is None:
         return None
     *before, last = begun.split(",")
     head = "".join(f"{word}," for word in before)
-    return FORMATS[shell](f"{head}{value}" for value in find(last) if value.startswith(last))
+    return _told(shell, ((f"{head}{value}", "") for value in find(last) if value.startswith(last)))
 
 
 def _line(environment: Mapping[str, str], shell: str) -> tuple[list[str], str]:
@@ -68,103 +59,15 @@ def _split(text: str) -> list[str]:
         return text.split()
 
 
-def _values_of(words: list[str]) -> Values | None:
-    """What completes the word after ``words``."""
-    if len(words) < 2:
-        return None
-    last = words[-2] if words[-1] == "=" else words[-1]
-    command = next((word for word in words[1:] if not word.startswith("-")), "")
-    if last.startswith("-"):
-        return OPTIONS_OF.get((command, last)) or OPTIONS.get(last)
-    is_positional = not words[-2].startswith("-") or words[-2] == command
-    return ARGUMENTS.get(command) if is_positional and words[1] == command else None
+def _told(shell: str, found: Iterable[tuple[str, str]]) -> str:
+    """Words with what they mean, if anything, as the script of the shell reads them."""
+    if shell == "zsh":
+        return f"_arguments '*: :(({' '.join(_of_zsh(found))}))'"
+    return "\n".join(f"{word}\t{says}" if says and shell == "fish" else word for word, says in found)
 
 
-def _gpus(_: str) -> Iterator[str]:
-    with (CONFIG / "gpus.csv").open(newline="", encoding="utf-8") as file:
-        names = [row["gpu"] for row in csv.DictReader(file)]
-    sizes = Counter(name.partition("-")[0] for name in names)
-    yield from names
-    yield from (family for family, size in sizes.items() if size > 1)
-
-
-def _providers(_: str) -> list[str]:
-    return sorted(file.stem for file in (CONFIG / "providers").glob("*.toml"))
-
-
-def _tiers(_: str) -> list[str]:
-    return [str(tier) for tier in Tier]
-
-
-def _regions(begun: str) -> list[str]:
-    offers = _items(f"/v1/offers?region={quote(begun)}*&limit=200")
-    return sorted({offer["region"] for offer in offers})
-
-
-def _teams(_: str) -> list[str]:
-    return sorted({plan["team"] for plan in _items("/v1/plans?limit=200")})
-
-
-def _plans(_: str) -> list[str]:
-    return [plan["plan_id"] for plan in _items("/v1/plans?limit=200")]
-
-
-def _reservations(_: str) -> list[str]:
-    fleets = _items("/v1/reservations/fleets?open=true&limit=200")
-    return [name for fleet in fleets for name in fleet["reservation_ids"]]
-
-
-def _items(path: str) -> list[Any]:
-    """The items of a list of the server; none if it does not answer within LIMIT_S."""
-    found: list[Any] = []
-    asking = threading.Thread(target=lambda: found.extend(_asked(path)), daemon=True)
-    asking.start()
-    asking.join(LIMIT_S)
-    return list(found)
-
-
-def _asked(path: str) -> list[Any]:
-    said = dict(os.environ)
-    with suppress(OSError, ValueError):
-        file = tomllib.loads(Path("broker.toml").read_text(encoding="utf-8"))
-        said = {f"BROKER_{name.upper()}": str(value) for name, value in file.items()} | said
-    parts = urlsplit(said.get("BROKER_URL", DEFAULT_URL))
-    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    authorization = {"Authorization": f"Bearer {said.get('BROKER_KEY', '')}"}
-    with suppress(HTTPException, OSError, ValueError, KeyError, TypeError):  # a Tab tells nothing of errors
-        connection = kind(parts.hostname or "", parts.port, timeout=LIMIT_S)
-        connection.request("GET", f"{parts.path.rstrip('/')}{path}", headers=authorization)
-        return list(json.load(connection.getresponse())["items"])
-    return []
-
-
-OPTIONS: Mapping[str, Values] = {
-    "--gpu": _gpus,
-    "--provider": _providers,
-    "--region": _regions,
-    "--tier": _tiers,
-    "--team": _teams,
-    "--plan": _plans,
-}
-OPTIONS_OF: Mapping[tuple[str, str], Values] = {
-    ("reservations", "--history"): _reservations,
-    ("approvals", "--approve"): _plans,
-    ("approvals", "--reject"): _plans,
-}
-ARGUMENTS: Mapping[str, Values] = {
-    "plans": _plans,
-    "reserve": _plans,
-    "what-if": _plans,
-    "compare": _plans,
-    "release": _reservations,
-    "extend": _reservations,
-    "poll": _providers,
-}
-FORMATS: Mapping[str, Callable[[Iterable[str]], str]] = {
-    "bash": "\n".join,
-    "fish": "\n".join,
-    "zsh": lambda values: f"_arguments '*: :(({' '.join(map(_quoted, values))}))'",
-}
+def _of_zsh(found: Iterable[tuple[str, str]]) -> Iterator[str]:
+    return (f"{_quoted(word)}:{_quoted(says)}" if says else _quoted(word) for word, says in found)
 
 
 def _quoted(value: str) -> str:

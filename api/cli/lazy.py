@@ -8,12 +8,12 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from api.cli.commands import CommandEntry
 from api.cli.errors import exit_code_of, tell
 from broker.domain.basics.errors import BrokerError
 from broker.domain.basics.near_words import near_words
@@ -45,15 +45,6 @@ def without_collections() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-@dataclass(frozen=True, slots=True)
-class CommandEntry:
-    """Where a command lives: ``module`` has a Typer app named ``app``."""
-
-    module: str
-    summary: str
-    panel: str
 
 
 CHOICE = re.compile(r"(?:Value error, )?'(?P<word>[^']*)' is not one of (?P<known>'.*')\.")

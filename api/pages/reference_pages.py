@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
 from fastapi.responses import Response
 from markupsafe import Markup, escape
 
@@ -33,14 +33,19 @@ Reader = Annotated[Caller | None, Depends(reader_of)]
 
 
 @router.get(REFERENCE)
-def show_reference(request: Request, _: Reader) -> Response:  # on a thread: the first one takes seconds
-    """Every operation, document, event and error of the API."""
+def show_reference(
+    request: Request, _: Reader, is_open: Annotated[bool, Query(alias="open")] = False
+) -> Response:  # on a thread: the first one takes seconds
+    """Every operation, document, event and error of the API; ``open``: with nothing folded."""
     state: Any = request.app.state
-    if not hasattr(state, "reference_text"):
+    if not hasattr(state, "reference_texts"):
+        state.reference_texts = {}
+    if is_open not in state.reference_texts:
         reference = build_reference(request.app.openapi())
-        text = templates.env.get_template("reference_body.html").render(reference=reference, code=with_code)
-        state.reference_text = Markup(text)  # noqa: S704  a template of ours, which escapes
-    return show(request, "reference.html", "HTTP API", body=state.reference_text)
+        body = templates.env.get_template("reference_body.html")
+        text = body.render(reference=reference, code=with_code, is_open=is_open)
+        state.reference_texts[is_open] = Markup(text)  # noqa: S704  a template of ours, which escapes
+    return show(request, "reference.html", "HTTP API", body=state.reference_texts[is_open])
 
 
 def with_code(text: str) -> Markup:

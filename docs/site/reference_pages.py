@@ -26,7 +26,7 @@ from typer.core import TyperGroup, TyperOption
 from api.app import create_app
 from api.bootstrap import build_product
 from api.cli.accuracy.accuracy_view import markdown_constants
-from api.cli.main import app
+from api.cli.application import app
 from api.http.reference import Field, Operation, Reference, build_reference
 from api.schemas.base.field_descriptions import description_of
 from api.schemas.workloads.workload_forms import WorkloadsForm

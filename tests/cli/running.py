@@ -12,7 +12,7 @@ from typing import Any
 
 from typer.testing import CliRunner, Result
 
-from api.cli.main import app
+from api.cli.application import app
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = ROOT / "fixtures" / "examples" / "quickstart.yaml"

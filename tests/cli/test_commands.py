@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
+from api.cli.application import BrokerGroup
 from api.cli.errors import EXIT_CODES, ExitCode, exit_code_of
-from api.cli.main import BrokerGroup
 from broker.domain.basics import errors
 from tests.cli.running import ROOT, broker
 
@@ -39,7 +39,7 @@ def test_the_help_of_each_command_shows_an_example(command: tuple[str, ...]) -> 
 
 def test_the_list_of_commands_imports_none_of_them() -> None:
     code = (
-        "import sys; from typer.testing import CliRunner; from api.cli.main import app;"
+        "import sys; from typer.testing import CliRunner; from api.cli.application import app;"
         "print(CliRunner().invoke(app, ['--help']).exit_code,"
         "[m for m in ('ortools', 'numpy', 'sqlalchemy', 'fastapi', 'httpx') if m in sys.modules])"
     )
@@ -52,7 +52,7 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
 def test_a_command_is_loaded_without_garbage_collections() -> None:
     """With them, and with them over what was loaded, the start of a server took two thirds longer."""
     code = (
-        "import gc; from typer.testing import CliRunner; from api.cli.main import app;"
+        "import gc; from typer.testing import CliRunner; from api.cli.application import app;"
         "count = lambda: sum(one['collections'] for one in gc.get_stats()); before = count();"
         "print(CliRunner().invoke(app, ['poll', '--help']).exit_code, count() - before, gc.isenabled(),"
         "gc.get_freeze_count())"

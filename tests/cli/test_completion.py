@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from api.cli.commands import COMMANDS
+from api.cli.completion_values import TIERS
+from broker.domain.market.offer import Tier
 from tests.cli.running import broker, fake_server
 
 BROKER = Path(sys.executable).parent / "broker"
 PLANS = ("GET", "/v1/plans")
-HEAVY = ("numpy", "pydantic", "sqlalchemy", "fastapi", "httpx", "ortools")
+HEAVY = ("typer", "rich", "structlog", "numpy", "pydantic", "sqlalchemy", "fastapi", "httpx", "ortools")
 
 
 def completed(line: str, shell: str = "bash", **environment: str) -> list[str]:
@@ -81,15 +84,34 @@ def test_options_are_left_to_typer() -> None:
     assert "--tier" in completed("broker offers --ti")
 
 
-def test_completing_a_value_imports_no_command() -> None:
+@pytest.mark.parametrize("line", ["broker ", "broker -v re"])
+def test_names_of_commands_come_from_the_table(line: str) -> None:
+    begun = line.rpartition(" ")[2]
+    known = [name for name in COMMANDS if name.startswith(begun)]
+    assert completed(line) == known
+    assert completed(line, "fish") == [f"{name}\t{COMMANDS[name].summary}" for name in known]
+    said = " ".join(f'"{name}":"{COMMANDS[name].summary.replace(":", chr(92) + ":")}"' for name in known)
+    assert completed(line, "zsh") == [f"_arguments '*: :(({said}))'"]
+
+
+def test_a_command_that_does_not_exist_is_not_completed() -> None:
+    assert completed("broker nothing") == [""]
+
+
+def test_tiers_are_all_tiers() -> None:
+    assert list(TIERS) == list(Tier)
+
+
+@pytest.mark.parametrize("line", ["broker pol", "broker poll ovh"])
+def test_completing_a_name_imports_no_command(line: str) -> None:
     script = (
         "import sys; from api.cli.main import main; main(); "
         f"print([name for name in {HEAVY!r} if name in sys.modules])"
     )
     asked: Mapping[str, str] = {
         "_BROKER_COMPLETE": "complete_bash",
-        "COMP_WORDS": "broker poll ovh",
-        "COMP_CWORD": "2",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(line.split()) - 1),
     }
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -99,7 +121,7 @@ def test_completing_a_value_imports_no_command() -> None:
         timeout=120,
         check=True,
     )
-    assert done.stdout == "ovh\n[]\n"
+    assert done.stdout == f"{'ovh' if 'ovh' in line else 'poll'}\n[]\n"
 
 
 @pytest.mark.parametrize(

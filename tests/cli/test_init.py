@@ -7,12 +7,14 @@ import os
 import pty
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import yaml
 
 from api.schemas.workloads.workloads import read_workloads
+from broker.domain.planning.workload import Training
 from tests.cli.running import broker, write_market
 from tests.domain.test_model_config import NAMED
 from tests.fakes.clock import NOON
@@ -32,6 +34,23 @@ def test_flags_make_a_document_that_plans(tmp_path: Path) -> None:
     assert "tokens: 3e8\n" in file.read_text()
     planned = broker("plan", file, "--market", market, "--time-limit", "5", "--json")
     assert planned.exit_code == 0, planned.stderr
+
+
+def test_amounts_and_times_may_be_words(tmp_path: Path) -> None:
+    file, market = tmp_path / "w.yaml", write_market(tmp_path)
+    told = ("tokens=300 million", "horizon.start=2026-11-24", "deadline=Dec 1 18:00", "budget.usd=$50k")
+    made = broker(
+        "init", file, "--yes", "--market", market, *(word for one in told for word in ("--set", one))
+    )
+    assert made.exit_code == 0, made.stderr
+    assert "Tokens to train on: 300,000,000 tokens\n" in made.stderr
+    assert "Done by: Tue 1 Dec 2026 18:00 UTC\n" in made.stderr
+    assert "Budget, USD: $50,000\n" in made.stderr
+    document = read_workloads(file.read_text(), source="w", base=None, now=NOON)
+    (run,) = document.workloads
+    assert isinstance(run, Training)
+    assert run.deadline == datetime(2026, 12, 1, 18, tzinfo=UTC)
+    assert document.budget_usd == 50_000
 
 
 def test_a_source_is_filled_in_and_what_it_lacks_is_listed(tmp_path: Path) -> None:

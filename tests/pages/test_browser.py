@@ -223,3 +223,15 @@ def test_the_keyboard_gets_everywhere_and_shows_where_it_is(opened: Open) -> Non
         "Skip to content", "GPU capacity broker", "Overview", "Plans", "Approvals", "Reservations",
     ]  # fmt: skip
     assert "pretrain-8b, chat-70b, nightly-eval" in names
+
+
+def test_rejected_rows_are_ten_on_a_phone_until_all_are_asked_for(opened: Open) -> None:
+    page = opened(PHONE)
+    page.goto("/market/feeds/runpod")
+    rows = page.get_by_role("row").filter(has_text="pod-type-")
+    expect(rows).to_have_count(10)
+    page.get_by_label("All 14 rows").check()
+    expect(rows).to_have_count(14)
+    page.set_viewport_size({"width": DESK[0], "height": DESK[1]})
+    expect(page.get_by_label("All 14 rows")).to_be_hidden()
+    expect(rows).to_have_count(14)

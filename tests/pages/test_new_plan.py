@@ -38,6 +38,25 @@ def test_estimates_and_errors_follow_what_is_typed(shopping: Open) -> None:
     assert page.locator("datalist#models option").count() > 50
 
 
+def test_amounts_and_times_in_words_are_said_in_full(shopping: Open) -> None:
+    page = shopping(PHONE, who="team")
+    page.goto("/plans/new")
+    run = card(page, "Training run: finetune-8b")
+    tokens, done = run.get_by_label("Tokens to train on"), run.get_by_label("Done by")
+    expect(tokens).to_have_accessible_description("2,000,000,000 tokens")
+    tokens.fill("500M")
+    expect(tokens).to_have_accessible_description("500,000,000 tokens")
+    done.fill("in 2 days")
+    expect(done).to_have_accessible_description(
+        re.compile(r"^[A-Z][a-z]{2} \d+ [A-Z][a-z]{2} \d{4} 00:00 UTC")
+    )
+    expect(tokens).to_have_value("500M")
+    page.get_by_role("button", name="Document (YAML)").click()
+    text = page.get_by_label("Workloads, as YAML or JSON").input_value()
+    assert "tokens: 5e8\n" in text
+    assert re.search(r'deadline: "?\d{4}-\d\d-\d\dT00:00:00Z"', text)
+
+
 def test_form_and_text_are_one_document(shopping: Open) -> None:
     page = shopping(who="team")
     page.goto("/plans/new")
@@ -136,3 +155,50 @@ def test_a_command_line_becomes_a_card(shopping: Open) -> None:
     )
     page.get_by_role("button", name="Add its workload").click()
     expect(card(page, "Training run: training").get_by_label("GPUs at most")).to_have_value("8")
+
+
+SHORT, LONG = "A short fine-tune, then a small service", "A pretraining run, then the model served"
+
+
+def test_an_example_wipes_nothing_that_cannot_be_brought_back(shopping: Open) -> None:
+    page = shopping(PHONE, who="team")
+    page.goto("/plans/new")
+    undo = page.get_by_role("button", name="Undo")
+    page.get_by_role("button", name=LONG).press("Enter")
+    expect(page.get_by_role("button", name=LONG)).to_have_attribute("aria-current", "true")
+    expect(undo).to_have_count(0)
+    page.get_by_role("button", name=SHORT).click()
+    tokens = card(page, "Training run: finetune-8b").get_by_label("Tokens to train on")
+    tokens.fill("700M")
+    for example in (LONG, SHORT, LONG):
+        page.get_by_role("button", name=example).click()
+        expect(page.get_by_role("button", name=example)).to_have_attribute("aria-current", "true")
+        expect(page.get_by_role("status").filter(has=undo)).to_be_focused()
+        expect(page.get_by_role("status").filter(has=undo)).to_contain_text("The example replaced")
+    undo.press("Enter")
+    expect(tokens).to_have_value("7e8")
+    expect(undo).to_have_count(0)
+
+
+def test_what_is_removed_or_replaced_by_a_file_can_be_brought_back(shopping: Open) -> None:
+    page = shopping(who="team", scripts=False)
+    page.goto("/plans/new")
+    run = card(page, "Training run: finetune-8b")
+    run.get_by_label("Tokens to train on").fill("3e9")
+    page.get_by_role("button", name="Remove finetune-8b").click()
+    expect(run).to_have_count(0)
+    expect(page.get_by_role("status").first).to_contain_text("Removed finetune-8b.")
+    page.get_by_role("button", name="Undo").click()
+    expect(run.get_by_label("Tokens to train on")).to_have_value("3e9")
+    expect(page.get_by_role("status").first).to_contain_text("What was written before is back.")
+    page.get_by_role("button", name="Undo").click()
+    expect(run).to_have_count(0)
+    page.get_by_role("button", name="Undo").click()
+    file = b"team: research\nhorizon: {start: now, days: 3}\nworkloads: []\n"
+    page.get_by_label("The file replaces the text").set_input_files(
+        {"name": "w.yaml", "mimeType": "text/yaml", "buffer": file}
+    )
+    page.get_by_role("button", name="Take this file").click()
+    expect(page.get_by_label("For days")).to_have_value("3")
+    page.get_by_role("button", name="Undo").click()
+    expect(run.get_by_label("Tokens to train on")).to_have_value("3e9")

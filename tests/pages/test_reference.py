@@ -39,3 +39,17 @@ def test_the_footer_leads_to_the_reference_and_its_lines_to_each_other(opened: O
     entry = page.locator("article:has(> #showBudget)")
     entry.get_by_role("link", name="BudgetForm", exact=True).first.click()
     expect(page.locator("#schema-BudgetForm")).to_be_in_viewport()
+
+
+def test_fields_and_examples_are_folded_until_they_are_asked_for(opened: Open) -> None:
+    page = opened(who=None, size=PHONE)
+    page.goto("/docs/api")
+    folded = page.evaluate("document.documentElement.scrollHeight")
+    entry = page.locator("article:has(> #showBudget)")
+    expect(entry.get_by_role("table")).to_have_count(0)
+    entry.get_by_text("Parameters, fields, errors and examples").click()
+    expect(entry.get_by_role("table").first).to_be_visible()
+    page.get_by_role("link", name="Open all fields and examples").click()
+    expect(page.locator("details:not([open])")).to_have_count(0)
+    expect(page.get_by_role("link", name="Fold fields and examples")).to_be_visible()
+    assert folded * 4 < page.evaluate("document.documentElement.scrollHeight")

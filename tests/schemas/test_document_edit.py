@@ -76,7 +76,7 @@ def edited(*changes: tuple[FormField, int | None, str], text: str = KEPT) -> str
 
 def sent_back(document: EditedDocument) -> dict[str, str]:
     """What a browser sends of a form that nobody touched."""
-    form = build_cards(document)
+    form = build_cards(document, NOW)
     fields = [*form.head, *(one for card in form.cards for one in (*card.first, *card.folded))]
     return {one.name: one.value for one in fields}
 
@@ -86,7 +86,7 @@ def test_a_form_that_nobody_touched_changes_no_letter(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     document = EditedDocument(text, "test")
     assert can_be_shown(document)
-    take_over(document, sent_back(document))
+    take_over(document, sent_back(document), NOW)
     assert document.text == text
 
 
@@ -130,7 +130,7 @@ def test_what_is_no_number_is_kept_as_it_was_typed() -> None:
     with pytest.raises(InputError) as refused:
         read_workloads(text, source="test", base=None, now=NOW)
     assert [one.pointer for one in refused.value.problems] == ["/workloads/0/tokens"]
-    form = build_cards(EditedDocument(text, "test"), refused.value.problems)
+    form = build_cards(EditedDocument(text, "test"), NOW, refused.value.problems)
     (wrong,) = (one for one in form.cards[0].first if one.wrong)
     assert (wrong.field.path, wrong.value) == ("tokens", "lots: of # them")
 
@@ -161,7 +161,7 @@ def test_what_the_form_writes_is_short() -> None:
 
 
 def test_what_the_form_does_not_show_is_named() -> None:
-    form = build_cards(EditedDocument(KEPT, "test"))
+    form = build_cards(EditedDocument(KEPT, "test"), NOW)
     assert form.beyond == ("policy.quotas.lambda.gpus",)
     assert [card.beyond for card in form.cards] == [("measured",), ("traffic.mix",)]
 

@@ -29,6 +29,7 @@ from api.schemas.workloads.form_fields import (
 )
 from api.schemas.workloads.starting_points import StartingPoint, read_starting_point
 from api.schemas.workloads.workloads import read_workloads
+from api.schemas.workloads.written_values import exact_time, meaning, start_of
 from broker.domain.basics.errors import Conflict, FieldProblem, InputError, NotFound
 from broker.domain.planning.workload import WorkloadKind
 
@@ -79,12 +80,12 @@ def init(
     document.add(begun.workload if begun is not None else NEW_WORKLOADS[kind or WorkloadKind.TRAINING])
     fields = list(_fields(document))
     given = [*(put or ()), *([f"model={model}"] if model is not None else ())]
-    touched = {_take(document, fields, words) for words in given}
-    if not yes and sys.stdin.isatty() and start != STDOUT:
-        _ask(document, fields)
-        touched = {at for at, _ in fields}
     found = _market(market)
     now = datetime.now(UTC) if found is None else found.as_of
+    touched = {_take(document, fields, words, now) for words in given}
+    if not yes and sys.stdin.isatty() and start != STDOUT:
+        _ask(document, fields, now)
+        touched = {at for at, _ in fields}
     base = Path() if output == STDOUT else output.parent
     request = read_workloads(document.text, source=SOURCE, base=base, now=now)
     if output == STDOUT:
@@ -115,7 +116,9 @@ def _fields(document: EditedDocument) -> Iterator[tuple[str, FormField]]:
     yield from ((pointer_to(one, 0), one) for one in WORKLOAD_FIELDS[kind])
 
 
-def _take(document: EditedDocument, fields: Sequence[tuple[str, FormField]], words: str) -> str:
+def _take(
+    document: EditedDocument, fields: Sequence[tuple[str, FormField]], words: str, now: datetime
+) -> str:
     """Sets one field of ``FIELD=VALUE``; returns its pointer."""
     name, equals, value = words.partition("=")
     path = name.strip().replace(".", "/")
@@ -123,22 +126,35 @@ def _take(document: EditedDocument, fields: Sequence[tuple[str, FormField]], wor
     if not equals or at is None:
         known = ", ".join(one.path.replace("/", ".") for _, one in fields)
         raise InputError("--set", (FieldProblem("", repr(words), f"FIELD=VALUE with one of {known}"),))
-    document.put(dict(fields)[at], _workload_of(at), value)
+    _put(document, at, dict(fields)[at], value, now)
     return at
+
+
+def _put(document: EditedDocument, at: str, one: FormField, written: str, now: datetime) -> None:
+    """Sets a field, and says what was understood where it was written in words."""
+    document.put(one, _workload_of(at), exact_time(one, written, now))
+    says = meaning(one, _value_of(document, at, one), written, now, start_of(document.data, now))
+    if says:
+        _say(f"  {one.label}: {says}")
+
+
+def _value_of(document: EditedDocument, at: str, one: FormField) -> object:
+    index = _workload_of(at)
+    return value_at(document.data if index is None else document.workloads[index], one.steps)
 
 
 def _workload_of(pointer: str) -> int | None:
     return 0 if pointer.startswith("/workloads/") else None
 
 
-def _ask(document: EditedDocument, fields: Sequence[tuple[str, FormField]]) -> None:
+def _ask(document: EditedDocument, fields: Sequence[tuple[str, FormField]], now: datetime) -> None:
     """Asks for the main fields, and again for those that are wrong, until none is."""
     wanted = [(at, one) for at, one in fields if not one.folded]
     while wanted:
         for at, one in wanted:
-            _ask_for(document, at, one)
+            _ask_for(document, at, one, now)
         try:
-            read_workloads(document.text, source=SOURCE, base=Path(), now=datetime.now(UTC))
+            read_workloads(document.text, source=SOURCE, base=Path(), now=now)
         except InputError as error:
             wrong = {}
             for problem in error.problems:
@@ -151,14 +167,12 @@ def _ask(document: EditedDocument, fields: Sequence[tuple[str, FormField]]) -> N
             return
 
 
-def _ask_for(document: EditedDocument, at: str, one: FormField) -> None:
-    index = _workload_of(at)
-    holder = document.data if index is None else document.workloads[index]
-    known = shown(value_at(holder, one.steps))
+def _ask_for(document: EditedDocument, at: str, one: FormField, now: datetime) -> None:
+    known = shown(_value_of(document, at, one))
     hint = f" ({one.hint})" if one.hint and not known else ""
     choices = f" [{', '.join(one.choices)}]" if one.entry is Entry.CHOICE else ""
     answer = typer.prompt(f"{one.label}{hint}{choices}", default=known, show_default=bool(known), err=True)
-    document.put(one, index, str(answer))
+    _put(document, at, one, str(answer), now)
 
 
 def _market(path: Path | None) -> Market | None:

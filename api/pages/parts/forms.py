@@ -30,7 +30,7 @@ from broker.domain.basics.errors import FieldProblem, InputError, NotPermitted
 from broker.services.accounts.accounts import Answer
 
 PROOF, ONCE = "proof", "once"
-DOCUMENTS = frozenset({"begin", "file", "source", "workloads"})
+DOCUMENTS = frozenset({"before", "begin", "file", "source", "workloads"})
 """Fields that are read as documents, whose reader looks at each of their fields."""
 ONCE_BYTES = 12
 LONGEST_ONCE = 64

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +28,7 @@ from api.pages.plans.workload_cards import (
     build_cards,
     can_be_shown,
     take_over,
+    title_of,
     workload_of,
 )
 from api.plan_requests import ask_for_plan, estimate, options_of
@@ -49,14 +51,18 @@ EXAMPLE_NAMES: Mapping[str, str] = {
 }
 COMMAND = "#   broker"
 SOURCE = "workloads"
-FORM, DOCUMENT = "form", "document"
+FORM, DOCUMENT, EXAMPLE = "form", "document", "example"
 
 router = page_router()
 
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What the page shows: the text of the document, as a form or as text, and what is wrong with it."""
+    """What the page shows: the text of the document, as a form or as text, and what is wrong with it.
+
+    ``written``: the fields of the form as they were sent. ``before``: the text that was there until now,
+    which *Undo* brings back; ``gone`` says what became of it.
+    """
 
     text: str
     view: str
@@ -66,6 +72,9 @@ class Writing:
     based_on: PlanRecord | None = None
     begun: StartingPoint | None = None
     pasted: str = ""
+    written: Mapping[str, str] = field(default_factory=dict)
+    before: str = ""
+    gone: str = ""
 
 
 @router.get("/plans/new")
@@ -99,7 +108,7 @@ async def _page(request: Request, writing: Writing) -> Response:
     cards, problems = None, tuple(writing.problems)
     if writing.view == FORM:
         try:
-            cards = await asyncio.to_thread(_cards, writing)
+            cards = await asyncio.to_thread(_cards, writing, product_of(request).clock.now())
         except InputError as error:
             problems = problems or error.problems
     return show(
@@ -114,6 +123,8 @@ async def _page(request: Request, writing: Writing) -> Response:
         based_on=writing.based_on,
         begun=writing.begun,
         pasted=writing.pasted,
+        before=writing.before,
+        gone=writing.gone,
         problems=problems if cards is None else cards.problems,
         wrong=len(problems),
         lines=writing.text.splitlines(),
@@ -125,7 +136,7 @@ async def _page(request: Request, writing: Writing) -> Response:
     )
 
 
-def _cards(writing: Writing) -> DocumentCards:
+def _cards(writing: Writing, now: datetime) -> DocumentCards:
     document = EditedDocument(writing.text, SOURCE)
     if not can_be_shown(document):
         expected = (
@@ -133,7 +144,7 @@ def _cards(writing: Writing) -> DocumentCards:
         )
         problem = FieldProblem("/workloads", f"{len(document.workloads)} workloads", expected)
         raise InputError(SOURCE, (problem,))
-    return build_cards(document, writing.problems)
+    return build_cards(document, now, writing.problems, writing.written)
 
 
 def _estimates(found: CostEstimate | None) -> dict[int, str]:
@@ -142,12 +153,13 @@ def _estimates(found: CostEstimate | None) -> dict[int, str]:
 
 @router.post("/plans/new")
 async def ask(request: Request, caller: PlanWritingVisitor) -> Response:
-    """Does what the pressed button says: plans, estimates, adds or removes a workload, or turns the page over
-    to the form or the text. Errors stand at their fields, or at their lines.
+    """Does what the pressed button says: plans, estimates, adds or removes a workload, takes an example or
+    brings back what it replaced, or turns the page over to the form or the text. Errors stand at their
+    fields, or at their lines.
     """
     form = await read_form(request)
     try:
-        writing = await asyncio.to_thread(_written, form)
+        writing = await asyncio.to_thread(_written, form, product_of(request).clock.now())
     except InputError as error:
         text = form.fields.get("workloads", "").replace("\r\n", "\n")
         return await _page(request, Writing(text, DOCUMENT, error.problems))
@@ -155,9 +167,12 @@ async def ask(request: Request, caller: PlanWritingVisitor) -> Response:
     try:
         if action in (FORM, DOCUMENT):
             return await _page(request, replace(writing, view=action))
+        if action == EXAMPLE and which in EXAMPLE_NAMES:
+            return await _page(request, _with_example(writing, which, form, caller))
+        if action == "undo":
+            return await _page(request, _brought_back(writing, form, caller))
         if action in ("add", "remove"):
-            text = await asyncio.to_thread(_rearranged, writing.text, action, which)
-            return await _page(request, replace(writing, text=text))
+            return await _page(request, await asyncio.to_thread(_rearranged, writing, action, which))
         if action == "start":
             return await _page(request, await asyncio.to_thread(_begun, writing, form))
         if action == "estimate":
@@ -168,14 +183,35 @@ async def ask(request: Request, caller: PlanWritingVisitor) -> Response:
         return await _page(request, replace(writing, problems=error.problems))
 
 
-def _written(form: SentForm) -> Writing:
+def _written(form: SentForm, now: datetime) -> Writing:
     """The document as it was sent, with what was written into the fields of the form."""
-    text = (form.fields.get("file") or form.fields.get("workloads", "")).replace("\r\n", "\n")
-    if form.text("view") != FORM or form.fields.get("file"):
-        return Writing(text, form.text("view") or DOCUMENT)
-    document = EditedDocument(text, SOURCE)
-    take_over(document, form.fields)
-    return Writing(document.text, FORM)
+    text, file = _text_sent(form, "workloads"), _text_sent(form, "file")
+    view = form.text("view") or DOCUMENT
+    if view == FORM:
+        document = EditedDocument(text, SOURCE)
+        take_over(document, form.fields, now)
+        text = document.text
+    if file:
+        return Writing(file, view, before=text, gone="The file replaced what was written here.")
+    return Writing(text, view, written=form.fields if view == FORM else {})
+
+
+def _text_sent(form: SentForm, name: str) -> str:
+    return form.fields.get(name, "").replace("\r\n", "\n")
+
+
+def _with_example(writing: Writing, name: str, form: SentForm, caller: Caller) -> Writing:
+    """An example in place of what was written; of an example that nobody changed nothing is kept."""
+    before = _own_text(writing, caller) or _text_sent(form, "before")
+    gone = "The example replaced what was written here." if before else ""
+    return Writing(
+        _example_text(name, caller),
+        writing.view,
+        example=name,
+        pasted=_text_sent(form, "begin"),
+        before=before,
+        gone=gone,
+    )
 
 
 def _begun(writing: Writing, form: SentForm) -> Writing:
@@ -191,13 +227,29 @@ def _begun(writing: Writing, form: SentForm) -> Writing:
     return replace(writing, text=document.text, view=FORM, begun=begun, pasted="")
 
 
-def _rearranged(text: str, action: str, which: str) -> str:
-    document = EditedDocument(text, SOURCE)
+def _brought_back(writing: Writing, form: SentForm, caller: Caller) -> Writing:
+    """What was there before; what stands in its place now can be brought back in turn."""
+    before = _own_text(writing, caller)
+    gone = "What was written before is back." if before else ""
+    return Writing(_text_sent(form, "before"), writing.view, before=before, gone=gone)
+
+
+def _own_text(writing: Writing, caller: Caller) -> str:
+    """The text, unless it is an example that nobody changed."""
+    examples = {_example_text(one, caller) for one in EXAMPLE_NAMES}
+    return "" if writing.text in examples else writing.text
+
+
+def _rearranged(writing: Writing, action: str, which: str) -> Writing:
+    """The document with a workload more or less."""
+    document = EditedDocument(writing.text, SOURCE)
     if action == "add" and which in set(WorkloadKind):
         document.add(NEW_WORKLOADS[WorkloadKind(which)])
     elif action == "remove" and which.isdecimal() and int(which) < len(document.workloads):
+        gone = f"Removed {title_of(document.workloads[int(which)], int(which))}."
         document.remove(int(which))
-    return document.text
+        return replace(writing, text=document.text, written={}, before=writing.text, gone=gone)
+    return replace(writing, text=document.text)
 
 
 async def _plan(request: Request, caller: Caller, form: SentForm, text: str) -> Response:
@@ -216,9 +268,10 @@ async def estimate_part(request: Request, caller: PlanWritingVisitor) -> Respons
     form = await read_form(request)
     writing, notice = Writing("", FORM), ""
     found: CostEstimate | None = None
+    now = product_of(request).clock.now()
     says: dict[int, str] = {}
     try:
-        writing = await asyncio.to_thread(_written, form)
+        writing = await asyncio.to_thread(_written, form, now)
         found = await estimate(product_of(request), caller, writing.text, SOURCE)
         says = _estimates(found)
     except InputError as error:
@@ -227,7 +280,7 @@ async def estimate_part(request: Request, caller: PlanWritingVisitor) -> Respons
     except TooManyEstimates as error:
         notice = str(error)
     try:
-        cards = await asyncio.to_thread(_cards, writing)
+        cards = await asyncio.to_thread(_cards, writing, now)
     except InputError:
         cards = DocumentCards((), ())
     return show(

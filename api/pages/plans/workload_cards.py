@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from api.schemas.base.document import MAX_SHOWN
 from api.schemas.workloads.document_edit import EditedDocument, field_of
 from api.schemas.workloads.form_fields import (
     DOCUMENT_FIELDS,
     WORKLOAD_FIELDS,
+    Entry,
     FormField,
     beyond,
     kind_of_workload,
@@ -18,6 +20,7 @@ from api.schemas.workloads.form_fields import (
     shown,
     value_at,
 )
+from api.schemas.workloads.written_values import exact_time, meaning, start_of
 from broker.domain.basics.errors import FieldProblem
 from broker.domain.planning.workload import WorkloadKind
 
@@ -33,12 +36,15 @@ _OF_WORKLOAD = re.compile(r"/workloads/(\d+)(?=/|$)")
 
 @dataclass(frozen=True, slots=True)
 class ShownField:
-    """A field with its value; ``name`` is its JSON pointer, ``wrong`` what is wrong with the value."""
+    """A field with its value; ``name`` is its JSON pointer, ``wrong`` what is wrong with the value, and
+    ``meaning`` says in full what was understood.
+    """
 
     field: FormField
     name: str
     value: str
     wrong: str = ""
+    meaning: str = ""
 
     @property
     def id(self) -> str:
@@ -46,10 +52,27 @@ class ShownField:
         return "f" + self.name.replace("/", "-")
 
     @property
+    def can_mean(self) -> bool:
+        """Whether it is an amount or a time, which is said in full beneath it."""
+        return self.field.entry in (Entry.NUMBER, Entry.TIME)
+
+    @property
     def choices(self) -> tuple[str, ...]:
         """The words to choose from; what the document has is always among them."""
         words = self.field.choices
         return words if not self.value or self.value in words else (*words, self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Understanding:
+    """What the meaning of a field is told from: what was written into the form, and two times.
+
+    ``start``: that of the horizon; None where the document says none.
+    """
+
+    written: Mapping[str, str]
+    now: datetime
+    start: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +110,17 @@ def can_be_shown(document: EditedDocument) -> bool:
     return len(rows) <= MOST_CARDS and all(kind_of_workload(row) is not None for row in rows)
 
 
-def build_cards(document: EditedDocument, problems: Sequence[FieldProblem] = ()) -> DocumentCards:
-    """The form of a document that can be shown, with each problem at its field, card or on top."""
+def build_cards(
+    document: EditedDocument,
+    now: datetime,
+    problems: Sequence[FieldProblem] = (),
+    written: Mapping[str, str] | None = None,
+) -> DocumentCards:
+    """The form of a document that can be shown, with each problem at its field, card or on top.
+
+    ``written``: the fields as they were sent; beside those it says what was understood.
+    """
+    understood = Understanding(written or {}, now, start_of(document.data, now))
     named = [(pointer_to(one, None), one) for one in DOCUMENT_FIELDS]
     for index, row in enumerate(document.workloads):
         kind = kind_of_workload(row)
@@ -106,11 +138,12 @@ def build_cards(document: EditedDocument, problems: Sequence[FieldProblem] = ())
         else:
             others.append(problem)
     cards = tuple(
-        _card(document, index, wrong, of_card.get(index, ())) for index in range(len(document.workloads))
+        _card(document, index, wrong, of_card.get(index, ()), understood)
+        for index in range(len(document.workloads))
     )
     rest = {name: value for name, value in document.data.items() if name != "workloads"}
     return DocumentCards(
-        head=tuple(_shown(one, rest, None, wrong) for one in DOCUMENT_FIELDS),
+        head=tuple(_shown(one, rest, None, wrong, understood) for one in DOCUMENT_FIELDS),
         cards=cards,
         problems=tuple(others),
         beyond=beyond(rest, DOCUMENT_FIELDS),
@@ -126,17 +159,26 @@ def workload_of(pointer: str) -> int | None:
     return None if found is None else int(found[1])
 
 
+def title_of(workload: object, index: int) -> str:
+    """The name of a workload; its number where it has none."""
+    return shown(value_at(workload, ("name",))) or f"workload {index + 1}"
+
+
 def _card(
-    document: EditedDocument, index: int, wrong: Mapping[str, str], problems: Sequence[FieldProblem]
+    document: EditedDocument,
+    index: int,
+    wrong: Mapping[str, str],
+    problems: Sequence[FieldProblem],
+    understood: Understanding,
 ) -> Card:
     row = document.workloads[index]
     kind = kind_of_workload(row)
     assert kind is not None
-    fields = [_shown(one, row, index, wrong) for one in WORKLOAD_FIELDS[kind]]
+    fields = [_shown(one, row, index, wrong, understood) for one in WORKLOAD_FIELDS[kind]]
     return Card(
         index=index,
         kind=KIND_WORDS[kind],
-        title=shown(row.get("name")) or f"workload {index + 1}",
+        title=title_of(row, index),
         first=tuple(one for one in fields if not one.field.folded),
         folded=tuple(one for one in fields if one.field.folded),
         problems=tuple(problems),
@@ -144,22 +186,30 @@ def _card(
     )
 
 
-def _shown(one: FormField, holder: object, index: int | None, wrong: Mapping[str, str]) -> ShownField:
-    name = pointer_to(one, index)
-    return ShownField(one, name, shown(value_at(holder, one.steps)), wrong.get(name, ""))
+def _shown(
+    one: FormField, holder: object, index: int | None, wrong: Mapping[str, str], understood: Understanding
+) -> ShownField:
+    name, value = pointer_to(one, index), value_at(holder, one.steps)
+    says = meaning(one, value, understood.written.get(name, ""), understood.now, understood.start)
+    return ShownField(one, name, shown(value), wrong.get(name, ""), says)
 
 
-def take_over(document: EditedDocument, fields: Mapping[str, str]) -> None:
-    """Puts what was written into the form's fields, named by JSON pointers, into the document."""
+def take_over(document: EditedDocument, fields: Mapping[str, str], now: datetime) -> None:
+    """Puts what was written into the form's fields, named by JSON pointers, into the document.
+
+    Words of time such as ``next friday`` become times, counted from ``now``.
+    """
     for one in DOCUMENT_FIELDS:
-        _take(document, one, None, fields)
+        _take(document, one, None, fields, now)
     for index, row in enumerate(document.workloads):
         kind = kind_of_workload(row)
         for one in WORKLOAD_FIELDS[kind] if kind is not None else ():
-            _take(document, one, index, fields)
+            _take(document, one, index, fields, now)
 
 
-def _take(document: EditedDocument, one: FormField, index: int | None, fields: Mapping[str, str]) -> None:
+def _take(
+    document: EditedDocument, one: FormField, index: int | None, fields: Mapping[str, str], now: datetime
+) -> None:
     written = fields.get(pointer_to(one, index))
     if written is not None:
-        document.put(one, index, written)
+        document.put(one, index, exact_time(one, written, now))

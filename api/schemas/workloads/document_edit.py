@@ -16,6 +16,7 @@ import yaml
 
 from api.schemas.base.document import read_document
 from api.schemas.workloads.form_fields import FIGURES, Entry, FormField, figure, shown, value_at
+from api.schemas.workloads.written_values import exact_amount
 from broker.domain.basics.errors import InputError
 
 PLAIN = re.compile(r"[A-Za-z0-9_+.*][A-Za-z0-9_+.*/ -]*[A-Za-z0-9_+.*]|[A-Za-z0-9_+.*]")
@@ -136,7 +137,7 @@ def _text_of(field: FormField, written: str) -> str:
         words = (word.strip() for word in written.split(","))
         return f"[{', '.join(_scalar(word, as_text=True) for word in words if word)}]"
     if field.entry is Entry.NUMBER:
-        return _scalar(written.replace(",", ""), as_text=False)
+        return _scalar(exact_amount(written, field.unit), as_text=False)
     return _scalar(written, as_text=field.path != "interruptible")
 
 

@@ -22,12 +22,28 @@ from broker.domain.planning.workload import (
 
 
 class Entry(StrEnum):
-    """How a field is written. ``list``: words with commas between them."""
+    """How a field is written. ``list``: words with commas between them; ``time``: also in words."""
 
     TEXT = "text"
     NUMBER = "number"
+    TIME = "time"
     CHOICE = "choice"
     LIST = "list"
+
+
+class Unit(StrEnum):
+    """What a number counts, as it is said after it."""
+
+    NONE = ""
+    TOKENS = "tokens"
+    REQUESTS = "requests"
+    REQUESTS_PER_S = "requests/s"
+    GPUS = "GPUs"
+    USD = "USD"
+    DAYS = "days"
+    MINUTES = "minutes"
+    MS = "ms"
+    SHARE = "%"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +60,12 @@ class FormField:
     choices: tuple[str, ...] = ()
     needed: bool = False
     folded: bool = False
+    unit: Unit = Unit.NONE
+
+    @property
+    def is_start(self) -> bool:
+        """Whether it is the start of the horizon, which other times may count from."""
+        return self.path == "horizon/start"
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -60,12 +82,18 @@ def _more(path: str, label: str, entry: Entry = Entry.TEXT, hint: str = "", *cho
     return FormField(path, label, entry, hint, choices, folded=True)
 
 
+def _number(
+    path: str, label: str, unit: Unit, hint: str = "", *, needed: bool = False, folded: bool = False
+) -> FormField:
+    return FormField(path, label, Entry.NUMBER, hint, needed=needed, folded=folded, unit=unit)
+
+
 NAME = FormField("name", "Name", hint="finetune-8b", needed=True)
 MODEL = FormField("model", "Model", hint="Llama-3.1-8B", needed=True)
 WHERE = FormField("policy/geography", "Where", Entry.LIST, "anywhere; or eu, us, nordics …")
-DEADLINE = FormField("deadline", "Done by", hint="+4d from the start, or 2026-12-01", needed=True)
-INPUT_TOKENS = FormField("input_tokens", "Input tokens each", Entry.NUMBER, "1200", needed=True)
-OUTPUT_TOKENS = FormField("output_tokens", "Output tokens each", Entry.NUMBER, "250", needed=True)
+DEADLINE = FormField("deadline", "Done by", Entry.TIME, "+4d from the start, or next friday", needed=True)
+INPUT_TOKENS = _number("input_tokens", "Input tokens each", Unit.TOKENS, "1200", needed=True)
+OUTPUT_TOKENS = _number("output_tokens", "Output tokens each", Unit.TOKENS, "250", needed=True)
 RULES = (
     _more("policy/countries", "Countries", Entry.LIST, "any; or DE, NO"),
     _more("policy/providers/only", "Only these providers", Entry.LIST, "all; or lambda, aws"),
@@ -73,54 +101,64 @@ RULES = (
     _more("policy/tiers", "Tiers", Entry.LIST, f"any of {', '.join(Tier)}"),
     _more("policy/hosts", "Hosts", Entry.LIST, "datacenter; or datacenter, community"),
     _more("policy/compliance", "Compliance", Entry.LIST, "none; or soc2, iso27001"),
-    _more("unplaced_usd", "Cost of leaving it out, USD", Entry.NUMBER, "it must be placed"),
+    _number("unplaced_usd", "Cost of leaving it out, USD", Unit.USD, "it must be placed", folded=True),
     _more("team", "Team that pays", Entry.TEXT, "the document's"),
 )
 PRECISIONS = _more("precisions", "Number formats", Entry.LIST, "as published; or bf16, fp8")
 ENGINE = _more("engine", "Engine", Entry.CHOICE, ServingEngine.VLLM, *ServingEngine)
-PREFIX = _more("prefix_cache_hit_share", "Share of prompts in the prefix cache", Entry.NUMBER, "0")
-EARLIEST = _more("earliest_start", "Not before", Entry.TEXT, "the start of the horizon")
+PREFIX = _number(
+    "prefix_cache_hit_share", "Share of prompts in the prefix cache", Unit.SHARE, "0", folded=True
+)
+EARLIEST = _more("earliest_start", "Not before", Entry.TIME, "the start of the horizon")
 
 DOCUMENT_FIELDS = (
     FormField("team", "Team", needed=True),
-    FormField("horizon/start", "Plan from", hint="now, tomorrow, next-monday, 2026-12-01", needed=True),
-    FormField("horizon/days", "For days", Entry.NUMBER, "14", needed=True),
-    FormField("budget/usd", "Budget, USD", Entry.NUMBER, "no limit"),
+    FormField("horizon/start", "Plan from", Entry.TIME, "now, tomorrow, next monday, 7 Dec", needed=True),
+    _number("horizon/days", "For days", Unit.DAYS, "14", needed=True),
+    _number("budget/usd", "Budget, USD", Unit.USD, "no limit"),
 )
 WORKLOAD_FIELDS: Mapping[WorkloadKind, tuple[FormField, ...]] = {
     WorkloadKind.TRAINING: (
         NAME,
         MODEL,
-        FormField("tokens", "Tokens to train on", Entry.NUMBER, "2e9", needed=True),
+        _number("tokens", "Tokens to train on", Unit.TOKENS, "500M, 2e9", needed=True),
         DEADLINE,
-        FormField("gpus/max", "GPUs at most", Entry.NUMBER, "no limit"),
+        _number("gpus/max", "GPUs at most", Unit.GPUS, "no limit"),
         WHERE,
-        FormField("sequence_length", "Sequence length", Entry.NUMBER, "8192", needed=True, folded=True),
-        FormField("global_batch_tokens", "Tokens a step", Entry.NUMBER, "1e6", needed=True, folded=True),
+        _number("sequence_length", "Sequence length", Unit.TOKENS, "8192", needed=True, folded=True),
+        _number("global_batch_tokens", "Tokens a step", Unit.TOKENS, "1e6", needed=True, folded=True),
         _more("precision", "Number format", Entry.CHOICE, "bf16", *(p for p in Precision if p != "int4")),
         _more("software", "Software", Entry.CHOICE, TrainingStack.TUNED, *TrainingStack),
-        _more("gpus/min", "GPUs at least", Entry.NUMBER, "1"),
+        _number("gpus/min", "GPUs at least", Unit.GPUS, "1", folded=True),
         EARLIEST,
-        _more("late_usd_per_hour", "Cost of an hour late, USD", Entry.NUMBER, "the deadline is firm"),
-        _more("headroom", "Share of further work", Entry.NUMBER, "0"),
-        _more("checkpoint/every_minutes", "Minutes between checkpoints", Entry.NUMBER, "the best interval"),
+        _number(
+            "late_usd_per_hour", "Cost of an hour late, USD", Unit.USD, "the deadline is firm", folded=True
+        ),
+        _number("headroom", "Share of further work", Unit.SHARE, "0", folded=True),
+        _number(
+            "checkpoint/every_minutes",
+            "Minutes between checkpoints",
+            Unit.MINUTES,
+            "the best interval",
+            folded=True,
+        ),
         _more("interruptible", "May be interrupted (spot)", Entry.CHOICE, "false", "false", "true"),
         *RULES,
     ),
     WorkloadKind.SERVING: (
         NAME,
         MODEL,
-        FormField("traffic/peak_requests_per_s", "Requests per second at the peak", Entry.NUMBER, "4"),
-        FormField("traffic/input_tokens", INPUT_TOKENS.label, Entry.NUMBER, INPUT_TOKENS.hint),
-        FormField("traffic/output_tokens", OUTPUT_TOKENS.label, Entry.NUMBER, OUTPUT_TOKENS.hint),
-        FormField("slo/ttft_p95_ms", "First token within ms (p95)", Entry.NUMBER, "1500", needed=True),
-        FormField("slo/itl_p95_ms", "Each next token within ms (p95)", Entry.NUMBER, "80", needed=True),
+        _number("traffic/peak_requests_per_s", "Requests per second at the peak", Unit.REQUESTS_PER_S, "4"),
+        _number("traffic/input_tokens", INPUT_TOKENS.label, Unit.TOKENS, INPUT_TOKENS.hint),
+        _number("traffic/output_tokens", OUTPUT_TOKENS.label, Unit.TOKENS, OUTPUT_TOKENS.hint),
+        _number("slo/ttft_p95_ms", "First token within ms (p95)", Unit.MS, "1500", needed=True),
+        _number("slo/itl_p95_ms", "Each next token within ms (p95)", Unit.MS, "80", needed=True),
         WHERE,
         _more("traffic/shape", "Traffic over the day", Entry.CHOICE, TrafficShape.FLAT, *TrafficShape),
-        _more("traffic/trough_share", "Least traffic as a share of the peak", Entry.NUMBER, "1"),
+        _number("traffic/trough_share", "Least traffic as a share of the peak", Unit.SHARE, "1", folded=True),
         _more("traffic/peak_hour_utc", "Hour of the peak, UTC", Entry.NUMBER, "0"),
         _more("starts/after", "Starts after the run", Entry.TEXT, "the name of a training workload"),
-        _more("starts/at", "Or starts at", Entry.TEXT, "the start of the horizon"),
+        _more("starts/at", "Or starts at", Entry.TIME, "the start of the horizon"),
         _more("redundancy/zones", "In places", Entry.NUMBER, "1"),
         _more("redundancy/spare_replicas", "Spare replicas", Entry.NUMBER, "0"),
         PRECISIONS,
@@ -131,7 +169,7 @@ WORKLOAD_FIELDS: Mapping[WorkloadKind, tuple[FormField, ...]] = {
     WorkloadKind.BATCH: (
         NAME,
         MODEL,
-        FormField("requests", "Requests in all", Entry.NUMBER, "1e6", needed=True),
+        _number("requests", "Requests in all", Unit.REQUESTS, "500k, 1e6", needed=True),
         INPUT_TOKENS,
         OUTPUT_TOKENS,
         DEADLINE,
