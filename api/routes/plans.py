@@ -331,7 +331,7 @@ def _looked(word: Word) -> Looked:
 async def estimate_plan_release(request: Request, caller: PlanReader, plan_id: PlanId) -> JSONResponse:
     """Estimates what the release of all that a plan holds would give back now, and what would stay owed.
 
-    If it holds nothing: as if it were bought and released at once. Releases nothing.
+    If it holds nothing: as if it were reserved now. Releases nothing.
     """
     found = await product_of(request).reservations.estimate_plan_release(caller, plan_id)
     return JSONResponse(RELEASE_ESTIMATE.write(found))

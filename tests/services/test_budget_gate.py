@@ -13,11 +13,10 @@ import pytest
 
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.window import Window
-from broker.domain.holding.holding_orders import Intent
+from broker.domain.holding.holding_orders import Intent, unplaced_order
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.planning.plan import Plan
 from broker.domain.spend.budgets import Budget, BudgetPeriod
-from broker.domain.spend.order_quote import unplaced_order
 from broker.services.spend.budget_gate import BudgetGate
 from broker.services.spend.summaries import Summaries
 from broker.store import Store, create_store

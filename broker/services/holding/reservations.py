@@ -31,6 +31,7 @@ from broker.domain.holding.holding_orders import (
     find_drifts,
     intents_of,
     placement_cost_usd,
+    unplaced_order,
 )
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.holding.window_orders import (
@@ -43,7 +44,7 @@ from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.reconciling.shortfalls import Shortfall, find_shortfalls
-from broker.domain.spend.order_quote import OrderQuote, quote_of, unplaced_order
+from broker.domain.spend.order_quote import OrderQuote, quote_of
 from broker.domain.spend.release_estimate import (
     ReleaseEstimate,
     ResaleShares,
@@ -281,7 +282,7 @@ class ReservationsService:
         async with self._uow_factory(scope_of(caller)) as uow:
             intent = await self._intent_of(uow, order)
             require_stock(intent, await self._creator.find_competing(uow, intent, caller.team))
-            return quote_of(intent, self._clock.now(), await self._resales(uow))
+            return quote_of(intent, caller.team, self._clock.now(), await self._resales(uow))
 
     async def _intent_of(self, uow: UnitOfWork, order: OfferOrder) -> Intent:
         """What ``order`` buys. Raises NotFound, Conflict, and InputError that names the field."""
