@@ -34,6 +34,7 @@ from broker.domain.holding.reservation import Reservation
 from broker.domain.market.offer import Offer
 from broker.domain.spend.release_estimate import ReleaseEstimate
 from broker.ports.planning import PlanRecord
+from broker.services.holding.reservations import PlanPart
 
 if TYPE_CHECKING:
     from api.bootstrap import Product
@@ -128,7 +129,7 @@ async def _on_release(product: Product, caller: Caller, record: PlanRecord) -> R
     """What a release of the plan gives back; None if the visitor cannot reserve or release it."""
     if record.plan is None or not caller.may(Scope.RESERVATIONS_WRITE):
         return None
-    return await product.reservations.estimate_plan_release(caller, record.plan_id)
+    return await product.reservations.estimate_part_release(caller, PlanPart(record.plan_id))
 
 
 def _of_plan(record: PlanRecord, now: datetime) -> dict[str, Any]:
@@ -214,22 +215,6 @@ async def plan_again(request: Request, caller: PlanWritingVisitor, plan_id: str)
         return f"/plans/{again.plan_id}?done=asked"
 
     return await act_once(request, caller, form, act, lambda stored: f"/plans/{stored[0]}")
-
-
-@router.post("/plans/{plan_id}/release")
-async def release(request: Request, caller: PlanVisitor, plan_id: str) -> Response:
-    """Releases everything that the plan holds."""
-    form = await read_form(request)
-
-    async def act(named: Caller) -> str:
-        reservations = product_of(request).reservations
-        page = await reservations.find_reservations(named, MOST_RESERVATIONS, plan_id=plan_id)
-        for row in page.items:
-            if row.is_open:
-                await reservations.release(named, row.reservation_id)
-        return f"/plans/{plan_id}?done=released"
-
-    return await act_once(request, caller, form, act)
 
 
 @router.post("/plans/{plan_id}/intend")
