@@ -403,9 +403,11 @@ class ReservationsService:
     async def extend(self, caller: Caller, reservation_id: str, end: datetime) -> Reservation:
         """Moves the end of a reservation to ``end``, at the price of the order. Repeating it is no error.
 
-        Raises InputError if ``end`` is not later, OverQuota, and Conflict for a reservation that has ended,
-        has no end, or is a window, which no adapter can extend. The stock needs no check: the provider does
-        not count held nodes as available, so nobody else was promised them.
+        Raises InputError if ``end`` is not later, OverBudget for a budget of its team, OverQuota, and
+        Conflict for a reservation that has ended, has no end, or is a window, which no adapter can extend.
+        An extension commits money as an order without a plan does, and like that one it cannot wait for an
+        approval. The stock needs no check: the provider does not count held nodes as available, so nobody
+        else was promised them.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
         reservation = await self.find_reservation(caller, reservation_id)
@@ -415,6 +417,7 @@ class ReservationsService:
         if reservation.end is not None and end <= reservation.end:
             expected = f"a time after {reservation.end.isoformat()}; to end it sooner, release it"
             raise InputError("reservation", (FieldProblem("/end", end.isoformat(), expected),))
+        await self._require_extension_within_budgets(reservation, end)
         async with self._uow_factory(scope_of(caller)) as uow:
             await self._creator.require_longer(uow, reservation, end)
         for attempt in range(TRIES):
@@ -428,6 +431,14 @@ class ReservationsService:
                 reservation = await self._lease_service.reload(reservation)
         await self._tell("reservation.changed", (extended,))
         return extended
+
+    async def _require_extension_within_budgets(self, row: Reservation, end: datetime) -> None:
+        why = () if self._budgets is None else await self._budgets.find_overruns_of_extension(row, end)
+        if why:
+            way = "extend it for less time, or ask for a plan (POST /v1/plans), which finance can approve"
+            raise OverBudget(f"{'; '.join(why)}: {way}").naming(
+                FieldProblem("/end", end.isoformat(), "an end within the budget, or a plan")
+            )
 
     async def find_reservation(self, caller: Caller, reservation_id: str) -> Reservation:
         """One reservation. Raises NotFound, also for one of another team."""
