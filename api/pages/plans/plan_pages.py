@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
@@ -19,7 +20,7 @@ from api.pages.parts.words import moment, seller, usd
 from api.pages.plans import plan_view
 from api.pages.plans.reservation_view import size_words
 from api.pages.plans.what_if_view import questions_of
-from api.plan_answer import answer_of
+from api.plan_answer import NO_OBJECTIVES, answer_of, objectives_in
 from api.plan_requests import ask_for_plan, event_of, options_of, plan_events
 from api.reserved_fleets import ReservedFleet, fleets
 from broker.domain.basics.account import Caller, Scope
@@ -137,14 +138,15 @@ def _of_plan(record: PlanRecord, now: datetime) -> dict[str, Any]:
     plan = record.plan
     if plan is None:
         return {"plan": None, "status": record.state}
+    objectives = objectives_in(json.loads(record.document)) if record.document else NO_OBJECTIVES
     return {
         "plan": plan,
         "status": plan.status,
         "questions": questions_of(record) if record.document else (),
         "cards": plan_view.plan_cards(plan, plan_view.budget_of(record)),
-        "answer": answer_of(plan, seller, moment),
+        "answer": answer_of(plan, seller, moment, objectives),
         "charts": plan_view.plan_charts(plan, now, plan_view.asked_of(record)),
-        "fleets": plan_view.fleets_of(plan),
+        "fleets": plan_view.fleets_of(plan, objectives),
         "days": plan_view.held_days(plan),
         "kinds": plan_view.kinds_of(plan),
         "capacity": plan_view.capacity,
