@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Any
 
-from api.plan_words import saved_usd, strategy, strongest
+from api.plan_words import TIGHT_SHARE, is_tight, saved_usd, spare_words, strategy, strongest
 from broker.domain.basics.money import CENT, usd_words
-from broker.domain.planning.comparison import WorkloadOutcome, outcomes_of
+from broker.domain.planning.comparison import (
+    Objective,
+    WorkloadOutcome,
+    outcomes_of,
+    tightest_objective,
+)
 from broker.domain.planning.plan import DROPPED, Alternative, Placement, Plan, Why
-from broker.domain.planning.workload import WorkloadKind
+from broker.domain.planning.workload import Slo, WorkloadKind
 
 MOST_NAMED = 4
 """A plan of more workloads is told in counts."""
@@ -17,17 +24,25 @@ MOST_DROPPED = 2
 LEAST_HOURS = 0.1
 HOUR = timedelta(hours=1)
 
+NO_OBJECTIVES: Mapping[str, Slo] = MappingProxyType({})
+
 Name = Callable[[str], str]
 Moment = Callable[[datetime], str]
 
 
-def answer_of(plan: Plan, seller: Name, moment: Moment) -> tuple[str, ...]:
-    """The sentences that a reader wants first. ``seller`` and ``moment`` write providers and times."""
+def answer_of(
+    plan: Plan, seller: Name, moment: Moment, objectives: Mapping[str, Slo] = NO_OBJECTIVES
+) -> tuple[str, ...]:
+    """The sentences that a reader wants first. ``seller`` and ``moment`` write providers and times.
+
+    ``objectives`` are those of the services, by name; where they are met with little to spare, that is told.
+    """
+    tight = _tight(plan, objectives)
     outcomes = [one for one in outcomes_of(plan) if one.placed]
     found = []
     if outcomes:
         few = len(outcomes) <= MOST_NAMED
-        clauses = _each(outcomes, seller, moment) if few else _together(outcomes, moment)
+        clauses = _each(outcomes, seller, moment, tight) if few else _together(outcomes, moment, tight)
         found.append(f"{'; '.join(clauses)}.")
         found.append(_cost(plan))
     found += _waits(plan)
@@ -37,7 +52,26 @@ def answer_of(plan: Plan, seller: Name, moment: Moment) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _each(outcomes: Sequence[WorkloadOutcome], seller: Name, moment: Moment) -> Iterator[str]:
+def objectives_in(document: Mapping[str, Any]) -> dict[str, Slo]:
+    """The latency objectives in a stored workloads document, by service."""
+    found = {}
+    for row in document.get("workloads", ()):
+        slo = row.get("slo") or {}
+        limits = [float(slo.get(name) or 0) for name in ("ttft_p95_ms", "itl_p95_ms")]
+        if any(limits):
+            found[str(row["name"])] = Slo(*limits)
+    return found
+
+
+def _tight(plan: Plan, objectives: Mapping[str, Slo]) -> dict[str, Objective]:
+    """Objectives of placed services that are met with little to spare, by service."""
+    found = ((name, tightest_objective(plan.placements_of(name), slo)) for name, slo in objectives.items())
+    return {name: one for name, one in found if one is not None and is_tight(one)}
+
+
+def _each(
+    outcomes: Sequence[WorkloadOutcome], seller: Name, moment: Moment, tight: Mapping[str, Objective]
+) -> Iterator[str]:
     for one in outcomes:
         assert one.starts_at is not None
         assert one.ends_at is not None
@@ -47,10 +81,13 @@ def _each(outcomes: Sequence[WorkloadOutcome], seller: Name, moment: Moment) -> 
             when = f"is live from {moment(one.starts_at)} on up to"
         else:
             when = f"is done by {moment(one.ends_at)} on"
-        yield f"{one.workload} {when} {one.gpus} {gpus} at {places}"
+        met = f", its objective met with {spare_words(tight[one.workload])}" if one.workload in tight else ""
+        yield f"{one.workload} {when} {one.gpus} {gpus} at {places}{met}"
 
 
-def _together(outcomes: Sequence[WorkloadOutcome], moment: Moment) -> Iterator[str]:
+def _together(
+    outcomes: Sequence[WorkloadOutcome], moment: Moment, tight: Mapping[str, Objective]
+) -> Iterator[str]:
     for kind, noun in ((WorkloadKind.TRAINING, "run"), (WorkloadKind.BATCH, "batch")):
         ends = [one.ends_at for one in outcomes if one.kind is kind and one.ends_at is not None]
         if ends:
@@ -60,6 +97,9 @@ def _together(outcomes: Sequence[WorkloadOutcome], moment: Moment) -> Iterator[s
     if starts:
         live = f"{_counted(len(starts), 'service')} {'is' if len(starts) == 1 else 'are'} live"
         yield f"{live} from {moment(max(starts))} at the latest"
+    if tight:
+        meets = "meets its objective" if len(tight) == 1 else "meet their objectives"
+        yield f"{len(tight)} of them {meets} with less than {100 * TIGHT_SHARE:.0f} % to spare"
     sellers = {holding.provider for one in outcomes for holding in one.holdings}
     yield f"all of it on capacity of {_counted(len(sellers), 'seller')}"
 

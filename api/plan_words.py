@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
 from broker.domain.basics.money import ZERO, usd_words
+from broker.domain.planning.comparison import Objective
 from broker.domain.planning.plan import Baseline, Placement, Plan, Why
 
 STRATEGIES: Mapping[str, str] = {
@@ -27,6 +28,30 @@ STAGES: Mapping[str, str] = {
 }
 """Steps of the planner that say something to who waits; the others are ways of searching."""
 MOST_AT_ONCE = 6
+
+
+LATENCIES: Mapping[str, str] = {"ttft_p95_ms": "TTFT p95", "itl_p95_ms": "ITL p95"}
+TIGHT_SHARE = 0.05
+"""A service that has less of its objective to spare is told of in the first sentence of a plan."""
+NOTHING_SHARE = 0.005
+
+
+def spare_words(objective: Objective) -> str:
+    """What is left of an objective: ``3 % to spare``."""
+    share = objective.spare
+    return "nothing to spare" if share < NOTHING_SHARE else f"{100 * share:.0f} % to spare"
+
+
+def objective_words(objective: Objective) -> str:
+    """The tightest objective of a service: ``ITL p95 78 of 80 ms at full load, 3 % to spare``."""
+    name = LATENCIES[objective.metric]
+    figures = f"{objective.value_ms:,.0f} of {objective.limit_ms:,.0f} ms"
+    return f"{name} {figures} at full load, {spare_words(objective)}"
+
+
+def is_tight(objective: Objective | None) -> bool:
+    """Whether less than ``TIGHT_SHARE`` of an objective is left."""
+    return objective is not None and objective.spare < TIGHT_SHARE
 
 
 def doing(stage: str) -> str:

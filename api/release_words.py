@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from decimal import Decimal
 
 from broker.domain.basics.money import usd_words
@@ -23,8 +24,10 @@ def _estimate_sentences(found: ReleaseEstimate, seller: Callable[[str], str]) ->
     elif found.stays_usd:
         nothing = "Nothing is sure to come back" if found.resales else "Nothing comes back"
         yield f"{nothing}, {most}{stays} stays owed."
-    else:
+    elif not found.has_coming:
         yield "Nothing stays owed."
+    if found.has_coming:
+        yield _of_coming(found, alone=not found.back_usd and not found.stays_usd)
     for one in found.resales:
         name = seller(one.provider)
         if one.sales:
@@ -34,6 +37,39 @@ def _estimate_sentences(found: ReleaseEstimate, seller: Callable[[str], str]) ->
             yield f"{name} sells it on: {one.share:.0%} of the price is assumed."
         else:
             yield f"{name} sells it on: what a buyer pays comes back too, and is known after the sale."
+
+
+def _of_coming(found: ReleaseEstimate, *, alone: bool) -> str:
+    """What a release owes of capacity that is not bought yet, before and after its start.
+
+    ``alone``: nothing else is owed.
+    """
+    owed = f"at least {usd_words(found.coming_usd)}" if found.coming_usd else "the time it has run"
+    first, last = found.first_start, found.last_start
+    if first is None and alone:
+        return f"Released before it is bought: nothing is owed. Released after the purchase: {owed}."
+    if first is None:
+        return f"What is not bought yet owes nothing if it is released before, and {owed} after its purchase."
+    if alone and first == last:
+        return (
+            f"Released before it starts on {_moment(first)}: nothing is owed. "
+            f"Released after the start: {owed}."
+        )
+    if alone:
+        return (
+            f"Released before the first of it starts on {_moment(first)}: nothing is owed. "
+            f"Released once all of it has started, {_moment(last)}: {owed}."
+        )
+    if first == last:
+        return f"What starts on {_moment(first)} owes nothing if it is released before, and {owed} after."
+    return (
+        f"What starts later, {_moment(first)} to {_moment(last)}, owes nothing if it is released before, "
+        f"and {owed} once all of it has started."
+    )
+
+
+def _moment(at: datetime | None) -> str:
+    return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def released_words(credit_usd: Decimal, owed_usd: Decimal) -> str:

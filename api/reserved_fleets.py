@@ -68,6 +68,13 @@ class ReservedFleet(Generic[R]):
         return self.first.state
 
     @property
+    def is_open(self) -> bool:
+        """Whether something of it can be released: it is neither over nor being released."""
+        return any(
+            row.state in OPEN_STATES and row.state is not ReservationState.RELEASING for row in self.rows
+        )
+
+    @property
     def word(self) -> str:
         """The state for readers; see ``state_word``."""
         return state_word(self.first)

@@ -240,10 +240,10 @@ class BrokerClient:
         path = f"/v1/reservations/{part(reservation_id)}/release"
         return self._parsed(RELEASE_ESTIMATE.read, self._call("GET", path))
 
-    def estimate_plan_release(self, plan_id: str) -> ReleaseEstimate:
-        """The same of all that a plan holds."""
+    def estimate_plan_release(self, plan_id: str, workload: str | None = None) -> ReleaseEstimate:
+        """The same of all that a plan holds, or only of what it holds for ``workload``."""
         path = f"/v1/plans/{part(plan_id)}/release"
-        return self._parsed(RELEASE_ESTIMATE.read, self._call("GET", path))
+        return self._parsed(RELEASE_ESTIMATE.read, self._call("GET", path, params={"workload": workload}))
 
     def extend(self, reservation_id: str, end: str) -> ReservationForm:
         """Extends a reservation until ``end`` (a time with its zone); twice is no error."""

@@ -38,6 +38,7 @@ from api.plan_requests import (
 )
 from api.routes.parameters import OfTeam, PlanId, Seed
 from api.schemas.base.forms import PageForm
+from api.schemas.base.validation import PRINTABLE
 from api.schemas.finance.finance import Word
 from api.schemas.holding.reservation import (
     RELEASE_ESTIMATE,
@@ -74,6 +75,7 @@ from broker.domain.holding.reservation import Reservation
 from broker.lru_cache import LruCache
 from broker.ports.planning import PlanRecord, Whereabouts
 from broker.services.accounts.accounts import Answer
+from broker.services.holding.reservations import PlanPart
 from broker.services.planning.planning import Comparison
 from broker.services.spend.approvals import Looked
 
@@ -328,12 +330,27 @@ def _looked(word: Word) -> Looked:
 @router.get(
     "/{plan_id}/release", responses={200: {"model": ReleaseEstimateForm}}, openapi_extra=may_fail(Conflict)
 )
-async def estimate_plan_release(request: Request, caller: PlanReader, plan_id: PlanId) -> JSONResponse:
+async def estimate_plan_release(
+    request: Request,
+    caller: PlanReader,
+    plan_id: PlanId,
+    workload: Annotated[
+        str | None,
+        Query(
+            min_length=1,
+            max_length=200,
+            pattern=PRINTABLE,
+            description="Only what it holds for this workload",
+        ),
+    ] = None,
+) -> JSONResponse:
     """Estimates what the release of all that a plan holds would give back now, and what would stay owed.
 
-    If it holds nothing: as if it were bought and released at once. Releases nothing.
+    If it holds nothing: as if it were reserved now. ``workload``: only what it holds for that workload.
+    Releases nothing.
     """
-    found = await product_of(request).reservations.estimate_plan_release(caller, plan_id)
+    part = PlanPart(plan_id, workload)
+    found = await product_of(request).reservations.estimate_part_release(caller, part)
     return JSONResponse(RELEASE_ESTIMATE.write(found))
 
 

@@ -282,6 +282,10 @@ class BudgetWatch(Protocol):
         """A text for each budget that would be exceeded by ``order``, a reservation that is not stored."""
         ...
 
+    async def find_overruns_of_extension(self, row: Reservation, end: datetime) -> tuple[str, ...]:
+        """A text for each budget that would be exceeded if ``row``, which is stored, ended at ``end``."""
+        ...
+
     async def find_overruns_of_moves(self, look: Reoptimization, new: Plan) -> tuple[str, ...]:
         """A text for each budget that would be exceeded, by more than without the moves."""
         ...

@@ -8,14 +8,18 @@ from decimal import Decimal
 
 import pytest
 
-from api.plan_answer import answer_of, why_line
+from api.plan_answer import answer_of, objectives_in, why_line
+from api.plan_words import objective_words
+from broker.domain.planning.comparison import tightest_objective
 from broker.domain.planning.plan import Alternative, Baseline, BindingRule, Obstacle, Unplaced, Wait
-from broker.domain.planning.workload import WorkloadKind
+from broker.domain.planning.workload import Slo, WorkloadKind
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer
 
 RUN = a_placement(an_offer("a", "10"), [a_segment(0, 10, 2)], "tune", WorkloadKind.TRAINING)
 SERVICE = a_placement(an_offer("b", "4"), [a_segment(12, 48)], "chat", WorkloadKind.SERVING)
+
+SLO = {"ttft_p95_ms": 2000, "itl_p95_ms": 80}
 
 
 def told(at: datetime) -> str:
@@ -125,3 +129,41 @@ def test_a_cheaper_way_that_a_rule_excludes_is_not_the_next_best() -> None:
     assert why_line([both], str) == "next: vast/y, +$4.00"
     alone = replace(RUN, why=replace(both.why, next_best=(excluded,)))
     assert why_line([alone], str) == f"next: aws/x {because}"
+
+
+@pytest.mark.parametrize(
+    ("itl_ms", "said", "told_of"),
+    [
+        (80.0, "nothing to spare", True),
+        (77.6, "3 % to spare", True),
+        (76.0, "5 % to spare", False),
+        (40.0, "50 % to spare", False),
+    ],
+)
+def test_an_objective_with_little_to_spare_is_told_in_the_first_sentence(
+    itl_ms: float, said: str, told_of: bool
+) -> None:
+    value = {"ttft_p95_ms": 150.0, "itl_p95_ms": itl_ms}
+    easy = replace(SERVICE, estimate=replace(SERVICE.estimate, value={**value, "itl_p95_ms": 20.0}))
+    tight = replace(SERVICE, estimate=replace(SERVICE.estimate, value=value))
+    plan = a_plan(RUN, easy, tight)
+    objectives = objectives_in({"workloads": [{"name": "tune"}, {"name": "chat", "slo": SLO}]})
+    first = answer_of(plan, str, told, objectives)[0]
+    assert first.endswith(f", its objective met with {said}.") is told_of
+    assert ("to spare" in first) is told_of
+    found = tightest_objective(plan.placements_of("chat"), objectives["chat"])
+    assert found is not None
+    assert objective_words(found) == f"ITL p95 {itl_ms:.0f} of 80 ms at full load, {said}"
+    many = a_plan(RUN, *(replace(tight, workload=f"chat-{number}") for number in range(5)))
+    every = objectives_in({"workloads": [{"name": f"chat-{n}", "slo": SLO} for n in range(2)]})
+    assert ("2 of them meet their objectives with less than 5 % to spare" in answer_of(
+        many, str, told, every)[0]) is told_of  # fmt: skip
+
+
+def test_an_objective_without_a_limit_or_a_figure_binds_nothing() -> None:
+    assert objectives_in({"workloads": [{"name": "a"}, {"name": "b", "slo": {"ttft_p95_ms": None}}]}) == {}
+    assert tightest_objective([SERVICE], Slo(200.0, 80.0)) is None
+    first_only = replace(SERVICE, estimate=replace(SERVICE.estimate, value={"ttft_p95_ms": 150.0}))
+    found = tightest_objective([first_only], Slo(200.0, 0))
+    assert found is not None
+    assert (found.metric, found.spare) == ("ttft_p95_ms", 0.25)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import httpx
@@ -163,6 +164,23 @@ async def test_windows_in_the_past_name_their_start(home: Home) -> None:
     assert (answer.status_code, blamed(answer)) == (422, ["/start"])
     assert "(now) or later" in answer.text
     assert home.house.provider.ledger == []
+
+
+async def test_an_extension_past_a_budget_is_refused_as_an_order_is(home: Home) -> None:
+    team, finance = await home.team("research"), home.client()
+    row = (await team.post("/v1/reservations", json={**WISH, "end": "2026-11-23T14:00:00Z"})).json()
+    path = f"/v1/reservations/{row['reservation_id']}"
+    held = Decimal(row["price_usd_per_node_hour"]) * 2 * 2
+    limit = {"limit_usd": str(held + 1)}
+    assert (await finance.put("/v1/budgets/research/month", json=limit)).status_code == 200
+    refused = await team.post(f"{path}/extend", json={"end": "2026-11-23T16:00:00Z"})
+    assert (refused.status_code, refused.json()["code"]) == (409, "over-budget"), refused.text
+    assert "this extension adds" in refused.json()["detail"]
+    assert refused.json()["errors"][0]["pointer"] == "/end"
+    assert (await team.get(path)).json()["end"] == "2026-11-23T14:00:00Z"
+    assert (await finance.put("/v1/budgets/research/month", json={"limit_usd": "100000"})).status_code == 200
+    longer = await team.post(f"{path}/extend", json={"end": "2026-11-23T16:00:00Z"})
+    assert (longer.status_code, longer.json()["end"]) == (200, "2026-11-23T16:00:00Z")
 
 
 async def test_a_holding_is_extended_once_under_one_key(home: Home) -> None:

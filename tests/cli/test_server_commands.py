@@ -502,3 +502,26 @@ def test_all_that_a_plan_holds_is_released() -> None:
     assert done.exit_code == 0, done.output
     assert [row["reservation_id"] for row in json.loads(done.stdout)["reservations"]] == ["rsv_1", "rsv_3"]
     assert broker("release").exit_code == 2
+
+
+def test_what_a_plan_holds_for_one_workload_is_released() -> None:
+    rows = [
+        reservation("active", "rsv_1", workload="chat"),
+        reservation("held", "rsv_2", workload="chat"),
+        reservation("active", "rsv_3", workload="train"),
+    ]
+    answers: dict[tuple[str, str], list[tuple[int, Any]]] = {
+        BEFORE_PLAN: [(200, ESTIMATE)],
+        LIST: [(200, {"items": rows, "next_cursor": None})],
+        DELETE: [(202, reservation("released", "rsv_1"))],
+        ("DELETE", "/v1/reservations/rsv_2"): [(409, problem(409, "conflict", "it was changed")[1])],
+    }
+    with fake_server(answers) as server:
+        done = broker("release", "--plan", "plan_1", "--workload", "chat", env=server.env)
+        asked = [path for method, path, *_ in server.seen if method == "DELETE"]
+        assert server.seen[0][1] == "/v1/plans/plan_1/release?workload=chat"
+    assert asked == ["/v1/reservations/rsv_1", "/v1/reservations/rsv_2"], "not those of the other workload"
+    assert done.exit_code == 5
+    assert "release asked for 1 of 2 reservations; not for:\n  rsv_2: it was changed\n" in done.stderr
+    alone = broker("release", "rsv_1", "--workload", "chat")
+    assert (alone.exit_code, "--plan PLAN_ID" in alone.stderr) == (2, True)

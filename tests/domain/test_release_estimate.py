@@ -10,8 +10,10 @@ import pytest
 
 from api.release_words import estimate_words, released_words
 from broker.domain.basics.money import ZERO
+from broker.domain.holding.holding_orders import Intent, unplaced_order
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.market.offer import CancelRule, Offer
+from broker.domain.spend.order_quote import quote_of
 from broker.domain.spend.release_estimate import (
     ReleaseEstimate,
     Resale,
@@ -113,6 +115,46 @@ def test_a_plan_that_is_not_bought_yet() -> None:
     assert (found.back_usd, found.stays_usd) == (Decimal(24), Decimal(2 * 720 * 10 + 3 + 500 + 24))
     assert (found.min_hours, found.unknown) == ({"a/term": 720}, 1)
     assert found.resales == (Resale("fake", Decimal("0.5"), 0),)
+    assert (found.coming_usd, found.first_start, found.last_start) == (
+        Decimal(2 * 3),
+        NOON + 4 * HOUR,
+        NOON + 4 * HOUR,
+    ), "two nodes of the hourly offer start later"
+
+
+@pytest.mark.parametrize("begins", [0, 30])
+@pytest.mark.parametrize(
+    "offer", [an_offer("t", "28", min_hours=8), an_offer("h", "3"), an_offer("i", "2", increment_s=7200)]
+)
+def test_an_order_says_of_its_release_what_its_reservation_says(offer: Offer, begins: float) -> None:
+    """Both follow the same books, before and after the start, whether it is bought at once or scheduled."""
+    start = NOON + begins * HOUR
+    intent = Intent(offer, 2, start, start + 100 * HOUR, "train")
+    quoted = quote_of(intent, "research", NOON, NO_BUYER).on_release
+    stored = unplaced_order(intent, "research", NOON)
+    if not begins:
+        stored = bought(stored)
+    assert estimate_release([stored], NOON, NO_BUYER) == replace(
+        quoted, min_hours=quoted.min_hours if begins else {}
+    )
+    later = estimate_release([bought(stored)], start, NO_BUYER)
+    assert later.stays_usd == (quoted.coming_usd if begins else quoted.stays_usd) > 0
+
+
+def bought(row: Reservation) -> Reservation:
+    (unit,) = row.units
+    unit = replace(unit, state=UnitState.HELD, reference="i-1", ordered_at=row.start)
+    return replace(row, state=ReservationState.HELD, units=(unit,))
+
+
+def test_what_is_due_and_not_bought_may_be_bought_at_any_moment() -> None:
+    row = replace(
+        unplaced_order(Intent(an_offer("t", "2", min_hours=50), 1, NOON, None), "research", NOON),
+        tries=3,
+    )
+    found = estimate_release([row], NOON + HOUR, NO_BUYER)
+    assert (found.stays_usd, found.coming_usd, found.first_start) == (ZERO, Decimal(100), None)
+    assert not estimate_release([replace(row, state=ReservationState.RELEASED)], NOON, NO_BUYER).has_coming
 
 
 @pytest.mark.parametrize(
@@ -136,6 +178,70 @@ def test_a_plan_that_is_not_bought_yet() -> None:
 def test_the_estimate_in_words(found: tuple[str, str, tuple[Resale, ...]], said: str) -> None:
     back, stays, resales = found
     assert estimate_words(ReleaseEstimate(Decimal(back), Decimal(stays), resales), str.upper) == said
+
+
+@pytest.mark.parametrize(
+    ("stays", "coming", "starts", "said"),
+    [
+        (
+            "0",
+            "67.29",
+            (30, 30),
+            "Released before it starts on 2026-11-24 18:00 UTC: nothing is owed. "
+            "Released after the start: at least $67.29.",
+        ),
+        (
+            "0",
+            "0",
+            (30, 30),
+            "Released before it starts on 2026-11-24 18:00 UTC: nothing is owed. "
+            "Released after the start: the time it has run.",
+        ),
+        (
+            "0",
+            "9",
+            (12, 36),
+            "Released before the first of it starts on 2026-11-24 00:00 UTC: nothing is owed. "
+            "Released once all of it has started, 2026-11-25 00:00 UTC: at least $9.00.",
+        ),
+        (
+            "0",
+            "9",
+            (None, None),
+            "Released before it is bought: nothing is owed. Released after the purchase: at least $9.00.",
+        ),
+        (
+            "5",
+            "9",
+            (12, 12),
+            "Nothing comes back, $5.00 stays owed. What starts on 2026-11-24 00:00 UTC owes nothing if it is "
+            "released before, and at least $9.00 after.",
+        ),
+        (
+            "5",
+            "9",
+            (12, 36),
+            "Nothing comes back, $5.00 stays owed. What starts later, 2026-11-24 00:00 UTC to "
+            "2026-11-25 00:00 UTC, owes nothing if it is released before, and at least $9.00 once all of it "
+            "has started.",
+        ),
+        (
+            "5",
+            "9",
+            (None, 36),
+            "Nothing comes back, $5.00 stays owed. What is not bought yet owes nothing if it is released "
+            "before, and at least $9.00 after its purchase.",
+        ),
+    ],
+)
+def test_what_starts_later_in_words(
+    stays: str, coming: str, starts: tuple[float | None, float | None], said: str
+) -> None:
+    first, last = (None if at is None else NOON + at * HOUR for at in starts)
+    found = ReleaseEstimate(
+        ZERO, Decimal(stays), has_coming=True, coming_usd=Decimal(coming), first_start=first, last_start=last
+    )
+    assert estimate_words(found) == said
 
 
 def test_what_came_back_in_words() -> None:

@@ -99,3 +99,40 @@ def test_a_first_month_is_volume_and_a_credit_is_price() -> None:
     assert effects(attribute([a_quantity("a", "30", 3)], [])) == (0, -30, 0)
     same = a_quantity("a", "30", 3)
     assert effects(attribute([same], [same, a_quantity("b", "-5", 0)])) == (-5, 0, 0)
+
+
+def test_a_run_that_ended_is_told_as_ended_whatever_else_grew() -> None:
+    """By hand: the run of $100 ended. The service doubled at the same price, and an experiment began."""
+    before = [a_quantity("a", "100", 10, "run"), a_quantity("b", "50", 10, "chat")]
+    after = [a_quantity("b", "100", 20, "chat"), a_quantity("a", "30", 3, "probe")]
+    found = attribute(before, after)
+    lines = {line.workload: effects(Changes((line,))) for line in found.lines}
+    assert lines == {"run": (0, -100, 0), "chat": (0, 50, 0), "probe": (0, 30, 0)}
+    assert [float(usd) for usd in (found.ended_usd, found.begun_usd, found.volume_usd)] == [-100, 30, -20]
+    assert {(line.workload, line.has_ended, line.has_begun) for line in found.lines} == {
+        ("run", True, False), ("chat", False, False), ("probe", False, True),
+    }  # fmt: skip
+
+
+def test_a_workload_that_moved_has_not_ended() -> None:
+    """Half as much of it at twice the price elsewhere: $50 less volume, and $50 more for the offer."""
+    found = attribute([a_quantity("a", "100", 10)], [a_quantity("b", "100", 5)])
+    assert effects(found) == (0, -50, 50)
+    assert not any(line.has_ended or line.has_begun for line in found.lines)
+    assert found.ended_usd == found.begun_usd == 0
+
+
+def test_a_month_of_refunds_alone_still_sums_exactly() -> None:
+    found = attribute([a_quantity("a", "-20", -2)], [a_quantity("a", "30", 3)])
+    assert found.price_usd + found.volume_usd + found.mix_usd == 50
+    assert found.mix_usd == found.price_usd == 0
+
+
+@given(quantities, quantities)
+def test_growth_of_one_workload_is_no_volume_of_another(
+    before: list[Quantity], after: list[Quantity]
+) -> None:
+    whole = {(line.workload, line.offer_id): line for line in attribute(before, after).lines}
+    for name in "uvw":
+        alone = attribute([q for q in before if q.workload == name], [q for q in after if q.workload == name])
+        assert all(whole[line.workload, line.offer_id] == line for line in alone.lines)

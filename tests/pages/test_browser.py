@@ -28,6 +28,7 @@ PATHS = (
     "/proposals/reopt-1",
     "/market",
     "/reservations",
+    f"/plans/{RESEARCH_PLAN}/release",
     "/approvals",
     "/proposals",
     "/plans/new",

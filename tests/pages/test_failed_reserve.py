@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from datetime import datetime
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,17 @@ import httpx
 import pytest
 
 from api.pages.plans.plan_view import failed_reserve, without_provider
-from broker.domain.basics.errors import OrderRejected, StalePlan
-from broker.domain.holding.holding_orders import find_drifts
+from api.pages.plans.reservation_view import failed_words
+from broker.domain.basics.account import Scope
+from broker.domain.basics.errors import Conflict, OrderRejected, StalePlan
+from broker.domain.holding.holding_orders import Intent, find_drifts, unplaced_order
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Alternative, BindingRule, Plan
 from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import PlanOptions
+from broker.services.holding.reservations import PartRelease
 from tests.api.house import DOCUMENT, Home, House
+from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer, plan_on_cheapest
 from tests.fakes.provider import Fault
 from tests.pages.test_forms import HIDDEN, form_of, visitor
@@ -149,6 +155,36 @@ async def test_a_release_that_is_under_way_is_told_and_not_offered_again(home: H
     assert "The release is under way." in page
     assert f'action="{plan}/release"' not in page
     assert "<strong>Reserved.</strong>" not in page
+
+
+async def test_a_fleet_is_released_from_the_list_after_a_word(home: Home) -> None:
+    client, plan = await visitor(home), await a_plan_of(home, TWO)
+    assert (await reserved(client, plan)).status_code == 303
+    page = unescape((await client.get("/reservations")).text)
+    links = re.findall(rf'href="({plan}/release\?[^"]+)"', page)
+    assert len(links) == 2, "one for each fleet"
+    link = next(one for one in links if one.endswith("workload=tune-again"))
+    asked = (await client.get(link)).text
+    assert "Nothing comes back, $4.00 stays owed." in asked
+    form = await form_of(client, link, f"{plan}/release")
+    assert form["workload"] == "tune-again"
+    done = await client.post(f"{plan}/release", data=form)
+    assert "Release asked for the whole fleet." in (await client.get(done.headers["Location"])).text
+    rows = (await (await home.team("research")).get("/v1/reservations")).json()["items"]
+    assert {(row["workload"], row["state"] == "active") for row in rows} == {
+        ("tune-again", False),
+        (TWO["workloads"][0]["name"], True),
+    }
+    assert len(re.findall(rf'href="{plan}/release\?', (await client.get("/reservations")).text)) == 1
+    assert "Everything of it has been released" in (await client.get(link)).text
+    reader = await visitor(home, Scope.PLANS_READ)
+    assert f'href="{plan}/release?' not in (await reader.get("/reservations")).text
+
+
+def test_releases_that_failed_are_named_with_their_reason() -> None:
+    row = unplaced_order(Intent(an_offer(), 1, NOON, None), "research", NOON)
+    found = PartRelease((row, row), ((replace(row, reservation_id="rsv-9"), Conflict("it was changed")),))
+    assert failed_words(found) == "release asked for 2 of 3 reservations; not for rsv-9: it was changed"
 
 
 def test_a_stale_plan_is_told_at_its_placement_and_planned_again_at_the_price_now() -> None:

@@ -13,11 +13,10 @@ import pytest
 
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.window import Window
-from broker.domain.holding.holding_orders import Intent
+from broker.domain.holding.holding_orders import Intent, unplaced_order
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.planning.plan import Plan
 from broker.domain.spend.budgets import Budget, BudgetPeriod
-from broker.domain.spend.order_quote import unplaced_order
 from broker.services.spend.budget_gate import BudgetGate
 from broker.services.spend.summaries import Summaries
 from broker.store import Store, create_store
@@ -168,3 +167,46 @@ async def test_an_order_counts_beside_what_is_held(
     clock = FakeClock()
     gate = BudgetGate(file.unit_of_work, clock, Summaries(file.unit_of_work, clock))
     assert len(await gate.find_overruns_of_order(asked)) == passed
+
+
+@pytest.mark.parametrize(
+    ("limit", "hours", "plan_id", "passed"),
+    [
+        ("500.00", 20, None, 0),  # $200 and $100 are held, ten more hours are $200
+        ("499.99", 20, None, 1),
+        ("499.99", 20, PLAN.plan_id, 1),
+        ("500.00", 20, PLAN.plan_id, 0),
+        ("299.99", 10, None, 0),  # exceeded already, and the extension adds nothing
+    ],
+)
+async def test_an_extension_counts_beside_what_is_held(
+    file: Store, limit: str, hours: int, plan_id: str | None, passed: int
+) -> None:
+    row, beside = held("r", plan_id=plan_id), replace(held("s", plan_id=plan_id), end=NOON + 5 * HOUR)
+    async with file.unit_of_work(EVERY_TEAM) as uow:
+        await uow.budgets.put(Budget("research", BudgetPeriod.MONTH, Decimal(limit), (100,), None, "k", NOON))
+        await uow.plans.add(a_record(PLAN))
+        for one in (row, beside):
+            await uow.reservations.add(one)
+        await uow.commit()
+    clock = FakeClock()
+    gate = BudgetGate(file.unit_of_work, clock, Summaries(file.unit_of_work, clock))
+    found = await gate.find_overruns_of_extension(row, NOON + hours * HOUR)
+    assert len(found) == passed
+    if passed:
+        assert "exceed its budget of $499.99 per month by $0.01" in found[0]
+        assert "$300.00 counts already, and this extension adds $200.00 in that time" in found[0]
+
+
+async def test_an_extension_into_a_later_month_is_held_against_that_month(file: Store) -> None:
+    """The reservation ends in November; two hours of December are $40."""
+    row = replace(held("r"), end=NOVEMBER.end)
+    async with file.unit_of_work(EVERY_TEAM) as uow:
+        whole = Budget("research", BudgetPeriod.MONTH, Decimal("39.99"), (100,), None, "k", NOON)
+        await uow.budgets.put(whole)
+        await uow.reservations.add(row)
+        await uow.commit()
+    clock = FakeClock()
+    gate = BudgetGate(file.unit_of_work, clock, Summaries(file.unit_of_work, clock))
+    (words,) = await gate.find_overruns_of_extension(row, NOVEMBER.end + 2 * HOUR)
+    assert "by $0.01 (2026-12-01 to 2026-12-31)" in words

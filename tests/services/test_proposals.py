@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -408,6 +408,9 @@ class Overruns:
         return ()
 
     async def find_overruns_of_order(self, order: Reservation) -> tuple[str, ...]:
+        return ()
+
+    async def find_overruns_of_extension(self, row: Reservation, end: datetime) -> tuple[str, ...]:
         return ()
 
     async def find_overruns_of_moves(self, look: Reoptimization, new: Plan) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from api.plan_words import strategy
 from api.schemas.finance.economics import CLOSED_MONTH, SAVINGS, ChangesForm, IntervalForm, UnitsForm
 from broker.domain.moving.savings import Savings
 from broker.domain.spend.month_close import ClosedMonth
+from broker.domain.spend.variance import ChangeLine
 
 DASH = "-"
 
@@ -29,15 +30,27 @@ def show_changes(form: ChangesForm, as_json: bool) -> None:
     for name, total in zip(("before", "after", "price", "volume", "mix", "change"), sums, strict=True):
         table.add_column(name, usd(total), justify="right", no_wrap=True)
     for line in form.items:
-        offer = f"{line.offer_id} (new)" if line.is_new else line.offer_id
+        offer = line.offer_id + _standing(line)
         money = (line.before_usd, line.after_usd, line.price_usd, line.volume_usd, line.mix_usd)
         table.add_row(line.workload, offer, *map(usd, money), usd(line.change_usd))
     console = stdout()
     console.print(table)
+    if form.begun_usd or form.ended_usd:
+        said = f"{usd(form.begun_usd)} by workloads that began, {usd(form.ended_usd)} by those that ended"
+        console.print(f"of the change {said}")
     if form.unused_usd:
         console.print(f"of the change {usd(form.unused_usd)} is for time that was released or not wanted")
     if form.market_usd is not None and form.reoptimization_usd is not None:
         console.print(f"the market: {usd(form.market_usd)}; the new plan: {usd(form.reoptimization_usd)}")
+
+
+def _standing(line: ChangeLine) -> str:
+    """Whether a workload ended or began, or its offer is new or gone."""
+    if line.has_ended:
+        return " (ended)"
+    if line.is_gone:
+        return " (gone)"
+    return " (new)" if line.is_new else ""
 
 
 def show_bands(form: IntervalForm, as_json: bool) -> None:

@@ -25,7 +25,8 @@ def extend(
 ) -> None:
     """Hold a reservation until a later end, at the price of its order. Doing so twice is no error.
 
-    Exit codes: 2 the end is not later, 3 the key may not, 4 no such reservation, 5 it cannot be extended.
+    Exit codes: 2 the end is not later, 3 the key may not, 4 no such reservation, 5 it cannot be extended, 7
+    a budget of its team would be exceeded.
 
     Example: BROKER_KEY=… broker extend rsv-01jd… --end 2026-11-30T12:00:00Z
     """

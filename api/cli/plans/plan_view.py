@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import islice
@@ -18,12 +18,14 @@ from rich.text import Text
 from api.cli.figures import day, day_and_time, hours, hours_between, percent, plural, rate, usd
 from api.cli.output import print_json, stderr, stdout, to_json, write_text
 from api.held_words import held_words
-from api.plan_answer import answer_of, why_line
+from api.plan_answer import NO_OBJECTIVES, answer_of, why_line
 from api.plan_words import (
     above_words,
     all_pass_budget,
     bound_label,
     folded,
+    is_tight,
+    objective_words,
     saved_usd,
     sentences_together,
     strategy,
@@ -33,9 +35,10 @@ from api.plan_words import (
 from broker.domain.basics.money import ZERO, price_words
 from broker.domain.basics.window import Segment, Window
 from broker.domain.market.billing import node_hours
+from broker.domain.planning.comparison import objectives_of, tightest_objective
 from broker.domain.planning.plan import Baseline, Obstacle, Placement, Plan, PlanStatus, Wait
 from broker.domain.planning.window_use import WindowUse
-from broker.domain.planning.workload import PlanRequest, WorkloadKind
+from broker.domain.planning.workload import PlanRequest, Slo, WorkloadKind
 
 WIDEST = 130
 ROOMY = 100
@@ -52,7 +55,13 @@ EMPTY = "·"
 
 
 def show_plan(
-    plan: Plan, document: Any, output: Path | None, request: PlanRequest | None = None, *, as_json: bool
+    plan: Plan,
+    document: Any,
+    output: Path | None,
+    request: PlanRequest | None = None,
+    *,
+    as_json: bool,
+    objectives: Mapping[str, Slo] = NO_OBJECTIVES,
 ) -> None:
     """Writes ``document`` to a file if asked to, and prints it or the plan."""
     if output is not None:
@@ -61,13 +70,21 @@ def show_plan(
     if as_json:
         print_json(document)
     else:
-        print_plan(stdout(), plan, request)
+        print_plan(stdout(), plan, request, objectives)
 
 
-def print_plan(console: Console, plan: Plan, request: PlanRequest | None = None) -> None:
-    """Writes ``plan`` to ``console``; ``request`` adds the horizon, the budget and who pays."""
+def print_plan(
+    console: Console,
+    plan: Plan,
+    request: PlanRequest | None = None,
+    objectives: Mapping[str, Slo] = NO_OBJECTIVES,
+) -> None:
+    """Writes ``plan`` to ``console``; ``request`` adds the horizon, the budget and who pays.
+
+    ``objectives``: those of the services by name, where there is no request.
+    """
     console.width = min(console.width, WIDEST)
-    for part in _parts(plan, request, console.width):
+    for part in _parts(plan, request, console.width, objectives or _objectives(request)):
         console.print(part)
 
 
@@ -76,9 +93,13 @@ def print_plan_in_short(console: Console, plan: Plan, request: PlanRequest | Non
     console.width = min(console.width, WIDEST)
     console.print(_headline(plan))
     console.print(_figures(plan, request))
-    what, _, *others = (*answer_of(plan, str, _moment), "", "")
+    what, _, *others = (*answer_of(plan, str, _moment, _objectives(request)), "", "")
     for sentence in filter(None, (what, *others)):
         console.print(Text(sentence))
+
+
+def _objectives(request: PlanRequest | None) -> Mapping[str, Slo]:
+    return NO_OBJECTIVES if request is None else objectives_of(request)
 
 
 def misses_something(plan: Plan) -> bool:
@@ -89,10 +110,12 @@ def misses_something(plan: Plan) -> bool:
     return any(row.reason is not Obstacle.PRICE for row in plan.unplaced)
 
 
-def _parts(plan: Plan, request: PlanRequest | None, width: int) -> Iterator[RenderableType]:
+def _parts(
+    plan: Plan, request: PlanRequest | None, width: int, objectives: Mapping[str, Slo]
+) -> Iterator[RenderableType]:
     horizon = request.horizon if request is not None else None
     yield _headline(plan)
-    for sentence in answer_of(plan, str, _moment)[:1]:  # the figures below say the rest
+    for sentence in answer_of(plan, str, _moment, objectives)[:1]:  # the figures below say the rest
         yield Text(sentence)
     yield Text("")
     yield _figures(plan, request)
@@ -106,7 +129,7 @@ def _parts(plan: Plan, request: PlanRequest | None, width: int) -> Iterator[Rend
     yield from _notes(plan)
     yield from _assumptions(plan)
     yield from _scarce(plan)
-    yield from _reasons(plan)
+    yield from _reasons(plan, objectives)
 
 
 def _headline(plan: Plan) -> Text:
@@ -318,22 +341,25 @@ def _saved(row: Baseline, plan: Plan) -> str:
     return f"{usd(saved)} ({percent(float(saved / row.cost_usd))})"
 
 
-def _reasons(plan: Plan) -> Iterator[RenderableType]:
+def _reasons(plan: Plan, objectives: Mapping[str, Slo]) -> Iterator[RenderableType]:
     if not plan.placements:
         return
     yield Text("\nWhy", style="bold")
     groups = _by_workload(plan)
     for workload, placements in islice(groups.items(), MOST_WORKLOADS):
-        yield Padding(_reason(workload, placements), (0, 0, 0, 2))
+        yield Padding(_reason(workload, placements, objectives.get(workload)), (0, 0, 0, 2))
     if len(groups) > MOST_WORKLOADS:
         yield Text(f"  … and {len(groups) - MOST_WORKLOADS} more workloads; --json has all of them", "dim")
 
 
-def _reason(workload: str, placements: Sequence[Placement]) -> RenderableType:
+def _reason(workload: str, placements: Sequence[Placement], slo: Slo | None) -> RenderableType:
     """The performance and the unused time of each placement, then the reasons, one sentence a line."""
     text = Text.assemble((workload, "bold"), " ")
     is_run = placements[0].kind is WorkloadKind.TRAINING
     text.append("".join(map(_run, placements)) if is_run else _fleet(placements))
+    tightest = None if slo is None else tightest_objective(placements, slo)
+    if tightest is not None:
+        text.append(f"Its objective: {objective_words(tightest)}.", "yellow" if is_tight(tightest) else "")
     unused = sum((placement.paid_unused_usd for placement in placements), ZERO)
     if unused:
         text.append(f" {usd(unused)} of it pays for time that is not used.")

@@ -23,6 +23,7 @@ from api.cli.holding.reservation_view import print_shortfalls
 from api.cli.output import Json, print_json, read_text, stderr, stdout
 from api.cli.plans.plan_view import misses_something, show_plan
 from api.client import BrokerClient, MadePlan, ServerTimedOut, connect
+from api.plan_answer import objectives_in
 from api.plan_words import state_words
 from api.schemas.plans.plan_record import PlanSummaryForm, UnmadePlanForm
 from api.schemas.workloads.shortest import as_yaml, shortened
@@ -163,7 +164,8 @@ def fixed_document(found: MadePlan, word: str) -> str:
 def _show(found: MadePlan, output: Path | None, *, as_json: bool) -> None:
     """Prints a plan and writes it to a file if asked to. Exit code 6 when a workload cannot be placed."""
     plan = found.plan
-    show_plan(plan, found.document, output, as_json=as_json)
+    objectives = objectives_in(found.document.get("workloads") or {})
+    show_plan(plan, found.document, output, as_json=as_json, objectives=objectives)
     if found.stands.approval is ApprovalState.WAITING:
         stderr().print("finance has to approve it before it can be reserved (broker approvals)")
     if misses_something(plan):

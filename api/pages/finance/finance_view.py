@@ -22,7 +22,7 @@ def change_cards(changes: Changes, before: str, after: str) -> tuple[Card, ...]:
         Card(f"In {before}", usd(changes.before_usd)),
         Card(f"In {after}", usd(changes.after_usd)),
         Card("Because of price", signed_usd(changes.price_usd), "the same work at other prices"),
-        Card("Because of volume", signed_usd(changes.volume_usd), "more or less of everything"),
+        Card("Because of volume", signed_usd(changes.volume_usd), _volume_words(changes)),
         Card("Because of mix", signed_usd(changes.mix_usd), "other offers in its place"),
     )
     if not changes.unused_usd:
@@ -31,6 +31,13 @@ def change_cards(changes: Changes, before: str, after: str) -> tuple[Card, ...]:
         *cards,
         Card("Of these not used", signed_usd(changes.unused_usd), "released before its end, or not wanted"),
     )
+
+
+def _volume_words(changes: Changes) -> str:
+    """What the volume is made of: workloads that began or ended, or more or less of the same."""
+    begun, ended = changes.begun_usd, changes.ended_usd
+    told = [f"{signed_usd(usd)} by what {word}" for usd, word in ((begun, "began"), (ended, "ended")) if usd]
+    return ", ".join(told) or "more or less of the same workloads"
 
 
 def bridge_charts(changes: Changes, before: str, after: str) -> Charts:

@@ -19,7 +19,7 @@ from api.http.dependencies import SAFE_METHODS, product_of
 from api.pages import TEMPLATES
 from api.pages.parts import words
 from api.plan_answer import costs_the_same
-from api.plan_words import doing, folded, sentences_of, strategy
+from api.plan_words import doing, folded, is_tight, objective_words, sentences_of, strategy
 from api.release_words import estimate_words
 from broker.domain.basics.access import scope_of
 from broker.domain.basics.account import Caller, Scope
@@ -68,11 +68,13 @@ templates.env.filters.update(
     hours=words.hours,
     counted=words.counted,
     strategy=strategy,
+    objective_words=objective_words,
     sentences=sentences_of,
     folded=folded,
     held_words=held_words,
 )
 templates.env.tests["costs_the_same"] = costs_the_same
+templates.env.tests["tight"] = is_tight
 
 
 def show(request: Request, template: str, title: str, status_code: int = 200, **context: Any) -> Response:

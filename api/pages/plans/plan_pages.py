@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
@@ -19,7 +20,7 @@ from api.pages.parts.words import moment, seller, usd
 from api.pages.plans import plan_view
 from api.pages.plans.reservation_view import size_words
 from api.pages.plans.what_if_view import questions_of
-from api.plan_answer import answer_of
+from api.plan_answer import NO_OBJECTIVES, answer_of, objectives_in
 from api.plan_requests import ask_for_plan, event_of, options_of, plan_events
 from api.reserved_fleets import ReservedFleet, fleets
 from broker.domain.basics.account import Caller, Scope
@@ -34,6 +35,7 @@ from broker.domain.holding.reservation import Reservation
 from broker.domain.market.offer import Offer
 from broker.domain.spend.release_estimate import ReleaseEstimate
 from broker.ports.planning import PlanRecord
+from broker.services.holding.reservations import PlanPart
 
 if TYPE_CHECKING:
     from api.bootstrap import Product
@@ -128,7 +130,7 @@ async def _on_release(product: Product, caller: Caller, record: PlanRecord) -> R
     """What a release of the plan gives back; None if the visitor cannot reserve or release it."""
     if record.plan is None or not caller.may(Scope.RESERVATIONS_WRITE):
         return None
-    return await product.reservations.estimate_plan_release(caller, record.plan_id)
+    return await product.reservations.estimate_part_release(caller, PlanPart(record.plan_id))
 
 
 def _of_plan(record: PlanRecord, now: datetime) -> dict[str, Any]:
@@ -136,14 +138,15 @@ def _of_plan(record: PlanRecord, now: datetime) -> dict[str, Any]:
     plan = record.plan
     if plan is None:
         return {"plan": None, "status": record.state}
+    objectives = objectives_in(json.loads(record.document)) if record.document else NO_OBJECTIVES
     return {
         "plan": plan,
         "status": plan.status,
         "questions": questions_of(record) if record.document else (),
         "cards": plan_view.plan_cards(plan, plan_view.budget_of(record)),
-        "answer": answer_of(plan, seller, moment),
+        "answer": answer_of(plan, seller, moment, objectives),
         "charts": plan_view.plan_charts(plan, now, plan_view.asked_of(record)),
-        "fleets": plan_view.fleets_of(plan),
+        "fleets": plan_view.fleets_of(plan, objectives),
         "days": plan_view.held_days(plan),
         "kinds": plan_view.kinds_of(plan),
         "capacity": plan_view.capacity,
@@ -214,22 +217,6 @@ async def plan_again(request: Request, caller: PlanWritingVisitor, plan_id: str)
         return f"/plans/{again.plan_id}?done=asked"
 
     return await act_once(request, caller, form, act, lambda stored: f"/plans/{stored[0]}")
-
-
-@router.post("/plans/{plan_id}/release")
-async def release(request: Request, caller: PlanVisitor, plan_id: str) -> Response:
-    """Releases everything that the plan holds."""
-    form = await read_form(request)
-
-    async def act(named: Caller) -> str:
-        reservations = product_of(request).reservations
-        page = await reservations.find_reservations(named, MOST_RESERVATIONS, plan_id=plan_id)
-        for row in page.items:
-            if row.is_open:
-                await reservations.release(named, row.reservation_id)
-        return f"/plans/{plan_id}?done=released"
-
-    return await act_once(request, caller, form, act)
 
 
 @router.post("/plans/{plan_id}/intend")

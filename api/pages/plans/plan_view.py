@@ -14,7 +14,7 @@ from api.pages.parts.cards import Card
 from api.pages.parts.charts import Charts, both_widths
 from api.pages.parts.timelines import Bar, TimelineRow, timeline
 from api.pages.parts.words import DASH, moment, offer_words, seller, share, signed_usd, usd
-from api.plan_answer import why_line
+from api.plan_answer import NO_OBJECTIVES, why_line
 from api.plan_words import (
     all_pass_budget,
     bound_label,
@@ -42,8 +42,9 @@ from broker.domain.basics.window import Window
 from broker.domain.holding.holding_orders import placement_cost_usd
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.market.offer import Offer, Tier
+from broker.domain.planning.comparison import Objective, tightest_objective
 from broker.domain.planning.plan import Alternative, Placement, Plan
-from broker.domain.planning.workload import WorkloadKind
+from broker.domain.planning.workload import Slo, WorkloadKind
 from broker.domain.reconciling.reconciling import WITH_THE_REST
 from broker.domain.spend.approvals import ApprovalState
 from broker.domain.spend.charging import credited_usd, owed_usd
@@ -454,19 +455,24 @@ class Fleet:
     shown: Sequence[str]
     folded: Sequence[str]
     next_best: tuple[Alternative, ...]
+    objective: Objective | None = None
 
 
-def fleets_of(plan: Plan) -> tuple[Fleet, ...]:
-    """The placements of a plan by workload, in its order; a way that several placements name is told once."""
+def fleets_of(plan: Plan, objectives: Mapping[str, Slo] = NO_OBJECTIVES) -> tuple[Fleet, ...]:
+    """The placements of a plan by workload, in its order; a way that several placements name is told once.
+
+    ``objectives``: those of its services, by name.
+    """
     names = dict.fromkeys(placement.workload for placement in plan.placements)
-    return tuple(_fleet(name, plan.placements_of(name)) for name in names)
+    return tuple(_fleet(name, plan.placements_of(name), objectives.get(name)) for name in names)
 
 
-def _fleet(name: str, placements: tuple[Placement, ...]) -> Fleet:
+def _fleet(name: str, placements: tuple[Placement, ...], slo: Slo | None) -> Fleet:
     shown, rest = folded(sentences_together(placements))
     ways = {way.offer_id: way for placement in placements for way in placement.why.next_best}
     best = tuple(sorted(ways.values(), key=lambda way: way.more_usd))
-    return Fleet(name, placements, why_line(placements, offer_words), shown, rest, best)
+    tightest = None if slo is None else tightest_objective(placements, slo)
+    return Fleet(name, placements, why_line(placements, offer_words), shown, rest, best, tightest)
 
 
 def held_days(plan: Plan) -> tuple[HeldDay, ...]:

@@ -1,8 +1,9 @@
-"""Reservations: the list, the history of each, and its release."""
+"""Reservations: the list, the history of each, and the release of one, of a fleet or of a whole plan."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import urlencode
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -12,6 +13,7 @@ from api.pages.parts.forms import act_once, new_once, proof_of, read_form
 from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import PlanVisitor
 from api.pages.plans.reservation_view import (
+    failed_words,
     gone_words,
     latest_change,
     line_id,
@@ -23,11 +25,15 @@ from api.pages.plans.reservation_view import (
 )
 from api.reserved_fleets import fleets
 from broker.domain.basics.account import Caller
+from broker.domain.basics.errors import Conflict
+from broker.domain.holding.reservation import ReservationState
+from broker.services.holding.reservations import PlanPart
 
 SHOWN, MOST_STEPS = 100, 200
 DONE: Mapping[str, str] = {
     "ordered": "Ordered. Its state follows the provider's answers.",
     "released": "Release asked for. It counts as gone once the provider shows so, twice.",
+    "fleet-released": "Release asked for the whole fleet. Each part is gone once its provider shows so.",
 }
 
 router = page_router()
@@ -35,7 +41,7 @@ router = page_router()
 
 @router.get("/reservations")
 async def reservations_page(
-    request: Request, caller: PlanVisitor, cursor: str | None = None, plan_id: str = ""
+    request: Request, caller: PlanVisitor, cursor: str | None = None, plan_id: str = "", done: str = ""
 ) -> Response:
     """Reservations, of one plan with ``plan_id``. All open ones are on the first page."""
     product, plan = product_of(request), plan_id or None
@@ -54,9 +60,61 @@ async def reservations_page(
         short=await product.reservations.find_shortfalls(caller, plan_id=plan),
         cards=reservation_cards(lines),
         plan_id=plan_id,
-        address=str(request.url.path) + (f"?{request.url.query}" if request.url.query else ""),
+        notice=DONE.get(done, ""),
+        address=_address_of(cursor, plan_id),
         next_cursor=page.next_cursor,
     )
+
+
+def _address_of(cursor: str | None, plan_id: str) -> str:
+    """The address of the list, without the word about what was done, which is said once."""
+    query = {name: text for name, text in (("cursor", cursor), ("plan_id", plan_id)) if text}
+    return f"/reservations?{urlencode(query)}" if query else "/reservations"
+
+
+@router.get("/plans/{plan_id}/release")
+async def fleet_release_page(
+    request: Request, caller: PlanVisitor, plan_id: str, workload: str = "", offer_id: str = ""
+) -> Response:
+    """Asks whether the fleet of a workload is to be released, and says what stays owed.
+
+    Without ``workload`` and ``offer_id``: all that the plan holds.
+    """
+    product, part = product_of(request), PlanPart(plan_id, workload or None, offer_id or None)
+    every = await product.reservations.find_every(caller, plan_id=plan_id, open_only=True)
+    rows = [row for row in every if part.covers(row) and row.state is not ReservationState.RELEASING]
+    lines = fleets(rows, product.clock.now())
+    return show(
+        request,
+        "fleet_release.html",
+        f"Release {workload or 'all of the plan'}",
+        part=part,
+        lines=[(fleet, size_words(fleet)) for fleet in lines],
+        count=len(rows),
+        on_release=await product.reservations.estimate_part_release(caller, part),
+        proof=proof_of(request),
+        once=new_once(),
+    )
+
+
+@router.post("/plans/{plan_id}/release")
+async def release_plan(request: Request, caller: PlanVisitor, plan_id: str) -> Response:
+    """Releases what the plan holds: all of it, or the fleet that the form names."""
+    form = await read_form(request)
+    part = PlanPart(plan_id, form.text("workload") or None, form.text("offer_id") or None)
+
+    async def act(named: Caller) -> str:
+        found = await product_of(request).reservations.release_part(named, part)
+        if found.failed:
+            raise Conflict(failed_words(found))
+        is_whole = part.workload is None and part.offer_id is None
+        whole, fleet = (
+            f"/plans/{plan_id}?done=released",
+            f"/reservations?plan_id={plan_id}&done=fleet-released",
+        )
+        return whole if is_whole else fleet
+
+    return await act_once(request, caller, form, act)
 
 
 @router.get("/reservations/{reservation_id}")

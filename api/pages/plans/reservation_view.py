@@ -20,6 +20,7 @@ from broker.domain.holding.lease_money import is_kept_above_limit, price_basis, 
 from broker.domain.holding.reservation import OPEN_STATES, Reservation, ReservationState
 from broker.domain.spend.charging import credited_usd, final_usd, reservation_charges
 from broker.domain.spend.spend import ChargeBasis, projection_end
+from broker.services.holding.reservations import PartRelease
 
 STEP_WORDS: Mapping[str, str] = {
     "reservation.intend": "Wanted",
@@ -166,6 +167,13 @@ def gone_words(reservation: Reservation) -> str:
     if total is None or not reservation.provider_references:
         return ""
     return released_words(credited_usd(reservation) or ZERO, total)
+
+
+def failed_words(found: PartRelease) -> str:
+    """How many releases were asked for, and which failed, each with the reason."""
+    whole = len(found.asked) + len(found.failed)
+    each = "; ".join(f"{row.reservation_id}: {error}" for row, error in found.failed)
+    return f"release asked for {len(found.asked)} of {counted(whole, 'reservation')}; not for {each}"
 
 
 def _gpus(reservation: Reservation) -> str:

@@ -36,11 +36,12 @@ CHANGE = Form(
     about="""
     Why one workload on one offer costs more or less; the three effects sum to ``change_usd``.
 
-    ``unused_usd``: the part of them that pays for time that was given up or not wanted.
+    ``unused_usd``: the part of them that pays for time that was given up or not wanted. ``has_begun`` and
+    ``has_ended`` are of the whole workload, ``is_new`` and ``is_gone`` of this offer.
     """,
     adds={"change_usd": Money},
     order=("after_usd change_usd price_usd",),
-    optional={"unused_usd": ZERO},
+    optional={"unused_usd": ZERO, "has_begun": False, "has_ended": False},
 )
 
 
@@ -70,6 +71,8 @@ class ChangesForm(BaseModel):
     volume_usd: Annotated[Money, From("changes.volume_usd")]
     mix_usd: Annotated[Money, From("changes.mix_usd")]
     unused_usd: Annotated[Money, From("changes.unused_usd")] = ZERO
+    begun_usd: Annotated[Money, From("changes.begun_usd")] = ZERO
+    ended_usd: Annotated[Money, From("changes.ended_usd")] = ZERO
     items: Annotated[list[Annotated[ChangeLine, CHANGE]], From("changes.lines")]
     next_cursor: Annotated[str | None, THE_END] = None
     market_usd: Annotated[Money | None, From("split?.market_usd", unless_none=True)] = None

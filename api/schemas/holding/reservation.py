@@ -14,7 +14,7 @@ from api.schemas.base.parts import Money, NotNegativeMoney
 from api.schemas.base.times import Instant, ToldInstant
 from api.schemas.base.validation import PRINTABLE
 from api.schemas.base.windows import WISH, Span
-from broker.domain.basics.money import format_usd
+from broker.domain.basics.money import ZERO, format_usd
 from broker.domain.basics.window import Wish
 from broker.domain.holding.back_off import next_try_at
 from broker.domain.holding.lease_money import price_basis, rate_usd_per_node_hour
@@ -107,12 +107,15 @@ RELEASE_ESTIMATE = Form(
     ReleaseEstimate,
     name="ReleaseEstimateForm",
     about="""
-    What a release would give back of what is owed now, and what would stay owed, in USD.
+    What a release now would give back of what is owed, and what would stay owed, in USD.
 
     ``resales``: what is assumed of windows that their seller only sells on; else the sellers' terms hold.
-    ``min_hours``: minimum terms, by offer, of a plan that is not bought yet; ``unknown``: those of its
-    placements whose offer is not on sale now; they are in no amount. ``text``: the amounts as sentences.
+    ``min_hours``: minimum terms, by offer, of what is not bought yet. ``unknown``: the placements of a plan
+    whose offer is not on sale now; they are in no amount. ``has_coming``: something is not bought yet. It
+    owes nothing if it is released before its start, and at least ``coming_usd`` after it. ``text``: the
+    amounts as sentences.
     """,
+    optional={"has_coming": False, "coming_usd": ZERO, "first_start": None, "last_start": None},
     adds={"text": Annotated[str, From(estimate_words)]},
 )
 ReleaseEstimateForm = Annotated[ReleaseEstimate, RELEASE_ESTIMATE]

@@ -214,6 +214,22 @@ def opening_state(intent: Intent, now: datetime) -> ReservationState:
     return ReservationState.SCHEDULED if later else ReservationState.PENDING
 
 
+def unplaced_order(intent: Intent, team: str, now: datetime) -> Reservation:
+    """The reservation that an order would become, for what it adds to spend; it is stored nowhere."""
+    return Reservation(
+        reservation_id="order",
+        team=team,
+        state=opening_state(intent, now),
+        offer=intent.offer,
+        nodes=intent.nodes,
+        start=intent.start,
+        end=intent.end,
+        units=(Unit(0, "order", intent.nodes, UnitState.PLANNED),),
+        created_at=now,
+        workload=intent.workload,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Drift:
     """A placement whose price rose beyond the tolerance, or whose offer is gone (``now_usd`` None).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -10,7 +10,7 @@ from decimal import Decimal
 from broker.domain.basics.money import ZERO, usd_words
 from broker.domain.market.offer import Tier
 from broker.domain.planning.plan import Placement, Plan
-from broker.domain.planning.workload import PlanRequest, Serving, Workload, WorkloadKind
+from broker.domain.planning.workload import PlanRequest, Serving, Slo, Workload, WorkloadKind
 
 HOUR = timedelta(hours=1)
 LEAST_SHIFT = timedelta(minutes=1)
@@ -68,6 +68,21 @@ class WorkloadOutcome:
     ends_at: datetime | None = None
     margin: float | None = None
     obstacle: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """The latency objective of a service of which a plan leaves least: ``metric`` of an estimate, its value
+    and its limit."""
+
+    metric: str
+    value_ms: float
+    limit_ms: float
+
+    @property
+    def spare(self) -> float:
+        """What is left of the objective, as a share of its limit."""
+        return 1 - self.value_ms / self.limit_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +154,25 @@ def _gpu_hours(placement: Placement) -> float:
 def _margin(placements: Sequence[Placement], asked: Workload, ends_at: datetime) -> float | None:
     if not isinstance(asked, Serving):
         return round((asked.deadline - ends_at) / HOUR, 2)
-    limits = {"ttft_p95_ms": asked.slo.ttft_p95_ms, "itl_p95_ms": asked.slo.itl_p95_ms}
-    shares = [
-        1 - p.estimate.value[metric] / limit
+    tightest = tightest_objective(placements, asked.slo)
+    return None if tightest is None else round(tightest.spare, 4)
+
+
+def tightest_objective(placements: Iterable[Placement], slo: Slo) -> Objective | None:
+    """The objective of which ``placements`` leave least; None if no estimate names a latency."""
+    limits = {"ttft_p95_ms": slo.ttft_p95_ms, "itl_p95_ms": slo.itl_p95_ms}
+    found = (
+        Objective(metric, p.estimate.value[metric], limit)
         for p in placements
         for metric, limit in limits.items()
         if limit and metric in p.estimate.value
-    ]
-    return round(min(shares), 4) if shares else None
+    )
+    return min(found, key=lambda one: one.spare, default=None)
+
+
+def objectives_of(request: PlanRequest) -> dict[str, Slo]:
+    """The latency objectives of the services of ``request``, by name."""
+    return {asked.name: asked.slo for asked in request.workloads if isinstance(asked, Serving)}
 
 
 def differences_between(

@@ -8,8 +8,7 @@ from decimal import Decimal
 
 from broker.domain.basics.money import ZERO, to_cents
 from broker.domain.holding.cost_of_keeping import HeldCapacity, kept_usd
-from broker.domain.holding.holding_orders import Intent, opening_state
-from broker.domain.holding.reservation import Reservation, Unit, UnitState
+from broker.domain.holding.holding_orders import Intent, unplaced_order
 from broker.domain.spend.release_estimate import ReleaseEstimate, ResaleShares, estimate_order_release
 
 
@@ -18,8 +17,8 @@ class OrderQuote:
     """What ``intent`` buys, at the offer's present price.
 
     ``cost_usd`` is its cost until its end (None: it has no end). ``at_once_usd`` is paid at the purchase.
-    ``usd_per_hour`` is the price of all its nodes together. ``on_release``: what a release right after the
-    purchase gives back.
+    ``usd_per_hour`` is the price of all its nodes together. ``on_release``: what a release gives back, right
+    after the order and after its start.
     """
 
     intent: Intent
@@ -29,8 +28,8 @@ class OrderQuote:
     on_release: ReleaseEstimate
 
 
-def quote_of(intent: Intent, now: datetime, shares: ResaleShares) -> OrderQuote:
-    """The quote of an order that is placed at ``now``."""
+def quote_of(intent: Intent, team: str, now: datetime, shares: ResaleShares) -> OrderQuote:
+    """The quote of an order of ``team`` that is placed at ``now``."""
     offer, start = intent.offer, intent.start
     held = HeldCapacity(intent.workload or "", offer, intent.nodes, start, intent.end or start)
     cost = None if intent.end is None else to_cents(kept_usd(held))
@@ -39,21 +38,5 @@ def quote_of(intent: Intent, now: datetime, shares: ResaleShares) -> OrderQuote:
         cost_usd=cost,
         at_once_usd=ZERO if offer.window is None else cost or ZERO,
         usd_per_hour=offer.price_usd_per_node_hour * intent.nodes,
-        on_release=estimate_order_release(held, now, shares),
-    )
-
-
-def unplaced_order(intent: Intent, team: str, now: datetime) -> Reservation:
-    """The reservation that an order would become, for what it adds to spend; it is stored nowhere."""
-    return Reservation(
-        reservation_id="order",
-        team=team,
-        state=opening_state(intent, now),
-        offer=intent.offer,
-        nodes=intent.nodes,
-        start=intent.start,
-        end=intent.end,
-        units=(Unit(0, "order", intent.nodes, UnitState.PLANNED),),
-        created_at=now,
-        workload=intent.workload,
+        on_release=estimate_order_release(unplaced_order(intent, team, now), now, shares),
     )

@@ -1,8 +1,11 @@
 """What a release would give back, and what stays owed, before it is asked for. Pure.
 
 Both follow the books: a release is the difference between what is owed now and what ``charging`` says is owed
-once it is released. The one assumption is what a buyer pays for a window that its provider only sells on
-(``CancelRule.RESELL``). It follows own sales at that provider where there are any, else a given share.
+once it is released. Capacity that is not bought yet owes nothing until it starts. After its start it owes at
+least its first bill: what the books say of the same capacity, bought and released at its start.
+
+The one assumption is what a buyer pays for a window that its provider only sells on (``CancelRule.RESELL``).
+It follows own sales at that provider where there are any, else a given share.
 """
 
 from __future__ import annotations
@@ -13,10 +16,11 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from broker.domain.basics.money import CENT, ZERO, to_cents
-from broker.domain.basics.window import Segment
+from broker.domain.basics.window import Window
 from broker.domain.holding.cost_of_keeping import HeldCapacity, kept_usd, left_usd
+from broker.domain.holding.holding_orders import Intent, unplaced_order
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.market.billing import holding_cost_usd
+from broker.domain.market.billing import holdings
 from broker.domain.market.offer import CancelRule, Offer, Tier
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.spend.charging import credits_of, owed_usd
@@ -38,11 +42,15 @@ class Resale:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseEstimate:
-    """``back_usd`` of what is owed comes back with a release, and ``stays_usd`` stays owed.
+    """``back_usd`` of what is owed comes back with a release now, and ``stays_usd`` stays owed.
 
     ``resales`` are the assumptions in ``back_usd``; without any of them both amounts follow the terms of the
     providers. ``min_hours`` are the minimum terms of offers that are not bought yet, by offer. ``unknown`` is
     the number of placements without an amount, because their offer is not on sale now.
+
+    Capacity that is not bought yet is in neither amount. ``has_coming``: there is such capacity, and a
+    release after its start also owes ``coming_usd`` or more. ``first_start`` is the earliest of its starts
+    (None: it may be bought at any moment) and ``last_start`` the latest.
     """
 
     back_usd: Decimal
@@ -50,6 +58,10 @@ class ReleaseEstimate:
     resales: tuple[Resale, ...] = ()
     min_hours: Mapping[str, float] = field(default_factory=dict)
     unknown: int = 0
+    has_coming: bool = False
+    coming_usd: Decimal = ZERO
+    first_start: datetime | None = None
+    last_start: datetime | None = None
 
 
 def resales_of(rows: Iterable[Reservation], assumed_share: Decimal) -> ResaleShares:
@@ -88,15 +100,23 @@ def estimate_release(rows: Sequence[Reservation], now: datetime, shares: ResaleS
     owed = owed_usd(rows, now)
     after = owed_usd([_released(row, now, shares) for row in rows], now)
     sold = {row.offer.provider for row in rows if _has_bought(row) and _is_resold(row.offer)}
-    return ReleaseEstimate(max(ZERO, owed - after), after, tuple(shares.of(name) for name in sorted(sold)))
+    resales = tuple(shares.of(name) for name in sorted(sold))
+    return _with_coming(ReleaseEstimate(max(ZERO, owed - after), after, resales), rows, now, shares)
+
+
+def estimate_order_release(order: Reservation, now: datetime, shares: ResaleShares) -> ReleaseEstimate:
+    """The release of ``order``, which is placed nowhere yet, right after it is placed."""
+    found = estimate_release((_as_ordered(order, now),), now, shares)
+    offer = order.offer
+    return replace(found, min_hours=_min_hours([offer] if offer.window is None else []))
 
 
 def estimate_planned_release(
     plan: Plan, offers: Mapping[str, Offer], now: datetime, shares: ResaleShares
 ) -> ReleaseEstimate:
-    """The release of a plan right after its purchase: windows by their terms, the rest at its first bill."""
+    """The release of a plan right after it is reserved: windows by their terms, the rest by the books."""
     back, stays, unknown = ZERO, ZERO, 0
-    min_hours: dict[str, float] = {}
+    orders: list[Reservation] = []
     sold: set[str] = set()
     for placement in plan.placements:
         offer = offers.get(placement.offer_id)
@@ -107,26 +127,76 @@ def estimate_planned_release(
         elif offer is None:
             unknown += 1
         else:
-            first = placement.segments[0]
-            moment = Segment(first.start, first.start + SHORTEST, first.nodes)
-            stays += to_cents(holding_cost_usd(offer, (moment,)))
-            if offer.min_hours:
-                min_hours[offer.offer_id] = offer.min_hours
-    resales = tuple(shares.of(name) for name in sorted(sold))
-    return ReleaseEstimate(back, stays, resales, dict(sorted(min_hours.items())), unknown)
+            orders += _orders_of(placement, offer, plan, now)
+    rest = estimate_release([_as_ordered(order, now) for order in orders], now, shares)
+    return replace(
+        rest,
+        back_usd=rest.back_usd + back,
+        stays_usd=rest.stays_usd + stays,
+        resales=tuple(shares.of(name) for name in sorted(sold)),
+        min_hours=_min_hours(order.offer for order in orders),
+        unknown=unknown,
+    )
 
 
-def estimate_order_release(held: HeldCapacity, now: datetime, shares: ResaleShares) -> ReleaseEstimate:
-    """The release of one order right after its purchase: a window by its terms, other capacity at its first
-    bill."""
-    offer = held.offer
-    if offer.window is None:
-        stays = to_cents(holding_cost_usd(offer, (replace(held.segment, end=held.start + SHORTEST),)))
-        least = {offer.offer_id: offer.min_hours} if offer.min_hours else {}
-        return ReleaseEstimate(ZERO, stays, min_hours=least)
-    share = shares.of(offer.provider)
-    paid, left = to_cents(kept_usd(held)), to_cents(left_usd(held, now, share.share))
-    return ReleaseEstimate(paid - left, left, (share,) if _is_resold(offer) else ())
+def _orders_of(placement: Placement, offer: Offer, plan: Plan, now: datetime) -> list[Reservation]:
+    """The orders of a placement outside windows: one for each of its holdings that has not ended."""
+    orders = []
+    for holding in holdings(placement.segments):
+        begin, end = max(holding.window.start, now), holding.window.end
+        if begin < end:
+            order = unplaced_order(
+                Intent(offer, holding.nodes, begin, end, placement.workload), plan.team, now
+            )
+            orders.append(replace(order, plan_id=plan.plan_id))
+    return orders
+
+
+def _with_coming(
+    found: ReleaseEstimate, rows: Sequence[Reservation], now: datetime, shares: ResaleShares
+) -> ReleaseEstimate:
+    """``found`` with what the capacity in ``rows`` that is not bought yet owes after its start."""
+    coming = [row for row in map(_not_bought, rows) if row is not None]
+    if not coming:
+        return found
+    starts = [max(row.start, now) for row in coming]
+    started = [_released(_bought(row, at), at, shares) for row, at in zip(coming, starts, strict=True)]
+    is_due = min(starts) <= now
+    return replace(
+        found,
+        has_coming=True,
+        coming_usd=owed_usd(started, max(starts)),
+        first_start=None if is_due else min(starts),
+        last_start=max(starts) if max(starts) > now else None,
+        min_hours=_min_hours(row.offer for row in coming if row.offer.window is None),
+    )
+
+
+def _not_bought(row: Reservation) -> Reservation | None:
+    """The part of ``row`` that may still be bought; None if there is none."""
+    units = tuple(unit for unit in row.units if unit.reference is None and unit.state is not UnitState.GONE)
+    if not row.is_open or row.state is ReservationState.RELEASING or not units:
+        return None
+    return replace(row, units=units)
+
+
+def _as_ordered(order: Reservation, now: datetime) -> Reservation:
+    """``order`` as it is right after it is placed: bought, unless it waits for its time."""
+    return order if order.state is ReservationState.SCHEDULED else _bought(order, now)
+
+
+def _bought(row: Reservation, at: datetime) -> Reservation:
+    """``row`` as it is if it is bought whole ``at``; a window that waits for capacity begins then."""
+    units = tuple(
+        replace(unit, state=UnitState.HELD, reference=unit.tag, ordered_at=at) for unit in row.units
+    )
+    waits = row.offer.window is not None and row.offer.window.waits
+    granted = Window(row.start, row.end) if waits and row.end is not None else row.granted
+    return replace(row, state=ReservationState.HELD, units=units, granted=granted)
+
+
+def _min_hours(offers: Iterable[Offer]) -> dict[str, float]:
+    return dict(sorted((offer.offer_id, offer.min_hours) for offer in offers if offer.min_hours))
 
 
 def _stays_usd(placement: Placement, offer: Offer, now: datetime, shares: ResaleShares) -> Decimal:

@@ -1,15 +1,18 @@
 """Price-volume-mix analysis of the change between two amounts, by offer and exact to the cent.
 
-With q GPU-seconds billed and c USD of a line before (0) and after (1), Q their sums over all lines, p = c/q:
+With q GPU-seconds billed and c USD of a line before (0) and after (1), Q their sums over the lines of its
+workload, p = c/q:
 
-    volume = (Q1/Q0 - 1) c0        as much of everything as before, in proportion to the whole
-    mix    = (q1 - q0 Q1/Q0) p0    more of one offer and less of another
+    volume = (Q1/Q0 - 1) c0        the workload uses more or less, of each of its offers in proportion
+    mix    = (q1 - q0 Q1/Q0) p0    it uses more of one offer and less of another
     price  = c1 - q1 p0            the same GPU-seconds at another price
 
-which sum to c1 - c0 in each line. For an offer that was not used before, p0 is its price at that time if it
-is known, else its current price. Amounts without GPU-seconds (fees) count as price. Capacity that is given
-back has GPU-seconds like any other: a refund takes back those that it pays for, and what it does not recover
-is bought and not used. A release is therefore volume or mix, at the price of the purchase.
+which sum to c1 - c0 in each line. A workload that has ended is volume alone, and negative; one that has begun
+is volume too. Q is not summed over other workloads: the growth of one would show as volume of another that
+has ended. For an offer that was not used before, p0 is its price at that time if it is known, else its
+current price. Amounts without GPU-seconds (fees) count as price. Capacity that is given back has GPU-seconds
+like any other: a refund takes back those that it pays for, and what it does not recover is bought and not
+used. A release is therefore volume or mix, at the price of the purchase.
 """
 
 from __future__ import annotations
@@ -51,8 +54,9 @@ class Quantity:
 class ChangeLine:
     """Why one workload on one offer costs more or less; the three effects sum to the change exactly.
 
-    ``is_new``: the offer was not used for it before, ``is_gone``: it no longer is. ``unused_usd`` is the part
-    of the change that pays for time that was given up or not wanted.
+    ``is_new``: the offer was not used for it before, ``is_gone``: it no longer is. ``has_begun``: the whole
+    workload used nothing before, ``has_ended``: it no longer uses anything. ``unused_usd`` is the part of the
+    change that pays for time that was given up or not wanted.
     """
 
     workload: str
@@ -67,6 +71,8 @@ class ChangeLine:
     is_new: bool
     is_gone: bool
     unused_usd: Decimal = ZERO
+    has_begun: bool = False
+    has_ended: bool = False
 
     @property
     def change_usd(self) -> Decimal:
@@ -109,6 +115,16 @@ class Changes:
     def mix_usd(self) -> Decimal:
         """Total mix effect."""
         return sum((line.mix_usd for line in self.lines), ZERO)
+
+    @property
+    def begun_usd(self) -> Decimal:
+        """The change by workloads that used nothing before."""
+        return sum((line.change_usd for line in self.lines if line.has_begun), ZERO)
+
+    @property
+    def ended_usd(self) -> Decimal:
+        """The change by workloads that no longer use anything."""
+        return sum((line.change_usd for line in self.lines if line.has_ended), ZERO)
 
     @property
     def unused_usd(self) -> Decimal:
@@ -159,32 +175,53 @@ def attribute(
     """
     old = {(q.workload, q.offer_id): q for q in before}
     new = {(q.workload, q.offer_id): q for q in after}
-    total_before = sum(q.gpu_seconds for q in old.values())
-    total_after = sum(q.gpu_seconds for q in new.values())
-    growth = Fraction(total_after, total_before) if total_before else None
     known = prices_then or {}
-    lines = [_line(old.get(key), new.get(key), growth, known) for key in sorted({*old, *new})]
+    used = _Used(_by_workload(old.values()), _by_workload(new.values()))
+    lines = [_line(old.get(key), new.get(key), used, known) for key in sorted({*old, *new})]
     lines.sort(key=lambda line: -abs(line.change_usd))
     return Changes(tuple(lines))
 
 
+@dataclass(frozen=True, slots=True)
+class _Used:
+    """Billed GPU-seconds of each workload, before and after."""
+
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+
+    def growth(self, workload: str) -> Fraction | None:
+        """Q1/Q0; None for a workload that used nothing before."""
+        before = self.before.get(workload, 0)
+        return Fraction(self.after.get(workload, 0), before) if before > 0 else None
+
+
+def _by_workload(quantities: Iterable[Quantity]) -> dict[str, int]:
+    found: defaultdict[str, int] = defaultdict(int)
+    for one in quantities:
+        found[one.workload] += one.gpu_seconds
+    return dict(found)
+
+
 def _line(
-    old: Quantity | None, new: Quantity | None, growth: Fraction | None, prices_then: Mapping[str, Fraction]
+    old: Quantity | None, new: Quantity | None, used: _Used, prices_then: Mapping[str, Fraction]
 ) -> ChangeLine:
     shown = new or old
     assert shown is not None
     c0, q0 = (Fraction(old.usd), old.gpu_seconds) if old is not None else (Fraction(0), 0)
     c1, q1 = (Fraction(new.usd), new.gpu_seconds) if new is not None else (Fraction(0), 0)
+    growth = used.growth(shown.workload)
+    at_old_price = q1 * prices_then.get(shown.offer_id, c1 / q1) if q1 else Fraction(0)
     volume, mix = Fraction(0), Fraction(0)
     if growth is None:
-        volume = (c1 if q1 else Fraction(0)) - (c0 if q0 else Fraction(0))
+        volume = at_old_price - (c0 if q0 else 0)
     elif q0:
         volume = (growth - 1) * c0
         mix = (q1 - q0 * growth) * c0 / q0
-    elif q1:
-        mix = q1 * prices_then.get(shown.offer_id, c1 / q1)
+    else:
+        mix = at_old_price
     price = c1 - c0 - volume - mix
     cents = _whole_cents((price, volume, mix))
+    before, after = used.before.get(shown.workload, 0), used.after.get(shown.workload, 0)
     return ChangeLine(
         workload=shown.workload,
         offer_id=shown.offer_id,
@@ -198,6 +235,8 @@ def _line(
         is_new=q0 == 0 and q1 > 0,
         is_gone=q1 == 0 and q0 > 0,
         unused_usd=(ZERO if new is None else new.unused_usd) - (ZERO if old is None else old.unused_usd),
+        has_begun=before == 0 and after > 0,
+        has_ended=after == 0 and before > 0,
     )
 
 

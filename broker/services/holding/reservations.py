@@ -13,6 +13,7 @@ from broker.domain.basics.access import require_scope, scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import (
     ApprovalLapsed,
+    BrokerError,
     ConcurrentChange,
     Conflict,
     FieldProblem,
@@ -23,6 +24,7 @@ from broker.domain.basics.errors import (
     StalePlan,
 )
 from broker.domain.basics.money import ZERO, format_usd, price_words, usd_words
+from broker.domain.basics.near_words import with_nearest
 from broker.domain.basics.page import Page
 from broker.domain.basics.window import Wish
 from broker.domain.holding.holding_orders import (
@@ -31,6 +33,7 @@ from broker.domain.holding.holding_orders import (
     find_drifts,
     intents_of,
     placement_cost_usd,
+    unplaced_order,
 )
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.holding.window_orders import (
@@ -43,7 +46,7 @@ from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.reconciling.shortfalls import Shortfall, find_shortfalls
-from broker.domain.spend.order_quote import OrderQuote, quote_of, unplaced_order
+from broker.domain.spend.order_quote import OrderQuote, quote_of
 from broker.domain.spend.release_estimate import (
     ReleaseEstimate,
     ResaleShares,
@@ -87,6 +90,32 @@ class OfferOrder:
     workload: str | None = None
     outward: bool = False
     most_usd_per_node_hour: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPart:
+    """What a plan holds: all of it, or only what it holds for ``workload``, or only of ``offer_id``."""
+
+    plan_id: str
+    workload: str | None = None
+    offer_id: str | None = None
+
+    def covers(self, row: Reservation) -> bool:
+        """Whether ``row`` belongs to it."""
+        return (
+            row.plan_id == self.plan_id
+            and self.workload in (None, row.workload)
+            and self.offer_id in (None, row.offer.offer_id)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartRelease:
+    """The releases of a part of a plan: those that were asked for, and those that failed, each with its
+    error."""
+
+    asked: tuple[Reservation, ...]
+    failed: tuple[tuple[Reservation, BrokerError], ...]
 
 
 class ReservationsService:
@@ -281,7 +310,7 @@ class ReservationsService:
         async with self._uow_factory(scope_of(caller)) as uow:
             intent = await self._intent_of(uow, order)
             require_stock(intent, await self._creator.find_competing(uow, intent, caller.team))
-            return quote_of(intent, self._clock.now(), await self._resales(uow))
+            return quote_of(intent, caller.team, self._clock.now(), await self._resales(uow))
 
     async def _intent_of(self, uow: UnitOfWork, order: OfferOrder) -> Intent:
         """What ``order`` buys. Raises NotFound, Conflict, and InputError that names the field."""
@@ -333,17 +362,39 @@ class ReservationsService:
             row = await uow.reservations.find(reservation_id)
             return estimate_release((row,), self._clock.now(), await self._resales(uow))
 
-    async def estimate_plan_release(self, caller: Caller, plan_id: str) -> ReleaseEstimate:
-        """The same of all that a plan holds; if it holds nothing, as if it were bought now. NotFound."""
+    async def release_part(self, caller: Caller, part: PlanPart) -> PartRelease:
+        """Releases each open reservation of ``part``. One that fails does not keep the others."""
+        asked: list[Reservation] = []
+        failed: list[tuple[Reservation, BrokerError]] = []
+        for row in await self.find_every(caller, plan_id=part.plan_id, open_only=True):
+            if part.covers(row):
+                try:
+                    asked.append(await self.release(caller, row.reservation_id))
+                except (Conflict, ProviderError) as error:
+                    failed.append((row, error))
+        return PartRelease(tuple(asked), tuple(failed))
+
+    async def estimate_part_release(self, caller: Caller, part: PlanPart) -> ReleaseEstimate:
+        """The same of all that a plan holds, or of a part of it; if it holds nothing, as if it were reserved
+        now. Raises NotFound, and InputError for a workload that is not in the plan.
+        """
         now = self._clock.now()
         async with self._uow_factory(scope_of(caller)) as uow:
-            record = await uow.plans.find(plan_id)
-            rows = await find_every(uow, plan_id)
+            record = await uow.plans.find(part.plan_id)
+            every = await find_every(uow, part.plan_id)
+            plan = record.plan
+            _require_workload(part, plan, every)
+            rows = [row for row in every if part.covers(row)]
             resales = await self._resales(uow)
-            if record.plan is None or any(row.is_open for row in rows):
+            if plan is None or any(row.is_open for row in rows):
                 return estimate_release(rows, now, resales)
-            offers = await self._current_offers(uow, record.plan)
-            return estimate_planned_release(record.plan, offers, now, resales)
+            wanted = tuple(
+                one
+                for one in plan.placements
+                if part.workload in (None, one.workload) and part.offer_id in (None, one.offer_id)
+            )
+            offers = await self._current_offers(uow, plan)
+            return estimate_planned_release(replace(plan, placements=wanted), offers, now, resales)
 
     async def _resales(self, uow: UnitOfWork) -> ResaleShares:
         latest = await uow.reservations.find_page(RECENT, None)
@@ -352,9 +403,11 @@ class ReservationsService:
     async def extend(self, caller: Caller, reservation_id: str, end: datetime) -> Reservation:
         """Moves the end of a reservation to ``end``, at the price of the order. Repeating it is no error.
 
-        Raises InputError if ``end`` is not later, OverQuota, and Conflict for a reservation that has ended,
-        has no end, or is a window, which no adapter can extend. The stock needs no check: the provider does
-        not count held nodes as available, so nobody else was promised them.
+        Raises InputError if ``end`` is not later, OverBudget for a budget of its team, OverQuota, and
+        Conflict for a reservation that has ended, has no end, or is a window, which no adapter can extend.
+        An extension commits money as an order without a plan does, and like that one it cannot wait for an
+        approval. The stock needs no check: the provider does not count held nodes as available, so nobody
+        else was promised them.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
         reservation = await self.find_reservation(caller, reservation_id)
@@ -364,6 +417,7 @@ class ReservationsService:
         if reservation.end is not None and end <= reservation.end:
             expected = f"a time after {reservation.end.isoformat()}; to end it sooner, release it"
             raise InputError("reservation", (FieldProblem("/end", end.isoformat(), expected),))
+        await self._require_extension_within_budgets(reservation, end)
         async with self._uow_factory(scope_of(caller)) as uow:
             await self._creator.require_longer(uow, reservation, end)
         for attempt in range(TRIES):
@@ -377,6 +431,14 @@ class ReservationsService:
                 reservation = await self._lease_service.reload(reservation)
         await self._tell("reservation.changed", (extended,))
         return extended
+
+    async def _require_extension_within_budgets(self, row: Reservation, end: datetime) -> None:
+        why = () if self._budgets is None else await self._budgets.find_overruns_of_extension(row, end)
+        if why:
+            way = "extend it for less time, or ask for a plan (POST /v1/plans), which finance can approve"
+            raise OverBudget(f"{'; '.join(why)}: {way}").naming(
+                FieldProblem("/end", end.isoformat(), "an end within the budget, or a plan")
+            )
 
     async def find_reservation(self, caller: Caller, reservation_id: str) -> Reservation:
         """One reservation. Raises NotFound, also for one of another team."""
@@ -427,6 +489,15 @@ class ReservationsService:
                 "reason": row.reason,
             }
             await self._notifier.notify(event, row.team, body)
+
+
+def _require_workload(part: PlanPart, plan: Plan | None, rows: Iterable[Reservation]) -> None:
+    """Raises InputError for a workload that the plan neither places nor holds."""
+    placed = () if plan is None else plan.placements
+    known = {one.workload for one in placed} | {row.workload for row in rows if row.workload is not None}
+    if part.workload is not None and part.workload not in known:
+        expected = with_nearest("a workload of the plan", part.workload, known)
+        raise InputError("release", (FieldProblem("/workload", repr(part.workload), expected),))
 
 
 async def _on_sale(uow: UnitOfWork, offer_id: str) -> Offer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime
 
 from broker.domain.basics.access import EVERY_TEAM, TeamScope
@@ -134,6 +135,30 @@ class BudgetGate:
         return tuple(
             one.told_of("this order")
             for one in _effects(budgets, before, (*before, *mine), now)
+            if one.left_usd < 0 and one.added_usd > 0
+        )
+
+    async def find_overruns_of_extension(self, row: Reservation, end: datetime) -> tuple[str, ...]:
+        """A text for each budget that would be exceeded if ``row``, which is stored, ended at ``end``.
+
+        The reservations of its bill are charged together, as they are rounded together.
+        """
+        now = self._clock.now()
+        scope = EVERY_TEAM.narrowed_to(row.team)
+        async with self._units(scope) as uow:
+            budgets = await uow.budgets.find_all(row.team)
+            bill = await uow.reservations.find_of_bills({row.plan_id or row.reservation_id})
+        if not budgets:
+            return ()
+        until = furthest_end(budgets, max(now, end))
+        longer = [replace(one, end=end) if one.reservation_id == row.reservation_id else one for one in bill]
+        names = {one.reservation_id for one in bill}
+        charges = await self._summaries.find_charges(scope, until)
+        kept = tuple(charge for charge in charges if charge.reservation_id not in names)
+        before, after = (reservation_charges(rows, {}, now, until=until) for rows in (bill, longer))
+        return tuple(
+            one.told_of("this extension")
+            for one in _effects(budgets, (*kept, *before), (*kept, *after), now)
             if one.left_usd < 0 and one.added_usd > 0
         )
 
