@@ -134,6 +134,10 @@ class ReservationRepository(Protocol):
         """
         ...
 
+    async def take_turn(self) -> None:
+        """Takes a lock that serialises orders which ask budgets; it is held until this transaction ends."""
+        ...
+
     async def claim(self, reservation_id: str) -> bool:
         """Claims a row for a short time; False while another live process has claimed it."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from datetime import timedelta
@@ -181,6 +182,18 @@ async def test_an_extension_past_a_budget_is_refused_as_an_order_is(home: Home) 
     assert (await finance.put("/v1/budgets/research/month", json={"limit_usd": "100000"})).status_code == 200
     longer = await team.post(f"{path}/extend", json={"end": "2026-11-23T16:00:00Z"})
     assert (longer.status_code, longer.json()["end"]) == (200, "2026-11-23T16:00:00Z")
+
+
+async def test_orders_at_once_cannot_pass_a_budget_together(home: Home) -> None:
+    """Each of four would fit alone, and only one fits."""
+    team, finance = await home.team("research"), home.client()
+    wish = {**WISH, "nodes": 1, "end": "2026-11-23T14:00:00Z"}
+    price = Decimal((await team.get("/v1/offers/h100-a")).json()["price_usd_per_node_hour"])
+    limit = {"limit_usd": str(price * 2 * Decimal("1.5"))}
+    assert (await finance.put("/v1/budgets/research/month", json=limit)).status_code == 200
+    answers = await asyncio.gather(*(team.post("/v1/reservations", json=wish) for _ in range(4)))
+    assert sorted(answer.status_code for answer in answers) == [202, 409, 409, 409]
+    assert len(home.house.provider.open_instances()) == 1
 
 
 async def test_a_holding_is_extended_once_under_one_key(home: Home) -> None:

@@ -258,6 +258,9 @@ class Reservations(Rows):
             self.is_taking = True
         return tuple(row for row in self._every_team.reservations.values() if row.is_open)
 
+    async def take_turn(self) -> None:
+        """The services that share these tables share their turn."""
+
     async def claim(self, reservation_id: str) -> bool:
         return True
 

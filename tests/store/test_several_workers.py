@@ -399,3 +399,20 @@ async def test_events_are_taken_by_one_process_alone(pair: tuple[Store, Store]) 
                 await asyncio.sleep(0.01)
         await unit.commit()
     assert await later == 0
+
+
+async def test_orders_that_ask_budgets_wait_for_those_of_other_processes(pair: tuple[Store, Store]) -> None:
+    """What the first stores counts in the budget that the second asks."""
+
+    async def ordered_later() -> None:
+        async with pair[1].unit_of_work(EVERY_TEAM) as unit:
+            await unit.reservations.take_turn()
+
+    async with pair[0].unit_of_work(EVERY_TEAM) as unit:
+        await unit.reservations.take_turn()
+        later = asyncio.create_task(ordered_later())
+        async with pair[0]._engine.connect() as watching:
+            while not await watching.scalar(text("SELECT count(*) FROM pg_locks WHERE NOT granted")):
+                assert not later.done(), "it does not wait"
+                await asyncio.sleep(0.01)
+    await later

@@ -185,6 +185,7 @@ OF_EVERYBODY: Mapping[str, str] = {
     "reservations.find_competing": "stock is taken by all: who reserves counts what everybody holds",
     "accounts.install_id": "a fact of the installation",
     "keys.take_turns": "a lock",
+    "reservations.take_turn": "a lock, because a budget may be that of all teams",
     "retention.forget_rounds": "the market is the same for every team",
     "rollups.find_generation": "how often the roll-up was written, of all teams",
     "rollups.next_generation": "how often the roll-up was written, of all teams",

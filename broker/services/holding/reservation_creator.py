@@ -20,7 +20,8 @@ from broker.services.planning.quota_gate import QuotaGate
 
 
 class ReservationCreator:
-    """Stores intended reservations. The caller holds ``turn``, so that no stock is taken twice."""
+    """Stores intended reservations. The caller holds ``turn``, so that no stock is taken twice, and no
+    budget."""
 
     def __init__(
         self,

@@ -164,7 +164,6 @@ class ReservationsService:
         back, after everything was given back.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
-        await self._ask_budgets(caller, plan_id)
         try:
             async with self._creator.turn:
                 reservations = await self._intend_plan(caller, plan_id)
@@ -194,6 +193,8 @@ class ReservationsService:
     async def _intend_plan(self, caller: Caller, plan_id: str) -> tuple[Reservation, ...]:
         """Checks the plan and stores all its intents, in one transaction."""
         async with self._uow_factory(scope_of(caller)) as uow:
+            await uow.reservations.take_turn()
+            await self._ask_budgets(caller, plan_id)
             record = await uow.plans.find(plan_id)
             plan = await self._approved(uow, record)
             offers = await self._current_offers(uow, plan)
@@ -283,8 +284,9 @@ class ReservationsService:
     async def reserve_order(self, caller: Caller, order: OfferOrder) -> Reservation:
         """``reserve_offer`` of an order."""
         require_scope(caller, Scope.RESERVATIONS_WRITE)
-        await self._require_within_budgets(caller, order)
         async with self._creator.turn, self._uow_factory(scope_of(caller)) as uow:
+            await uow.reservations.take_turn()
+            await self._require_within_budgets(caller, order)
             intent = await self._intent_of(uow, order)
             (reservation,) = await self._creator.draft(
                 uow, (intent,), caller.team, caller.key_id, None, claim=caller.claim

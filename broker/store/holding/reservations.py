@@ -21,7 +21,7 @@ from broker.store.documents import from_document, to_document
 from broker.store.pages import fetch_page
 from broker.store.tables import CapacityRow, ReservationRow, UnitRow
 from broker.store.team_session import TeamSession, of_every_team
-from broker.store.workers import claim_rows, from_now
+from broker.store.workers import claim_rows, from_now, take_turn
 from broker.store.writes import (
     Values,
     batches,
@@ -37,6 +37,8 @@ BUYING_LEASE = timedelta(minutes=2)
 """How long a purchase stays claimed by its process after its last step."""
 ACTING_LEASE = timedelta(seconds=30)
 """How long a row stays claimed by the reconciler that acts on it."""
+ORDERS_TURN = 0x6F726472
+"""Key of the advisory lock of orders that ask budgets ("ordr" in ASCII)."""
 MOST_IN_ONE = 500
 """Maximum number of units in one statement."""
 _OPEN_WORDS = sorted(state.value for state in OPEN_STATES)
@@ -129,6 +131,13 @@ class SqlReservationRepository:
         beside = or_(ReservationRow.pool_id.in_(pools), ReservationRow.provider.in_(providers))
         competing = _whole().where(ReservationRow.state.in_(_OPEN_WORDS), or_(mine, beside))
         return await self._fetch(competing.execution_options(**of_every_team("stock is taken by all")))
+
+    async def take_turn(self) -> None:
+        """Takes a lock that serialises orders which ask budgets; it is held until this transaction ends.
+
+        It is one lock for all teams, because a budget may be that of all teams together.
+        """
+        await take_turn(self._session, ORDERS_TURN, "budgets")
 
     async def claim(self, reservation_id: str) -> bool:
         """Claims a row for ``ACTING_LEASE``; False while another live process has claimed it."""
