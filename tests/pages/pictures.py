@@ -14,13 +14,16 @@ from tests.chromium import launched
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 WIDTH = 1280
-PLAN_HEIGHT = 880
+MARGIN = 24
 
 
-def take(page: Page, path: str, name: str, height: int) -> None:
-    """Saves the upper part of a page."""
+def take(page: Page, path: str, name: str) -> None:
+    """Saves a page down to the end of its first chart."""
     page.goto(path)
     page.wait_for_load_state("networkidle")
+    chart = page.locator("main .panel:has(svg.chart)").first.bounding_box()
+    assert chart is not None, f"{path} has no chart"
+    height = chart["y"] + chart["height"] + MARGIN
     page.screenshot(
         path=IMAGES / f"{name}.png", clip={"x": 0, "y": 0, "width": WIDTH, "height": height}, full_page=True
     )
@@ -33,13 +36,13 @@ def main(url: str, key: str, plan_id: str | None = None) -> None:
         context.add_cookies([{"name": "broker_session", "value": key, "url": url}])
         page = context.new_page()
         if plan_id is not None:
-            take(page, f"/plans/{plan_id}", "plan", PLAN_HEIGHT)
+            take(page, f"/plans/{plan_id}", "plan")
             return
         page.goto("/plans")
         newest = page.locator("tbody a").first.get_attribute("href")
         assert newest is not None, "no plan to show"
-        take(page, newest, "plan", PLAN_HEIGHT)
-        take(page, "/spend?group_by=workload", "spend", 860)
+        take(page, newest, "plan")
+        take(page, "/spend?group_by=workload", "spend")
 
 
 if __name__ == "__main__":

@@ -220,3 +220,15 @@ def test_a_batch_of_each_night_is_written_out_and_taken_back(shopping: Open) -> 
     expect(card(page, "Batch: batch-7").get_by_label("Done by")).to_have_value("+150h")
     page.get_by_role("button", name="Undo").click()
     expect(page.get_by_role("heading", name=re.compile("^Batch:"))).to_have_count(1)
+
+
+def test_no_finding_of_axe_where_something_recurs_or_can_be_undone(shopping: Open) -> None:
+    page = shopping(PHONE, who="team")
+    page.goto("/plans/new")
+    page.get_by_role("button", name="Add a batch").click()
+    page.get_by_role("button", name="Remove assistant-8b").click()
+    page.get_by_text("It recurs, such as each night").click()
+    expect(page.get_by_role("button", name="Undo")).to_be_visible()
+    found = Axe().run(page).response["violations"]
+    assert [(one["id"], [node["html"][:100] for node in one["nodes"][:3]]) for one in found] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
