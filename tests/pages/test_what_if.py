@@ -74,6 +74,8 @@ async def test_a_question_leads_to_a_comparison_with_its_curve(home: Home) -> No
     variant = f"/plans/{found['plans'][0]['plan_id']}"
     text = (await client.get(variant)).text
     assert "Choose this plan" in text
+    assert "The savings cannot be compared" in text, "the planner of this house compares no strategies"
+    assert "The savings cannot be compared" not in (await client.get(page)).text
     assert f'action="{variant}/reserve"' not in text
     chosen = await client.post(f"{variant}/intend", data=await form_of(client, variant, f"{variant}/intend"))
     assert chosen.status_code == 303

@@ -132,8 +132,20 @@ async def _shown(
         on_release=await _on_release(product, caller, record),
         gone=plan_view.gone_words(record, held.items),
         event=await event_of(product, record),
+        beside_base=await _beside_base(product, caller, record),
         **_of_plan(record, product.clock.now()),
     )
+
+
+async def _beside_base(product: Product, caller: Caller, record: PlanRecord) -> str:
+    """What a variant saves beside the plan that it changes; empty for other plans."""
+    if record.plan is None or record.variant is None:
+        return ""
+    base = (await product.planning.find_plan(caller, record.variant.based_on)).plan
+    if base is None:
+        return ""
+    assumed = record.variant.prices is not None
+    return plan_view.savings_beside_base(record.plan, base, at_assumed_prices=assumed)
 
 
 def _open_lines(held: Sequence[Reservation], now: datetime) -> list[tuple[ReservedFleet[Reservation], str]]:
