@@ -148,9 +148,12 @@ async def test_plans_are_ticked_and_compared(home: Home) -> None:
 
 async def test_an_error_leads_to_the_pages_that_it_names(home: Home) -> None:
     client, plan_id = await visitor(home), await a_plan(home)
-    text = (await client.get(f"/plans/{plan_id[:-1]}0")).text
-    assert f'<a href="/plans/{plan_id[:-1]}0">' in text
+    form = await form_of(client, f"/plans/{plan_id}", f"/plans/{plan_id}/intend")
+    gone = f"/plans/{plan_id[:-1]}0"
+    text = (await client.post(f"{gone}/intend", data=form)).text
+    assert f'<a href="{gone}">' in text
     assert 'href="/docs/api#problem-not-found"' in text
+    assert f'<a href="{gone}">' not in (await client.get(gone)).text, "no page leads to itself"
 
 
 def test_links_of_a_message_are_those_of_known_pages_alone() -> None:

@@ -189,6 +189,7 @@ def _error_page(request: Request, kind: errors.Kind, told: str) -> Response:
         kind.status,
         detail=told,
         back=_page_of(request),
+        here=request.url.path,
         about=f"{errors.TYPE_BASE}{kind.code}",
         trace_id=getattr(request.state, "trace_id", None),
     )

@@ -131,16 +131,19 @@ def sellers_named(told: str) -> str:
     return SELLER_KEY.sub(lambda found: f"{found[1]}{seller(found[2])}", told)
 
 
-def linked(told: str) -> Markup:
-    """A message in which each id, and each address of the API that a page stands for, leads to its page."""
+def linked(told: str, here: str = "") -> Markup:
+    """A message in which each id, and each address of the API that a page stands for, leads to its page.
+
+    ``here`` is the page on which it stands; it is not linked to itself.
+    """
     safe = str(escape(told))
-    safe = MADE_ID.sub(lambda found: _link(f"{PAGE_OF[found[1]]}{found[0]}", found[0]), safe)
-    safe = API_ADDRESS.sub(lambda found: _link(PAGE_OF_CALL[found[0]], found[0]), safe)
+    safe = MADE_ID.sub(lambda found: _link(f"{PAGE_OF[found[1]]}{found[0]}", found[0], here), safe)
+    safe = API_ADDRESS.sub(lambda found: _link(PAGE_OF_CALL[found[0]], found[0], here), safe)
     return Markup(safe)  # noqa: S704  the text was escaped before
 
 
-def _link(address: str, text: str) -> str:
-    return f'<a href="{address}">{text}</a>'
+def _link(address: str, text: str, here: str) -> str:
+    return text if address == here else f'<a href="{address}">{text}</a>'
 
 
 def place(at: Offer | Placement) -> str:
