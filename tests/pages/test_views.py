@@ -219,18 +219,19 @@ MARKETS = (
     [
         (
             {"single_shape": "80", "single_provider": "120"},
-            "“Saved” is counted against “one node type for all” here; the plan that it changes saves $25.00 "
-            "(25 %) against “one provider for all”. Against “one provider for all”, which was completed for "
-            "both, this plan saves $60.00 (50 %) and that one $25.00 (25 %).",
+            "This plan saves $20.00 (25 %) against “one node type for all”; the plan that it changes saves "
+            "$25.00 (25 %) against “one provider for all”. Of those completed for both: this plan saves "
+            "$60.00 (50 %) against “one provider for all”, that one saves $25.00 (25 %) against “one "
+            "provider for all”.",
         ),
         (
-            {"single_shape": None, "single_provider": "120"},
-            "“Saved” is counted against “one provider for all”; against the same strategy the plan that it "
-            "changes saves $25.00 (25 %).",
+            {"single_shape": None, "single_provider": "50"},
+            "This plan costs $10.00 (20 %) more than “one provider for all”; the plan that it changes saves "
+            "$25.00 (25 %) against “one provider for all”.",
         ),
         (
-            {"single_shape": "80", "single_provider": None, "converged": None},
-            "“Saved” is counted against “one node type for all” here; the plan that it changes saves $25.00 "
+            {"single_shape": "60", "single_provider": None, "converged": None},
+            "This plan costs the same as “one node type for all”; the plan that it changes saves $25.00 "
             "(25 %) against “one provider for all”. No simpler strategy was completed for both.",
         ),
     ],

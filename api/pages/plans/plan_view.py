@@ -340,18 +340,15 @@ def savings_beside_base(plan: Plan, base: Plan, *, at_assumed_prices: bool = Fal
 
 
 def _two_savings(plan: Plan, base: Plan, mine: Baseline, theirs: Baseline) -> str:
-    here, there = strategy(mine.name), strategy(theirs.name)
-    saves = f"the plan that it changes saves {_saved_against(base, theirs)}"
+    told = f"This plan {_beside(plan, mine)}; the plan that it changes {_beside(base, theirs)}."
     if mine.name == theirs.name:
-        return f"“Saved” is counted against “{here}”; against the same strategy {saves}."
-    told = f"“Saved” is counted against “{here}” here; {saves} against “{there}”."
+        return told
     common = _common(plan, base)
     if common is None:
         return f"{told} No simpler strategy was completed for both."
-    return (
-        f"{told} Against “{strategy(common[0].name)}”, which was completed for both, this plan saves "
-        f"{_saved_against(plan, common[0])} and that one {_saved_against(base, common[1])}."
-    )
+    here, there = common
+    both = f"this plan {_beside(plan, here)}, that one {_beside(base, there)}"
+    return f"{told} Of those completed for both: {both}."
 
 
 def _two_markets(plan: Plan, base: Plan, at_assumed_prices: bool) -> str:
@@ -371,11 +368,14 @@ def _common(plan: Plan, base: Plan) -> tuple[Baseline, Baseline] | None:
     return None if there is None else (here[there.name], there)
 
 
-def _saved_against(plan: Plan, against: Baseline) -> str:
-    """What a plan saves against a strategy, delay counted, with its share: ``$8.00 (20 %)``."""
-    before = against.cost_usd or ZERO
+def _beside(plan: Plan, against: Baseline) -> str:
+    """What a plan saves against a strategy, delay counted, or costs above it, with the share."""
+    named, before = f"“{strategy(against.name)}”", against.cost_usd or ZERO
     saved = before - plan.cost_usd - plan.delay_usd
-    return f"{usd(saved)} ({100 * saved / before:.0f} %)" if before else usd(saved)
+    part = f" ({100 * abs(saved) / before:.0f} %)" if before else ""
+    if saved > 0:
+        return f"saves {usd(saved)}{part} against {named}"
+    return f"costs {usd(-saved)}{part} more than {named}" if saved else f"costs the same as {named}"
 
 
 def bound_share(plan: Plan) -> float | None:
