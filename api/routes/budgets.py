@@ -61,7 +61,11 @@ async def put_budget(
     period: Period,
     wanted: Annotated[NewBudget, Body()],
 ) -> JSONResponse:
-    """Sets a budget. The team ``*`` stands for all teams together (administrators only)."""
+    """Sets a budget. The team ``*`` stands for all teams together (administrators only).
+
+    A team that does not exist is an error: it has a key, a plan, a reservation or a budget already.
+    """
+    await product_of(request).names.require_known(caller, team=team)
     budget = _budget(request, caller, team, period, wanted)
     return JSONResponse(budget_to_document(await product_of(request).budgets.put(caller, budget)))
 

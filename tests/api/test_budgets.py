@@ -127,10 +127,25 @@ async def test_what_makes_no_sense_is_named(home: Home, body: dict[str, Any], fi
 
 async def test_a_team_whose_name_has_a_slash_has_budgets_and_spaces_are_no_team(home: Home) -> None:
     client, path = home.client(), "/v1/budgets/research%2Fvision/month"
+    await home.key("research/vision")
     assert (await client.put(path, json={"limit_usd": "5"})).status_code == 200
     assert (await client.get(path)).json()["team"] == "research/vision"
     assert (await client.delete(path)).status_code == 204
     assert (await client.put("/v1/budgets/%20/month", json={"limit_usd": "5"})).status_code == 422
+
+
+async def test_a_team_that_does_not_exist_gets_no_budget(home: Home) -> None:
+    """A team exists once it has a key; administrators set the budget then."""
+    admin, limit = home.client(), {"limit_usd": "5"}
+    refused = await admin.put("/v1/budgets/reserch/month", json=limit)
+    assert refused.status_code == 422
+    assert [error["pointer"] for error in refused.json()["errors"]] == ["/team"]
+    await home.key("research")
+    refused = await admin.put("/v1/budgets/reserch/month", json=limit)
+    assert "nearest: research" in refused.json()["errors"][0]["expected"]
+    assert (await admin.get("/v1/budgets")).json()["items"] == []
+    assert (await admin.put("/v1/budgets/research/month", json=limit)).status_code == 200
+    assert (await admin.put("/v1/budgets/*/month", json=limit)).status_code == 200
 
 
 async def test_a_lease_without_an_end_is_expected_until_the_period_is_over(home: Home) -> None:

@@ -70,6 +70,7 @@ async def test_every_list_is_paged(home: Home) -> None:
 async def test_budgets_come_in_parts(home: Home) -> None:
     client = home.client()
     for team in ("b", "a", "c"):
+        await home.key(team)
         made = await client.put(f"/v1/budgets/{team}/month", json={"limit_usd": "10.00"})
         assert made.status_code == 200, made.text
     seen, asked = [], {"limit": "2"}

@@ -194,3 +194,57 @@ def test_filters_of_the_market_have_names_and_groups() -> None:
     }  # fmt: skip
     assert groups("region", country="fr") == {"France": ["GRA11"]}
     assert groups("tier", tier="sport") == {"": ["sport", "spot"]}
+
+
+def with_strategies(usd: str, hour: int, **costs: str | None) -> Plan:
+    """A plan of ``usd``, made at an hour, with the costs of its simpler strategies (None: not completed)."""
+    told = tuple(
+        Baseline(name, None if cost is None else Decimal(cost), "", cost is not None)
+        for name, cost in costs.items()
+    )
+    as_of = NOON + timedelta(hours=hour)
+    made = a_plan(a_placement(an_offer("o", usd), [a_segment(0, 1)]), as_of=as_of)
+    return replace(made, baselines=told)
+
+
+BASE = with_strategies("75", 0, single_shape=None, single_provider="100", converged="150")
+MARKETS = (
+    " A strategy is planned anew for the document of each plan: here at the prices of 2026-11-23 13:00 UTC"
+    " and there of 2026-11-23 12:00 UTC."
+)
+
+
+@pytest.mark.parametrize(
+    ("variant", "said"),
+    [
+        (
+            {"single_shape": "80", "single_provider": "120"},
+            "This plan saves $20.00 (25 %) against “one node type for all”; the plan that it changes saves "
+            "$25.00 (25 %) against “one provider for all”. Of those completed for both: this plan saves "
+            "$60.00 (50 %) against “one provider for all”, that one saves $25.00 (25 %) against “one "
+            "provider for all”.",
+        ),
+        (
+            {"single_shape": None, "single_provider": "50"},
+            "This plan costs $10.00 (20 %) more than “one provider for all”; the plan that it changes saves "
+            "$25.00 (25 %) against “one provider for all”.",
+        ),
+        (
+            {"single_shape": "60", "single_provider": None, "converged": None},
+            "This plan costs the same as “one node type for all”; the plan that it changes saves $25.00 "
+            "(25 %) against “one provider for all”. No simpler strategy was completed for both.",
+        ),
+    ],
+)
+def test_a_variant_says_against_what_it_and_its_base_save(variant: dict[str, str | None], said: str) -> None:
+    assert plan_view.savings_beside_base(with_strategies("60", 1, **variant), BASE) == said + MARKETS
+
+
+def test_a_variant_without_a_strategy_says_why_savings_cannot_be_compared() -> None:
+    alone = with_strategies("60", 1, single_shape=None)
+    assert plan_view.savings_beside_base(alone, BASE) == (
+        "The savings cannot be compared: for this plan no simpler strategy could be completed within the "
+        "budget."
+    )
+    at_assumed = plan_view.savings_beside_base(BASE, BASE, at_assumed_prices=True)
+    assert "12:00 UTC, with the assumed changes of prices, and there" in at_assumed

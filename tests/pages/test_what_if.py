@@ -16,13 +16,16 @@ from typing import Any
 import pytest
 import yaml
 
+from api.pages.parts.words import linked
 from api.schemas.workloads.shortest import as_yaml, shortened
 from api.schemas.workloads.workload_writer import to_document
 from api.schemas.workloads.workloads import read_workloads
 from broker.domain.basics.access import EVERY_TEAM
+from broker.domain.basics.identity import make_id
 from broker.domain.planning.patch import PatchOperation, PatchVerb
 from broker.domain.planning.plan import Fix, Obstacle, Unplaced
 from tests.api.house import DOCUMENT, Home, House
+from tests.fakes.clock import NOON
 from tests.pages.test_forms import form_of, visitor
 
 EXAMPLES = Path(__file__).parents[2] / "fixtures" / "examples"
@@ -71,6 +74,8 @@ async def test_a_question_leads_to_a_comparison_with_its_curve(home: Home) -> No
     variant = f"/plans/{found['plans'][0]['plan_id']}"
     text = (await client.get(variant)).text
     assert "Choose this plan" in text
+    assert "The savings cannot be compared" in text, "the planner of this house compares no strategies"
+    assert "The savings cannot be compared" not in (await client.get(page)).text
     assert f'action="{variant}/reserve"' not in text
     chosen = await client.post(f"{variant}/intend", data=await form_of(client, variant, f"{variant}/intend"))
     assert chosen.status_code == 303
@@ -134,6 +139,33 @@ async def test_plans_are_ticked_and_compared(home: Home) -> None:
     assert (page.status_code, "What moves" in page.text) == (200, True)
     alone = await client.get("/plans/compare", params={"plan": first})
     assert (alone.status_code, "tick them in the list" in alone.text) == (422, True)
+    assert "1 plan was ticked" in alone.text
+    assert re.findall(r'name="plan" value="([^"]+)" checked', alone.text) == [first]
+    none = await client.get("/plans/compare")
+    assert (none.status_code, "0 plans were ticked" in none.text) == (422, True)
+    assert "Compare the ticked plans" in none.text
+
+
+async def test_an_error_leads_to_the_pages_that_it_names(home: Home) -> None:
+    client, plan_id = await visitor(home), await a_plan(home)
+    form = await form_of(client, f"/plans/{plan_id}", f"/plans/{plan_id}/intend")
+    gone = f"/plans/{plan_id[:-1]}0"
+    text = (await client.post(f"{gone}/intend", data=form)).text
+    assert f'<a href="{gone}">' in text
+    assert 'href="/docs/api#problem-not-found"' in text
+    assert f'<a href="{gone}">' not in (await client.get(gone)).text, "no page leads to itself"
+
+
+def test_links_of_a_message_are_those_of_known_pages_alone() -> None:
+    made = make_id("rsv", NOON, bytes(10))
+    told = (
+        f"<b>{made}</b>: see plan-7 or x{made}; plan again: POST /v1/plans, not POST /v1/plans/{made}/approve"
+    )
+    assert str(linked(told)) == (
+        f'&lt;b&gt;<a href="/reservations/{made}">{made}</a>&lt;/b&gt;: see plan-7 or x{made}; plan again: '
+        f'<a href="/plans/new">POST /v1/plans</a>, not POST /v1/plans/'
+        f'<a href="/reservations/{made}">{made}</a>/approve'
+    )
 
 
 async def test_the_document_of_a_plan_comes_back_short(home: Home) -> None:

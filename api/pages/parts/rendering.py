@@ -63,6 +63,7 @@ templates.env.filters.update(
     words=words.words,
     seller=words.seller,
     sellers_named=words.sellers_named,
+    linked=words.linked,
     offer_words=words.offer_words,
     release_words=lambda found: estimate_words(found, words.seller),
     hours=words.hours,
@@ -188,5 +189,7 @@ def _error_page(request: Request, kind: errors.Kind, told: str) -> Response:
         kind.status,
         detail=told,
         back=_page_of(request),
+        here=request.url.path,
+        about=f"{errors.TYPE_BASE}{kind.code}",
         trace_id=getattr(request.state, "trace_id", None),
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from broker.domain.basics.money import from_micro_usd, price_words, usd_words
 from broker.domain.market.offer import Offer
@@ -17,6 +17,16 @@ from providers.registry import SPECS
 
 DASH = "–"
 ACRONYMS: Mapping[str, str] = {"gpu": "GPU", "sku": "SKU"}
+PAGE_OF: Mapping[str, str] = {
+    "plan": "/plans/",
+    "rsv": "/reservations/",
+    "compare": "/comparisons/",
+    "reopt": "/proposals/",
+}
+"""Where the page of an object stands, by the first part of its id."""
+MADE_ID = re.compile(rf"\b({'|'.join(PAGE_OF)})-[0-9a-hjkmnp-tv-z]{{26}}\b")
+PAGE_OF_CALL: Mapping[str, str] = {"POST /v1/plans": "/plans/new", "GET /v1/offers": "/market"}
+API_ADDRESS = re.compile(rf"(?:{'|'.join(PAGE_OF_CALL)})(?![\w/])")
 TONES: Mapping[str, str] = {
     **dict.fromkeys(("done", "active", "held", "fresh", "applied", "approved"), "good"),
     **dict.fromkeys(("reserved", "running"), "good"),
@@ -119,6 +129,21 @@ SELLER_KEY = re.compile(r"(^|\b(?:on|at|of|from) )(" + "|".join(sorted(map(re.es
 def sellers_named(told: str) -> str:
     """A sentence of the planner, with the names of sellers instead of their keys."""
     return SELLER_KEY.sub(lambda found: f"{found[1]}{seller(found[2])}", told)
+
+
+def linked(told: str, here: str = "") -> Markup:
+    """A message in which each id, and each address of the API that a page stands for, leads to its page.
+
+    ``here`` is the page on which it stands; it is not linked to itself.
+    """
+    safe = str(escape(told))
+    safe = MADE_ID.sub(lambda found: _link(f"{PAGE_OF[found[1]]}{found[0]}", found[0], here), safe)
+    safe = API_ADDRESS.sub(lambda found: _link(PAGE_OF_CALL[found[0]], found[0], here), safe)
+    return Markup(safe)  # noqa: S704  the text was escaped before
+
+
+def _link(address: str, text: str, here: str) -> str:
+    return text if address == here else f'<a href="{address}">{text}</a>'
 
 
 def place(at: Offer | Placement) -> str:

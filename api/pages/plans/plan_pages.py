@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
@@ -58,12 +58,34 @@ router = page_router()
 @router.get("/plans")
 async def plans_page(request: Request, caller: PlanVisitor, cursor: str | None = None) -> Response:
     """Plans, newest first."""
+    return await plans_shown(request, caller, cursor)
+
+
+async def plans_shown(
+    request: Request,
+    caller: Caller,
+    cursor: str | None = None,
+    *,
+    ticked: Collection[str] = (),
+    notice: str = "",
+    status: int = 200,
+) -> Response:
+    """The list of plans. ``notice`` says what is to be done there; ``ticked`` was chosen already."""
     planning = product_of(request).planning
     page = await planning.find_plans(caller, 50, cursor)
     statuses = await planning.find_business_statuses(page.items)
     now = product_of(request).clock.now()
     rows = [plan_view.plan_row(record, now, statuses.get(record.plan_id)) for record in page.items]
-    return show(request, "plans.html", "Plans", plans=rows, next_cursor=page.next_cursor)
+    return show(
+        request,
+        "plans.html",
+        "Plans",
+        status,
+        plans=rows,
+        ticked=ticked,
+        notice=notice,
+        next_cursor=page.next_cursor,
+    )
 
 
 @router.get("/plans/{plan_id}")
@@ -110,8 +132,20 @@ async def _shown(
         on_release=await _on_release(product, caller, record),
         gone=plan_view.gone_words(record, held.items),
         event=await event_of(product, record),
+        beside_base=await _beside_base(product, caller, record),
         **_of_plan(record, product.clock.now()),
     )
+
+
+async def _beside_base(product: Product, caller: Caller, record: PlanRecord) -> str:
+    """What a variant saves beside the plan that it changes; empty for other plans."""
+    if record.plan is None or record.variant is None:
+        return ""
+    base = (await product.planning.find_plan(caller, record.variant.based_on)).plan
+    if base is None:
+        return ""
+    assumed = record.variant.prices is not None
+    return plan_view.savings_beside_base(record.plan, base, at_assumed_prices=assumed)
 
 
 def _open_lines(held: Sequence[Reservation], now: datetime) -> list[tuple[ReservedFleet[Reservation], str]]:

@@ -43,7 +43,7 @@ from broker.domain.holding.holding_orders import placement_cost_usd
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.market.offer import Offer, Tier
 from broker.domain.planning.comparison import Objective, tightest_objective
-from broker.domain.planning.plan import Alternative, Placement, Plan
+from broker.domain.planning.plan import Alternative, Baseline, Placement, Plan
 from broker.domain.planning.workload import Slo, WorkloadKind
 from broker.domain.reconciling.reconciling import WITH_THE_REST
 from broker.domain.spend.approvals import ApprovalState
@@ -323,6 +323,59 @@ def baseline_rows(plan: Plan) -> tuple[BaselineRow, ...]:
         for b in plan.baselines
     )
     return (this, *others)
+
+
+def savings_beside_base(plan: Plan, base: Plan, *, at_assumed_prices: bool = False) -> str:
+    """What a variant and the plan that it changes save, against which strategies, and against a common one.
+
+    Both plans list the same strategies, each for its own document and at the prices of its own time, so that
+    the cheapest one that can be completed may be another.
+    """
+    mine, theirs = strongest(plan), strongest(base)
+    if mine is None or theirs is None:
+        which = "this plan" if mine is None else "the plan that it changes"
+        why = "no simpler strategy could be completed within the budget"
+        return f"The savings cannot be compared: for {which} {why}."
+    return f"{_two_savings(plan, base, mine, theirs)} {_two_markets(plan, base, at_assumed_prices)}"
+
+
+def _two_savings(plan: Plan, base: Plan, mine: Baseline, theirs: Baseline) -> str:
+    told = f"This plan {_beside(plan, mine)}; the plan that it changes {_beside(base, theirs)}."
+    if mine.name == theirs.name:
+        return told
+    common = _common(plan, base)
+    if common is None:
+        return f"{told} No simpler strategy was completed for both."
+    here, there = common
+    both = f"this plan {_beside(plan, here)}, that one {_beside(base, there)}"
+    return f"{told} Of those completed for both: {both}."
+
+
+def _two_markets(plan: Plan, base: Plan, at_assumed_prices: bool) -> str:
+    """Why a strategy does not cost the same for both plans."""
+    assumed = ", with the assumed changes of prices," if at_assumed_prices else ""
+    return (
+        "A strategy is planned anew for the document of each plan: "
+        f"here at the prices of {moment(plan.as_of)}{assumed} and there of {moment(base.as_of)}."
+    )
+
+
+def _common(plan: Plan, base: Plan) -> tuple[Baseline, Baseline] | None:
+    """The strategy that is cheapest for ``base`` among those that were completed for both plans."""
+    here = {row.name: row for row in plan.baselines if row.cost_usd is not None}
+    both = [row for row in base.baselines if row.cost_usd is not None and row.name in here]
+    there = min(both, key=lambda row: row.cost_usd or ZERO, default=None)
+    return None if there is None else (here[there.name], there)
+
+
+def _beside(plan: Plan, against: Baseline) -> str:
+    """What a plan saves against a strategy, delay counted, or costs above it, with the share."""
+    named, before = f"“{strategy(against.name)}”", against.cost_usd or ZERO
+    saved = before - plan.cost_usd - plan.delay_usd
+    part = f" ({100 * abs(saved) / before:.0f} %)" if before else ""
+    if saved > 0:
+        return f"saves {usd(saved)}{part} against {named}"
+    return f"costs {usd(-saved)}{part} more than {named}" if saved else f"costs the same as {named}"
 
 
 def bound_share(plan: Plan) -> float | None:

@@ -12,6 +12,8 @@ from api.http.dependencies import product_of
 from api.pages.parts.forms import act_once, read_form
 from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import PlanVisitor, PlanWritingVisitor
+from api.pages.parts.words import counted
+from api.pages.plans.plan_pages import plans_shown
 from api.pages.plans.plan_view import title_of
 from api.pages.plans.what_if_view import cost_curve, points_of, questions_of
 from api.plan_requests import ask_for_comparison, ask_for_plan, comparison_of, options_of
@@ -32,11 +34,14 @@ router = page_router()
 async def compare_page(
     request: Request, caller: PlanVisitor, plan: Annotated[list[str] | None, Query()] = None
 ) -> Response:
-    """Plans side by side; the first is the base."""
+    """Plans side by side; the first is the base. With too few or too many, the list says what to do."""
     ids = list(dict.fromkeys(plan or ()))
     if not 2 <= len(ids) <= MOST_PLANS:
-        problem = FieldProblem("/plan", f"{len(ids)} plans", f"2 to {MOST_PLANS}: tick them in the list")
-        raise InputError("request", (problem,))
+        notice = (
+            f"A comparison takes 2 to {MOST_PLANS} plans, and {counted(len(ids), 'plan')} "
+            f"{'was' if len(ids) == 1 else 'were'} ticked: tick them in the list, then compare them."
+        )
+        return await plans_shown(request, caller, ticked=ids, notice=notice, status=422)
     product = product_of(request)
     base, *others = [await product.planning.find_plan(caller, plan_id) for plan_id in ids]
     return _beside(request, base, others)
