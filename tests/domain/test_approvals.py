@@ -14,17 +14,20 @@ from broker.domain.market.offer import Tier
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.spend.approvals import (
     Decision,
+    Purchase,
     SeenFigures,
     Verdict,
     cost_now_usd,
     lapse,
     over_limit,
     plan_sha256,
+    purchases_of,
 )
 from broker.services.spend.approving import require_as_approved
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_record, a_segment, an_offer
 
+HOUR = timedelta(hours=1)
 OFFER, OTHER = an_offer("a", "10"), an_offer("b", "20")
 PLAN = a_plan(a_placement(OFFER, [a_segment(0, 5, 2)]), a_placement(OTHER, [a_segment(5, 10)], "chat"))
 
@@ -125,3 +128,29 @@ def test_a_plan_is_bought_as_it_was_approved_or_not_at_all(
     with pytest.raises(ApprovalLapsed, match=r"costs \$200\.10 now and \$200\.00 was approved"):
         require_as_approved(record, PLAN, offers)
     require_as_approved(replace(record, needs_approval=False), PLAN, offers)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "gpus", "gpu_hours", "end_h"),
+    [
+        ((0, 5, 2), (4, 10, 1), 24, 8 * (10 + 6), 10),  # both are held in the fifth hour
+        ((0, 5, 2), (5, 10, 2), 16, 8 * (10 + 10), 10),  # one follows the other
+        ((2, 8, 1), (0, 8, 3), 32, 8 * (6 + 24), 8),
+        ((1, 2, 3), (6, 7, 1), 24, 8 * (3 + 1), 7),
+    ],
+)
+def test_a_purchase_is_all_that_one_workload_takes_of_one_seller(
+    first: tuple[int, int, int], second: tuple[int, int, int], gpus: int, gpu_hours: float, end_h: int
+) -> None:
+    """Nodes of eight GPUs of two offers, at $10 and $20; another workload's purchase stands apart."""
+    mine = [a_placement(offer, [a_segment(*hours)]) for offer, hours in ((OFFER, first), (OTHER, second))]
+    other = a_placement(OFFER, [a_segment(0, 1)], "chat")
+    usd = sum(
+        10 * (index + 1) * (end - start) * nodes for index, (start, end, nodes) in enumerate((first, second))
+    )
+    bought, apart = purchases_of(a_plan(other, *mine))
+    begin, end = NOON + min(first[0], second[0]) * HOUR, NOON + end_h * HOUR
+    assert bought == Purchase(
+        "train", "fake", "H100-SXM-80GB", Tier.ON_DEMAND, gpus, gpu_hours, begin, end, Decimal(usd)
+    )
+    assert (apart.workload, apart.gpus, apart.usd) == ("chat", 8, Decimal(10))

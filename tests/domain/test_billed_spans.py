@@ -12,7 +12,14 @@ import pytest
 from broker.domain.basics.window import Window, Wish
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.market.offer import CancelRule
-from broker.domain.spend.billed_spans import BilledSpan, cents_until, prepaid_block, rounded_spans, used_part
+from broker.domain.spend.billed_spans import (
+    BilledSpan,
+    cents_until,
+    prepaid_block,
+    reduced_days,
+    rounded_spans,
+    used_part,
+)
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer, listed_terms, slot_terms, waiting_terms
 
@@ -281,3 +288,22 @@ def test_the_used_part_of_a_window_was_wanted_and_not_given_back(
     assert used_part(span) == (
         None if used is None else Window(START + used[0] * HOUR, START + used[1] * HOUR)
     )
+
+
+@pytest.mark.parametrize(
+    ("gone_h", "credit_usd", "reduced"),
+    [
+        (-1, 75, []),
+        (0, 75, []),  # no time had passed
+        (1, 60, []),  # it pays back the three hours that were given up
+        (1, 75, [(Window(START, START + HOUR), 15_00)]),  # and $15 of the first one
+        (1, 90, [(Window(START, START + HOUR), 20_00)]),  # a seller that gives back more than it took
+    ],
+)
+def test_a_credit_above_the_time_given_up_reduces_what_was_used(
+    gone_h: int, credit_usd: int, reduced: list[tuple[Window, int]]
+) -> None:
+    """Two nodes for four hours at $10, resold."""
+    row = left(window(CancelRule.RESELL), START + gone_h * HOUR)
+    span, usd = only(replace(row, units=(replace(row.units[0], credit_usd=Decimal(credit_usd)),)), END)
+    assert list(reduced_days(span, usd)) == reduced

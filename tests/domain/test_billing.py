@@ -18,6 +18,7 @@ from broker.domain.market.billing import (
     Meter,
     billed_ahead,
     billed_seconds,
+    held_by_day,
     holding_cost_usd,
     holdings,
     node_hours,
@@ -205,6 +206,27 @@ def test_days_that_are_held_whole_are_as_many_blocks() -> None:
     assert [(b.at, b.until, b.usd) for b in more] == [
         (at(24 * day), min(at(24 * day + 24), at(48.5)), Decimal(576)) for day in range(3)
     ]
+
+
+def test_a_fee_belongs_to_the_first_block() -> None:
+    """One node by the day at $24 an hour, with $100 when it is taken."""
+    by_day = offer(billing_increment_s=86_400, upfront_usd=Decimal(100))
+    blocks = billed_ahead(by_day, [Segment(at(0), at(48), 1)], Decimal(1252))
+    assert [block.usd for block in blocks] == [Decimal(676), Decimal(576)]
+
+
+def test_an_hour_that_is_begun_is_owed_at_once_and_a_longer_block_by_elapsed_time() -> None:
+    hourly, longer = Meter(0, H), Meter(0, H + 1_000_000)
+    assert (hourly.prepaid_block(0), hourly.amortized_us(1)) == (None, H)
+    assert (longer.prepaid_block(0), longer.amortized_us(1)) == ((0, H + 1_000_000), 1)
+
+
+def test_a_day_has_the_node_seconds_of_all_its_segments() -> None:
+    """Six hours of one node, six of three, and two of four on the next day."""
+    segments = [Segment(at(0), at(6), 1), Segment(at(6), at(12), 3), Segment(at(24), at(26), 4)]
+    first, second = (Window(at(0), at(12)), 24 * 3600), (Window(at(24), at(26)), 8 * 3600)
+    assert held_by_day(segments) == (first, second)
+    assert [usd for _, usd in spread_by_day(Decimal(32), segments)] == [Decimal(24), Decimal(8)]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from broker.domain.spend.budgets import (
     MOST_THRESHOLDS,
     Budget,
     BudgetAlert,
+    BudgetEffect,
     BudgetPeriod,
     budget_status,
     furthest_end,
@@ -190,3 +191,27 @@ def test_an_alert_says_whether_it_is_owed_or_expected(basis: ChargeBasis, word: 
     month = budget(BudgetPeriod.MONTH)
     told = str(BudgetAlert(month, month.window_at(at(2026, 11, 26)), 50, basis, Decimal("51.5")))
     assert told == f"50 % of $100.00 for 2026-11-01 to 2026-12-01: $51.50 {word}"
+
+
+@pytest.mark.parametrize(
+    ("adds", "told"),
+    [
+        ("30.00", "would have $0.00 left of its budget of $100.00 per month"),
+        ("30.01", "would exceed its budget of $100.00 per month by $0.01"),
+        ("29.50", "would have $0.50 left of its budget of $100.00 per month"),
+        ("-20.00", "would have $50.00 left of its budget of $100.00 per month"),
+    ],
+)
+def test_what_a_plan_does_to_a_budget_is_told_as_one_sum(adds: str, told: str) -> None:
+    """$70 count already; the last day of November is the last of the period."""
+    now = at(2026, 11, 20)
+    counted = [charge("70.00", now)]
+    before, after = (
+        budget_status(budget(BudgetPeriod.MONTH), charges, now)
+        for charges in (counted, [*counted, charge(adds, now, owed=False)])
+    )
+    effect = BudgetEffect(before, after)
+    assert (effect.counted_usd, effect.added_usd) == (Decimal(70), Decimal(adds))
+    assert effect.left_usd == 100 - effect.counted_usd - effect.added_usd
+    words = f"team research {told} (2026-11-01 to 2026-11-30): $70.00 counts already, and this plan adds"
+    assert str(effect).startswith(words)

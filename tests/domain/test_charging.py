@@ -10,7 +10,7 @@ import pytest
 
 from broker.domain.basics.window import Wish
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.market.offer import Offer
+from broker.domain.market.offer import CancelRule, Offer
 from broker.domain.spend.charging import plan_charges, reservation_charges
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer, slot_terms
@@ -97,3 +97,35 @@ def test_a_credit_counts_where_it_is_known_when_the_window_was_left() -> None:
     )
     assert sorted(c.usd for c in reservation_charges([known], {}, NOON)) == [-4, 4, 6]
     assert [c.usd for c in reservation_charges([unknown], {}, NOON)] == [100]
+
+
+@pytest.mark.parametrize(
+    ("price", "credit_usd", "expected"),
+    [
+        ("10", "40", [(10, 1), (90, 9), (-40, -4)]),
+        ("10", "90", [(10, 1), (90, 9), (-90, -9)]),
+        ("10", "95", [(5, 1), (5, 0), (90, 9), (-90, -9), (-5, 0)]),  # also for half of the used hour
+        ("0", "4", [(0, 1), (0, 9), (-4, 0)]),  # nothing was paid, so that no hour is paid back
+    ],
+)
+def test_a_resale_pays_back_hours_that_were_given_up(
+    price: str, credit_usd: str, expected: list[tuple[Decimal | int, int]]
+) -> None:
+    """A node for ten hours, resold after the first: USD and node-hours of each charge."""
+    row = a_lease(an_offer("a", price, window=slot_terms(NOON, 10, cancel=CancelRule.RESELL)), 10)
+    (unit,) = row.units
+    gone = replace(unit, state=UnitState.GONE, gone_at=NOON + HOUR, credit_usd=Decimal(credit_usd))
+    charges = reservation_charges([replace(row, units=(gone,))], {}, NOON + 2 * HOUR)
+    assert [(charge.usd, charge.gpu_seconds) for charge in charges] == [
+        (usd, node_hours * NODE_HOUR) for usd, node_hours in expected
+    ]
+
+
+def test_the_rest_of_an_hour_that_is_begun_is_given_up_with_its_window() -> None:
+    """Nine and a half hours are billed as ten, $100 over that time; it is left after one, for no credit."""
+    row = a_lease(an_offer("a", "10", window=slot_terms(NOON, 10, cancel=CancelRule.RESELL)), 9.5)
+    (unit,) = row.units
+    gone = replace(unit, state=UnitState.GONE, gone_at=NOON + HOUR, credit_usd=Decimal(0))
+    used, given_up = reservation_charges([replace(row, units=(gone,))], {}, NOON + 2 * HOUR)
+    assert (used.usd, used.gpu_seconds) == (Decimal("10.52"), NODE_HOUR)
+    assert (given_up.usd, given_up.gpu_seconds) == (Decimal("89.48"), 9 * NODE_HOUR)

@@ -10,10 +10,10 @@ import pytest
 from broker.domain.basics.window import Window
 from broker.domain.holding.cost_of_keeping import HeldCapacity
 from broker.domain.holding.reservation import Reservation, Unit, UnitState
-from broker.domain.market.offer import GpuPool, Offer, Stock
+from broker.domain.market.offer import GpuPool, Offer, Stock, WindowTerms
 from broker.domain.reconciling.held_offers import less_others, less_refused, with_held
 from tests.fakes.clock import NOON
-from tests.fakes.examples import an_offer
+from tests.fakes.examples import an_offer, slot_terms
 from tests.store.examples import reservation
 
 LATER = Window(NOON, NOON + timedelta(days=7))
@@ -83,3 +83,15 @@ def test_what_others_have_ordered_is_off_their_offer_and_its_pool() -> None:
     assert less_others([apart, A], [order(apart, 3)], LATER) == (A,)
     elsewhere = replace(mine, stock=replace(mine.stock, pool=GpuPool("yard", 32)))
     assert less_others([elsewhere], [order(other, 3)], LATER) == (elsewhere,)
+
+
+@pytest.mark.parametrize(("window", "nodes"), [(None, 4), (slot_terms(NOON, 24 * 14), 1)])
+def test_an_order_after_the_time_asked_for_takes_from_windows_alone(
+    window: WindowTerms | None, nodes: int
+) -> None:
+    """Three of four nodes are ordered for the eighth day; a window may be sold up to then and beyond."""
+    offer = an_offer("w", stock=4, window=window)
+    day = timedelta(days=1)
+    later = replace(order(offer, 3), start=LATER.end + day, end=LATER.end + 2 * day)
+    (found,) = less_others([offer], [later], LATER)
+    assert found.stock.nodes == nodes

@@ -7,12 +7,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from broker.domain.focus.rows import focus_rows
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.market.offer import Tier
+from broker.domain.market.offer import Tier, WindowTerms
 from broker.domain.spend.charging import Movement, owed_usd, reservation_charges
 from broker.domain.spend.spend import ChargeBasis
 from tests.depth import examples
@@ -136,6 +137,33 @@ def test_what_is_steady_holds_until_midnight(
     steady = reservation_charges(rows, {}, now, Movement.STEADY)
     moving = reservation_charges(rows, {}, then, Movement.MOVING)
     assert Counter((*steady, *moving)) == Counter(reservation_charges(rows, {}, then))
+
+
+@pytest.mark.parametrize("state", ["wanted", "held", "gone", "lost"])
+@pytest.mark.parametrize("terms", [None, slot_terms(NOON, 1000)])
+@pytest.mark.parametrize(
+    ("begun", "increment_s", "looked"),
+    [
+        (-30.0, 1, 0.2),
+        (0.0, 1, 0.2),
+        (30.0, 1, 0.2),
+        (-70.0, 72 * 3600, 0.2),  # its second three days begin at 14:00
+        (-84.0, 72 * 3600, -12.0),  # they begin at midnight, at which it is looked at
+    ],
+)
+def test_what_is_not_bought_and_what_is_lost_moves_with_the_time(
+    state: str, terms: WindowTerms | None, begun: float, increment_s: int, looked: float
+) -> None:
+    """A node for 1.3 cents an hour over four days and a half: 31.2 cents a day, so that the whole cents of
+    each day depend on when it begins. It is looked at so many hours after noon, and until midnight."""
+    offer = an_offer(price="0.013", increment_s=increment_s, window=terms)
+    now = NOON + timedelta(hours=looked)
+    row = _in_state(replace(_held("1", begun, 1, 108.0, None), offer=offer), state, now)
+    steady = reservation_charges([row], {}, now, Movement.STEADY)
+    for hours in range(1, 12):
+        then = NOON + timedelta(hours=hours)
+        moving = reservation_charges([row], {}, then, Movement.MOVING)
+        assert Counter((*steady, *moving)) == Counter(reservation_charges([row], {}, then))
 
 
 def _in_state(row: Reservation, state: str, now: datetime) -> Reservation:

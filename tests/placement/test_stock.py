@@ -13,7 +13,7 @@ from broker.domain.market.offer import GpuPool, Offer, Stock, WindowKind
 from broker.domain.planning.workload import Policy, Quota
 from optimizer.placement.problem.columns import Column, Piece, Span
 from optimizer.placement.problem.problem import UNLIMITED_NODES, Problem, build_problem
-from optimizer.placement.problem.stock import Ledger, contended_rows, limits_at, overlap
+from optimizer.placement.problem.stock import Ledger, contended_rows, limits_at, overlap, single_fits
 from tests.depth import examples
 from tests.placement.market import T0, offer, request, training, window
 
@@ -209,3 +209,18 @@ def test_a_column_fits_only_where_its_pool_has_the_gpus() -> None:
     together, after = holding("four", (0, (9, 15, 1))), holding("four", (0, (10, 15, 2)))
     assert (ledger.fits(together), ledger.overdrawn_pool(together)) == (False, 0)
     assert (ledger.fits(after), ledger.overdrawn_pool(after)) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("span", "stock", "fits"),
+    [
+        ((0, 20, 2), 5, True),  # beside one of the two at any time
+        ((0, 20, 2), 4, False),
+        ((10, 20, 2), 5, True),  # one has gone as it begins
+        ((5, 15, 3), 5, False),
+        ((20, 30, 5), 5, True),
+    ],
+)
+def test_nodes_that_come_as_others_go_are_never_held_beside_them(span: Span, stock: int, fits: bool) -> None:
+    """Three nodes for ten seconds, and three others for the ten that follow."""
+    assert single_fits([(0, 10, 3), (10, 20, 3)], span, stock) is fits

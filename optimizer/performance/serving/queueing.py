@@ -131,7 +131,7 @@ def arrivals(served: ServedModel, lengths: Lengths) -> Arrivals:
     launched = launched + shapes.state_layers * constants.prompt_state_layer_s
     reduces = xp.where(served.replica.tp > 1.0, 2.0 * served.engine.reduce_host_s, 0.0)
     launched = (launched + shapes.layers * reduces) * served.engine.overhead
-    stretch = xp.where(side > 0, input_cv / xp.maximum(side, TINY), 1.0) / 2.0
+    stretch = input_cv / xp.maximum(side, TINY) / 2.0
     latency = smooth_max(mean.latency, launched, served.rates.roofline_norm)
     lone = latency / served.replica.pp - lone_work
     prompts = Prompts(
