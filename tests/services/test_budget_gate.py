@@ -198,10 +198,11 @@ async def test_an_extension_counts_beside_what_is_held(
         assert "$300.00 counts already, and this extension adds $200.00 in that time" in found[0]
 
 
-async def test_a_few_cents_count_where_nothing_is_left(file: Store) -> None:
-    """An hour of two nodes at 15 cents is 30 cents, of a budget of one cent that is spent long ago."""
+@pytest.mark.parametrize("begin", [NOON + 10 * HOUR, NOVEMBER.end])
+async def test_a_few_cents_count_where_nothing_is_left(file: Store, begin: datetime) -> None:
+    """An hour of two nodes at 15 cents is 30 cents, of one cent a month; in December nothing else counts."""
     cheap = an_offer("a", "0.15")
-    row = replace(held("r"), offer=cheap)
+    row = replace(held("r"), offer=cheap, end=begin)
     async with file.unit_of_work(EVERY_TEAM) as uow:
         await uow.budgets.put(
             Budget("research", BudgetPeriod.MONTH, Decimal("0.01"), (100,), None, "k", NOON)
@@ -210,9 +211,9 @@ async def test_a_few_cents_count_where_nothing_is_left(file: Store) -> None:
         await uow.commit()
     clock = FakeClock()
     gate = BudgetGate(file.unit_of_work, clock, Summaries(file.unit_of_work, clock))
-    ordered = unplaced_order(Intent(cheap, 2, NOON, NOON + HOUR), "research", NOON)
+    ordered = unplaced_order(Intent(cheap, 2, begin, begin + HOUR), "research", NOON)
     (of_order,) = await gate.find_overruns_of_order(ordered)
-    (of_extension,) = await gate.find_overruns_of_extension(row, NOON + 11 * HOUR)
+    (of_extension,) = await gate.find_overruns_of_extension(row, begin + HOUR)
     assert "this order adds $0.30 in that time" in of_order
     assert "this extension adds $0.30 in that time" in of_extension
 
