@@ -243,7 +243,8 @@ def test_a_team_keeps_its_look_and_up_to_28_differ() -> None:
         assert looks_of(teams[:count]) == {name: looks[name] for name in teams[:count]}, "others change none"
     alone = {name: looks_of([name])[name] for name in teams}
     assert all(look.hatch == 0 for look in alone.values())
-    assert all(alone[name].colour == looks[name].colour for name in teams[:4]), "the colour is the name's"
+    assert looks[teams[0]] == alone[teams[0]], "the colour is the name's"
+    assert {looks[name] for name in teams[:7]} == {Look(colour) for colour in range(7)}, "no hatch is needed"
 
 
 def test_a_hatch_is_drawn_over_the_bar_of_a_team_that_shares_a_colour() -> None:

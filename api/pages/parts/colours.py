@@ -25,14 +25,14 @@ OTHERS = Look(7)
 def looks_of(names: Iterable[str]) -> dict[str, Look]:
     """A look for each of ``names``, which stand in the order in which they appeared.
 
-    The colour follows from the name alone. A name that shares it with an earlier one has a hatch; once all
-    hatches of a colour are taken, the next colour. So a name keeps its look when others come, and the first
-    28 differ from each other.
+    The name says which colour it has, or the next one if an earlier name has that; once all colours are
+    taken, one with a hatch. So a name keeps its look when others come, the first 7 differ in colour, and the
+    first 28 in their look.
     """
     found: dict[str, Look] = {}
     for name in dict.fromkeys(names):
         base = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) % COLOURS
-        wanted = (Look((base + step) % COLOURS, hatch) for step in range(COLOURS) for hatch in range(HATCHES))
+        wanted = (Look((base + step) % COLOURS, hatch) for hatch in range(HATCHES) for step in range(COLOURS))
         taken = set(found.values())
         found[name] = next((one for one in wanted if one not in taken), Look(base))
     return found
