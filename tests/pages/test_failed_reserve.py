@@ -17,6 +17,7 @@ import pytest
 
 from api.pages.plans.plan_view import failed_reserve, without_provider
 from api.pages.plans.reservation_view import failed_words
+from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.account import Scope
 from broker.domain.basics.errors import Conflict, OrderRejected, StalePlan
 from broker.domain.holding.holding_orders import Intent, find_drifts, unplaced_order
@@ -155,6 +156,19 @@ async def test_a_release_that_is_under_way_is_told_and_not_offered_again(home: H
     assert "The release is under way." in page
     assert f'action="{plan}/release"' not in page
     assert "<strong>Reserved.</strong>" not in page
+
+
+async def test_the_page_of_a_plan_counts_every_node_that_it_holds(home: Home) -> None:
+    """A fleet over three weeks is hundreds of reservations, one for each time that a node comes and goes."""
+    client, plan = await visitor(home), await a_plan_of(home)
+    assert (await reserved(client, plan)).status_code == 303
+    async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
+        (row,) = await uow.reservations.find_open()
+        for number in range(220):
+            units = tuple(replace(unit, tag=f"{unit.tag}-{number}") for unit in row.units)
+            await uow.reservations.add(replace(row, reservation_id=f"rsv-{number}", units=units, version=0))
+        await uow.commit()
+    assert f"{221 * row.nodes} nodes" in (await client.get(plan)).text
 
 
 async def test_a_fleet_is_released_from_the_list_after_a_word(home: Home) -> None:

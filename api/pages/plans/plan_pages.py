@@ -40,7 +40,6 @@ from broker.services.holding.reservations import PlanPart
 if TYPE_CHECKING:
     from api.bootstrap import Product
 
-MOST_RESERVATIONS = 200
 DONE: Mapping[str, str] = {
     "asked": "Asked. Nothing is bought by planning.",
     "approved": "Approved. The team can reserve it now.",
@@ -100,12 +99,12 @@ async def _shown(
     """The page of a plan; with ``error``, what stopped its reserving, and the status of that."""
     product = product_of(request)
     record = await product.planning.find_plan(caller, plan_id)
-    held = await product.reservations.find_reservations(caller, MOST_RESERVATIONS, plan_id=plan_id)
+    held = await product.reservations.find_every(caller, plan_id=plan_id)
     offers = await _offers_now(product, record)
     kind = None if error is None else kind_of(error)
     failed = None
     if error is not None and kind is not None and record.plan is not None:
-        failed = plan_view.failed_reserve(record.plan, error, kind.title, held.items, offers)
+        failed = plan_view.failed_reserve(record.plan, error, kind.title, held, offers)
     asked = await product.approvals.find_approval(caller, plan_id) if caller.may(Scope.SPEND_READ) else None
     standing = (await product.planning.find_business_statuses([record])).get(plan_id)
     others = await product.planning.find_others(caller, record)
@@ -118,19 +117,19 @@ async def _shown(
         failed=failed,
         heading=plan_view.title_of(record),
         notice=notice,
-        step=plan_view.next_step(record, held.items),
+        step=plan_view.next_step(record, held),
         standing=standing,
         place=plan_view.place_of(record, standing, product.clock.now()),
         others=others,
-        not_bought=plan_view.why_not_bought(record, held.items),
-        open_lines=_open_lines(held.items, product.clock.now()),
+        not_bought=plan_view.why_not_bought(record, held),
+        open_lines=_open_lines(held, product.clock.now()),
         short=await product.reservations.find_shortfalls(caller, plan_id=plan_id),
         unfinished=await product.reoptimize.find_unfinished_of(caller, plan_id),
         approval=asked,
         proof=proof_of(request),
         once=new_once(),
         on_release=await _on_release(product, caller, record),
-        gone=plan_view.gone_words(record, held.items),
+        gone=plan_view.gone_words(record, held),
         event=await event_of(product, record),
         beside_base=await _beside_base(product, caller, record),
         **_of_plan(record, product.clock.now()),
