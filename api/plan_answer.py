@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
-from api.plan_words import TIGHT_SHARE, is_tight, saved_usd, spare_words, strategy, strongest
+from api.plan_words import NEAR_TIES_BUY, TIGHT_SHARE, is_tight, saved_usd, spare_words, strategy, strongest
 from broker.domain.basics.money import CENT, usd_words
 from broker.domain.planning.comparison import (
     Objective,
@@ -127,8 +127,8 @@ def _cost(plan: Plan) -> str:
         part = f"{100 * saved / against.cost_usd:.0f} %"
         return f"{cost}, {usd_words(saved)} ({part}) less than {named}{counted}."
     if saved < 0:
-        buys = "near ties pay that for fewer pools, sellers or starts, or an earlier end"
-        return f"{cost}, {usd_words(-saved)} more than {named}{counted}: {buys}."
+        more = f"{usd_words(-saved)} more than {named}{counted}"
+        return f"{cost}, {more}: near ties pay that for {NEAR_TIES_BUY}."
     return f"{cost}, as much as {named}{counted}."
 
 

@@ -34,6 +34,7 @@ LATENCIES: Mapping[str, str] = {"ttft_p95_ms": "TTFT p95", "itl_p95_ms": "ITL p9
 TIGHT_SHARE = 0.05
 """A service that has less of its objective to spare is told of in the first sentence of a plan."""
 NOTHING_SHARE = 0.005
+NEAR_TIES_BUY = "fewer pools, sellers or starts, or an earlier end"
 
 
 def spare_words(objective: Objective) -> str:
@@ -88,7 +89,7 @@ def above_words(saved: Decimal, against: Baseline) -> str:
     if not saved or not against.cost_usd:
         return f"costs the same as {named}"
     above = f"{usd_words(-saved)} ({-100 * saved / against.cost_usd:.1f} %) above {named}"
-    return f"{above}; near ties pay it for fewer pools, sellers or starts, or an earlier end"
+    return f"{above}; near ties pay it for {NEAR_TIES_BUY}"
 
 
 def all_pass_budget(plan: Plan) -> bool:

@@ -16,6 +16,7 @@ from api.pages.parts.timelines import Bar, TimelineRow, timeline
 from api.pages.parts.words import DASH, moment, offer_words, seller, share, signed_usd, usd
 from api.plan_answer import NO_OBJECTIVES, why_line
 from api.plan_words import (
+    NEAR_TIES_BUY,
     all_pass_budget,
     bound_label,
     folded,
@@ -431,7 +432,7 @@ def _saving_card(plan: Plan) -> Card:
     before = against.cost_usd
     saved = saved_usd(plan) or ZERO
     if saved < 0:
-        buys = "near ties pay it for fewer pools, sellers or starts, or an earlier end"
+        buys = f"near ties pay it for {NEAR_TIES_BUY}"
         return Card(f"Above {strategy(against.name)}", usd(-saved), buys)
     part = f"{share(float(saved / before))} less" if saved else "this strategy costs the same"
     return Card(f"Saved against {strategy(against.name)}", usd(saved), part, tone="good" if saved else "")
