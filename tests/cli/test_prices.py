@@ -61,9 +61,10 @@ def test_what_can_be_ordered_leaves_price_lists_out(env: dict[str, str]) -> None
 def test_offers_say_that_they_are_local_where_a_server_is_named(
     env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("BROKER_DATABASE_URL", raising=False)
     file = Path(default_database_url().partition("///")[2])
+    assert file.is_relative_to(tmp_path), "never the database of who runs the tests"
     file.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(tmp_path / "broker.db", file)
     both = {**env, "BROKER_URL": "http://127.0.0.1:9"}

@@ -18,6 +18,7 @@ from api.schemas.workloads.form_fields import (
     WORKLOAD_FIELDS,
     FormField,
     Unit,
+    shown,
 )
 from api.schemas.workloads.workloads import read_workloads
 from api.schemas.workloads.written_values import (
@@ -212,3 +213,10 @@ def test_every_unit_is_a_word_of_its_own() -> None:
     for unit in Unit:
         if unit is not Unit.NONE:
             assert unit.lower() in UNIT_WORDS[unit]
+
+
+@pytest.mark.parametrize("written", ["1e400", "1e309", "-1e400"])
+def test_a_number_beyond_every_float_has_no_meaning_and_harms_nothing(written: str) -> None:
+    """YAML reads it as infinity, which the document refuses at its field."""
+    assert meaning(TRAINING["tokens"], float(written), written, NOW, NOW) == ""
+    assert shown(float(written)) in ("inf", "-inf")

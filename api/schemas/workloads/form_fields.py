@@ -5,6 +5,7 @@ The form edits the document: what is not listed here stays in it as it was writt
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -242,7 +243,9 @@ def shown(value: Any) -> str:
 
 
 def figure(value: float) -> str:
-    """A number as people write it: ``2e9``, ``12000``, ``0.35``."""
+    """A number as people write it: ``2e9``, ``12000``, ``0.35``; one beyond every float as ``inf``."""
+    if not math.isfinite(value):
+        return str(value)
     if abs(value) >= LARGE:
         mantissa, _, exponent = f"{value:.6e}".partition("e")
         written = f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"

@@ -7,6 +7,7 @@ A document has exact numbers and ISO times. A form and the questions of the comm
 from __future__ import annotations
 
 import calendar
+import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time, timedelta
@@ -300,7 +301,9 @@ def meaning(field: FormField, value: object, written: str, now: datetime, start:
         is_offset = not field.is_start and value.strip().startswith("+")
         instant = None if is_offset and start is None else _instant_of(field, value, now, start or now)
         return "" if instant is None else write_moment(instant)
-    if field.entry is Entry.NUMBER and isinstance(value, int | float) and not isinstance(value, bool):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if field.entry is Entry.NUMBER and is_number:
+        assert isinstance(value, int | float)
         is_plain = written.strip() in ("", figure(value), str(value))
         if value >= FULL_FROM or not is_plain or (field.unit is Unit.SHARE and value > 0):
             return write_amount(Decimal(str(value)), field.unit)
