@@ -103,7 +103,6 @@ RULES = (
     _more("policy/hosts", "Hosts", Entry.LIST, "datacenter; or datacenter, community"),
     _more("policy/compliance", "Compliance", Entry.LIST, "none; or soc2, iso27001"),
     _number("unplaced_usd", "Cost of leaving it out, USD", Unit.USD, "it must be placed", folded=True),
-    _more("team", "Team that pays", Entry.TEXT, "the document's"),
 )
 PRECISIONS = _more("precisions", "Number formats", Entry.LIST, "as published; or bf16, fp8")
 ENGINE = _more("engine", "Engine", Entry.CHOICE, ServingEngine.VLLM, *ServingEngine)

@@ -305,7 +305,7 @@ def _starts(value: Any) -> Any:
 
 
 class WorkloadForm(WorkloadPart):
-    """The fields of every workload. ``team``: a team other than the document's, for shared budgets."""
+    """The fields of every workload. ``team``: whom it is for, as a note; the document's team pays."""
 
     name: Annotated[str, Field(min_length=1, max_length=100, pattern=NAME)]
     model: Name
