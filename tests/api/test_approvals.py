@@ -107,6 +107,26 @@ async def test_a_dearer_plan_needs_a_second_word_and_a_cheaper_one_does_not(hous
         assert (await team.post(f"{path}/reserve")).status_code == 202
 
 
+@pytest.mark.parametrize("needs", [True, False])
+async def test_an_approval_within_the_budgets_lapses_where_one_would_be_exceeded_since(
+    house: House, needs: bool
+) -> None:
+    house.rules = limit("100") if needs else house.rules
+    async with house.open() as home:
+        team = await home.team("research")
+        path = f"/v1/plans/{(await home.plan(team))['plan_id']}"
+        assert (await team.post(f"{path}/approve")).status_code == 200
+        small = {"limit_usd": "1"}
+        assert (await home.client().put("/v1/budgets/research/month", json=small)).status_code == 200
+        refused = await team.post(f"{path}/reserve")
+        assert (refused.status_code, refused.json()["code"]) == (409, "approval-required")
+        assert "would exceed its budget of $1.00" in refused.json()["detail"]
+        assert home.house.provider.open_instances() == []
+        assert (await team.post(f"{path}/reserve")).status_code == 409
+        assert (await team.post(f"{path}/approve")).status_code == 200, "who approves sees what is exceeded"
+        assert (await team.post(f"{path}/reserve")).status_code == 202
+
+
 async def test_a_second_word_is_kept_where_the_price_has_passed_the_first(house: House) -> None:
     house.rules = limit("100")
     async with house.open() as home:

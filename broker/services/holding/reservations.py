@@ -61,7 +61,12 @@ from broker.services.holding.buyer import Buyer
 from broker.services.holding.fallback_offer import FallbackOffers
 from broker.services.holding.lease_service import TRIES, LeaseService
 from broker.services.holding.reservation_creator import ReservationCreator, require_stock
-from broker.services.spend.approving import Approving, require_approved, require_as_approved
+from broker.services.spend.approving import (
+    Approving,
+    require_approved,
+    require_as_approved,
+    was_within_budgets,
+)
 from broker.services.spend.ledger import find_reservations as find_every
 
 RECENT = 200
@@ -179,16 +184,22 @@ class ReservationsService:
         return held
 
     async def _ask_budgets(self, caller: Caller, plan_id: str) -> None:
-        """Requires approval of a plan that would exceed a budget now."""
+        """Requires approval of a plan that would exceed a budget now.
+
+        Raises ApprovalLapsed if it was approved when it exceeded none.
+        """
         if self._budgets is None:
             return
         async with self._uow_factory(scope_of(caller)) as uow:
             record = await uow.plans.find(plan_id)
-        if record.plan is None or record.needs_approval:
+        is_approved = record.approved_by is not None
+        if record.plan is None or (record.needs_approval and not is_approved):
             return
-        why = await self._budgets.find_overruns(record, record.plan)
-        if why:
-            await self._approving.require_for(plan_id, "; ".join(why))
+        why = "; ".join(await self._budgets.find_overruns(record, record.plan))
+        if why and not is_approved:
+            await self._approving.require_for(plan_id, why)
+        elif why and was_within_budgets(record):
+            raise ApprovalLapsed(plan_id, why)
 
     async def _intend_plan(self, caller: Caller, plan_id: str) -> tuple[Reservation, ...]:
         """Checks the plan and stores all its intents, in one transaction."""

@@ -44,6 +44,14 @@ def require_as_approved(record: PlanRecord, plan: Plan, offers: Mapping[str, Off
         raise ApprovalLapsed(record.plan_id, why)
 
 
+def was_within_budgets(record: PlanRecord) -> bool:
+    """Whether the approver of a plan saw that it exceeds no budget."""
+    said = record.decision
+    if said is None or said.seen is None:
+        return False
+    return said.seen.budget_left_usd is None or said.seen.budget_left_usd >= 0
+
+
 class Approving:
     """Requires and withdraws approvals."""
 
