@@ -65,6 +65,7 @@ async def test_variants_are_explorations_until_one_is_chosen(house: House) -> No
     async with house.open() as home:
         team = await home.team("research")
         base = await home.plan(team)
+        house.clock.advance(seconds=1)  # of two drafts that are intended the newer one counts
         answer = await team.post("/v1/plans", json=question(base["plan_id"]))
         await settled(team, answer.headers["Location"])
         (plan_id,) = answer.json()["plan_ids"]
