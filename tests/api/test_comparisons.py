@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 
 from tests.api.house import DOCUMENT, Home, House, limit
+from tests.fakes.clock import FakeClock
 
 
 async def settled(team: httpx.AsyncClient, where: str) -> dict[str, Any]:
@@ -65,6 +66,7 @@ async def test_variants_are_explorations_until_one_is_chosen(house: House) -> No
     async with house.open() as home:
         team = await home.team("research")
         base = await home.plan(team)
+        assert isinstance(house.clock, FakeClock)
         house.clock.advance(seconds=1)  # of two drafts that are intended the newer one counts
         answer = await team.post("/v1/plans", json=question(base["plan_id"]))
         await settled(team, answer.headers["Location"])
