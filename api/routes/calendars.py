@@ -20,7 +20,7 @@ from api.routes.parameters import KeyId, PlanId
 from api.schemas.accounts.calendars import CalendarForm, NewCalendar
 from broker.domain.basics.access import require_scope
 from broker.domain.basics.account import ApiKey, Caller, Scope
-from broker.domain.basics.errors import Conflict, NotPermitted
+from broker.domain.basics.errors import Conflict
 from broker.services.accounts.accounts import Answer
 
 router = APIRouter(prefix="/v1", tags=["calendars"], route_class=FormRoute)
@@ -39,10 +39,7 @@ async def reader_of(
         caller = await caller_of(request)
         require_scope(caller, SCOPES[reader_of])
         return caller
-    caller = await product_of(request).keys.verify(token)
-    if caller.scopes != {Scope.CALENDAR_READ}:
-        raise NotPermitted("a key that opens more than a calendar must not stand in an address: make a feed")
-    return replace(caller, scopes=frozenset({Scope.PLANS_READ}))
+    return await product_of(request).keys.verify_calendar(token)
 
 
 SCOPES[reader_of] = Scope.PLANS_READ

@@ -92,6 +92,9 @@ async def test_a_feed_s_address_shows_the_team_s_windows_and_opens_nothing_else(
         assert (await held.get(path)).status_code == 401, path
     assert (await nobody.get("/v1/reservations.ics")).status_code == 401
     assert (await nobody.get(made["url"][:-1])).status_code == 401
+    signed = await nobody.post("/signin", data={"key": made["token"]})
+    assert signed.status_code == 401
+    assert "set-cookie" not in signed.headers
 
 
 async def test_a_plan_is_read_by_the_feed_and_by_a_key(home: Home) -> None:

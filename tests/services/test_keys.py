@@ -199,6 +199,15 @@ async def test_a_revoked_key_ends_with_its_sessions_for_good(keys: KeysService, 
     assert [entry.action for entry in tables.audit] == ["key.create", "key.revoke"]
 
 
+async def test_a_calendar_s_token_signs_nobody_in(keys: KeysService) -> None:
+    """The token stands in an address that calendar programs store and send on."""
+    _, token = await keys.create_calendar(ADMIN, "team calendar", "research")
+    assert (await keys.verify_calendar(token)).scopes == {Scope.PLANS_READ}
+    for refused in (keys.sign_in(token), keys.find_visitor(token), keys.verify(token)):
+        with pytest.raises(NotAuthenticated, match="opens calendars alone"):
+            await refused
+
+
 async def test_nobody_revokes_the_key_they_ask_with(keys: KeysService) -> None:
     key, secret = await keys.create_key("boss", "admin", frozenset(Scope), ADMIN)
     boss: Caller = await keys.verify(secret)

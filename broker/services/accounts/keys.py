@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from broker.domain.basics.access import EVERY_TEAM, require_holdable, require_scope, scope_of
@@ -29,6 +29,7 @@ LOCAL_KEY_TIME = timedelta(days=30)
 LEAST_LEFT = timedelta(days=1)
 """A local key with less time before it expires is replaced."""
 SESSION_TIME = timedelta(hours=12)
+CALENDAR_ALONE = frozenset({Scope.CALENDAR_READ})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class KeysService:
         require_scope(caller, Scope.PLANS_READ)
         if team not in (None, caller.team):
             require_scope(caller, Scope.ADMIN)
-        key, secret = self._new_key(name, team or caller.team, frozenset({Scope.CALENDAR_READ}), None)
+        key, secret = self._new_key(name, team or caller.team, CALENDAR_ALONE, None)
         async with self._units(scope_of(caller)) as uow:
             await uow.keys.add(key)
             await uow.accounts.bind(caller.claim, (key.key_id,))
@@ -107,7 +108,7 @@ class KeysService:
         if scope_of(caller).decides_only:
             raise NotPermitted(f"key {caller.key_id} of all teams ends no team's calendar")
         key = await self.find_key(caller, key_id)
-        if key.scopes != {Scope.CALENDAR_READ}:
+        if key.scopes != CALENDAR_ALONE:
             raise Conflict(
                 f"key {key_id} is none of a calendar; an administrator ends it by DELETE /v1/keys/{key_id}"
             )
@@ -209,19 +210,31 @@ class KeysService:
     async def verify(self, secret: str | None) -> Caller:
         """The caller with the key ``secret``.
 
-        Raises NotAuthenticated if it is missing, unknown, revoked or expired.
+        Raises NotAuthenticated if it is missing, unknown, revoked or expired, or a calendar's token.
         """
         if not secret:
             raise NotAuthenticated(
                 "the request has no bearer key; send a key in the header Authorization, after the word Bearer"
             )
-        return _caller(await self._key_of(_sha256(secret)))
+        return _caller(_no_calendar(await self._key_of(_sha256(secret))))
+
+    async def verify_calendar(self, token: str) -> Caller:
+        """The reader of a calendar with the ``token`` of its address.
+
+        Raises NotAuthenticated as ``verify`` does, and NotPermitted for a key that opens more than calendars.
+        """
+        key = await self._key_of(_sha256(token))
+        if key.scopes != CALENDAR_ALONE:
+            raise NotPermitted(
+                "a key that opens more than a calendar must not stand in an address: make a feed"
+            )
+        return replace(_caller(key), scopes=frozenset({Scope.PLANS_READ}))
 
     async def sign_in(self, secret: str) -> str:
         """The token of a new session of the key ``secret``. Raises NotAuthenticated as ``verify`` does."""
         if not secret:
             raise NotAuthenticated("no key was entered; enter an API key to sign in")
-        key = await self._key_of(_sha256(secret))
+        key = _no_calendar(await self._key_of(_sha256(secret)))
         token, now = _urlsafe(self._random_bytes(SECRET_BYTES)), self._clock.now()
         async with self._units(EVERY_TEAM) as uow:
             await uow.keys.add_session(Session(_sha256(token), key.key_id, now, now + SESSION_TIME))
@@ -236,8 +249,8 @@ class KeysService:
         async with self._units(EVERY_TEAM) as uow:
             found = await uow.keys.find_session(digest)
         if found is None:
-            return _caller(await self._key_of(digest))
-        session, key = found
+            return _caller(_no_calendar(await self._key_of(digest)))
+        session, key = found[0], _no_calendar(found[1])
         if session.expires_at <= self._clock.now() or not key.opens(self._clock.now()):
             raise NotAuthenticated("the session has ended; sign in again")
         return _caller(key)
@@ -296,6 +309,13 @@ def _entry(key: ApiKey, action: str, at: datetime, by: Caller | None = None, *, 
         team=key.team,
         detail=f"{key.name}: {why or ' '.join(sorted(key.scopes))}",
     )
+
+
+def _no_calendar(key: ApiKey) -> ApiKey:
+    """``key``, unless it is a calendar's token, which stands in addresses and so opens nothing else."""
+    if key.scopes == CALENDAR_ALONE:
+        raise NotAuthenticated("this is the token of a calendar: it opens calendars alone, in their address")
+    return key
 
 
 def _caller(key: ApiKey) -> Caller:
