@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import SecretStr, ValidationError
@@ -9,7 +10,9 @@ from pydantic_core import ErrorDetails
 
 from api.schemas.base.document import describe
 from api.schemas.base.validation import expected_of
+from broker.catalogue import load_provider_names
 from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.near_words import with_nearest
 from broker.settings import Settings, is_secret
 
 
@@ -18,13 +21,23 @@ def read_settings(**given: Any) -> Settings:
     problem.
     """
     try:
-        return Settings(**given)
+        settings = Settings(**given)
     except ValidationError as error:
         problems = tuple(
             FieldProblem(f"BROKER_{'_'.join(map(str, row['loc'])).upper()}", _found(row), expected_of(row))
             for row in error.errors(include_url=False)
         )
         raise InputError("environment or broker.toml", problems) from None
+    if strange := tuple(_unknown_quotas(settings)):
+        raise InputError("environment or broker.toml", strange)
+    return settings
+
+
+def _unknown_quotas(settings: Settings) -> Iterator[FieldProblem]:
+    """Quotas that limit nothing, as no provider has that name."""
+    for name in sorted(settings.provider_quotas.keys() - load_provider_names()):
+        expected = with_nearest("the key of a provider", name, load_provider_names())
+        yield FieldProblem("BROKER_PROVIDER_QUOTAS", describe(name), expected)
 
 
 def _found(row: ErrorDetails) -> str:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
@@ -52,6 +61,12 @@ class ProviderQuota(BaseModel):
 
     gpus: int | None = Field(default=None, ge=0)
     nodes: int | None = Field(default=None, ge=0)
+
+    @model_validator(mode="after")
+    def _refuse_no_limit(self) -> ProviderQuota:
+        if self.gpus is None and self.nodes is None:
+            raise ValueError("a limit: gpus, nodes or both")
+        return self
 
 
 class _Environment(EnvSettingsSource):
@@ -157,6 +172,21 @@ class Settings(BaseSettings):
         if isinstance(text, str) and not text.strip():
             assert info.field_name is not None
             raise ValueError(_instead(info.field_name, cls.model_fields[info.field_name]))
+        return value
+
+    @field_validator("*")
+    @classmethod
+    def _refuse_infinite(cls, value: Any) -> Any:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError("a finite number")
+        return value
+
+    @field_validator("history_kept_days")
+    @classmethod
+    def _refuse_short_history(cls, value: int, info: ValidationInfo) -> int:
+        full = info.data.get("history_full_days", value)
+        if value < full:
+            raise ValueError(f"at least the {full} days of BROKER_HISTORY_FULL_DAYS")
         return value
 
     @field_validator("admin_key")

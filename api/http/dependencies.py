@@ -17,7 +17,7 @@ from pydantic import BeforeValidator
 from api.schemas.base.times import format_time, parse_time
 from broker.domain.basics.access import require_scope
 from broker.domain.basics.account import Caller, IdempotencyKey, Scope
-from broker.domain.basics.errors import FieldProblem, InputError, NotAuthenticated
+from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.near_words import with_nearest
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import Tier

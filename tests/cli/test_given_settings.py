@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,27 @@ def test_a_setting_in_json_that_is_none_is_named() -> None:
     done = broker("providers", "list", env={"BROKER_PROVIDER_QUOTAS": "{"})
     assert done.exit_code == 2
     assert 'BROKER_PROVIDER_QUOTAS: found "{", expected an object' in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"provider_quotas": {"lambada": {"gpus": 8}}},
+            'BROKER_PROVIDER_QUOTAS: found "lambada", expected the key of a provider (nearest: lambda',
+        ),
+        ({"provider_quotas": {"lambda": {}}}, "BROKER_PROVIDER_QUOTAS_LAMBDA: .* expected a limit"),
+        ({"approval_limit_usd": "inf"}, "BROKER_APPROVAL_LIMIT_USD: .* expected a finite number"),
+        ({"poll_seconds": float("inf")}, "BROKER_POLL_SECONDS: .* expected a finite number"),
+        (
+            {"history_kept_days": 3},
+            "BROKER_HISTORY_KEPT_DAYS: .* at least the 90 days of BROKER_HISTORY_FULL",
+        ),
+    ],
+)
+def test_a_setting_that_would_protect_nothing_is_refused(given: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message).replace(r"\.\*", ".*")):
+        read_settings(**given)
 
 
 @pytest.mark.parametrize(
