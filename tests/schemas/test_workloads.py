@@ -226,6 +226,13 @@ def test_sets_of_countries_are_what_they_are_called() -> None:
     assert all(codes <= set(load_countries()) for codes in sets.values())
 
 
+def test_no_set_has_a_country_under_broad_sanctions() -> None:
+    """A buyer who writes `europe` means none of them; who does, names them in `countries`."""
+    everywhere = frozenset().union(*load_geographies().values())
+    assert not everywhere & {"RU", "BY", "IR", "KP", "SY", "CU"}
+    assert {"UA", "MD", "RS", "TR"} <= everywhere
+
+
 def test_json_and_quoted_numbers_are_read_alike() -> None:
     assert read(changed()) == read(CONTRACT)
 
