@@ -17,6 +17,7 @@ from api.clocks import SystemClock
 from api.export.jobs import ExportJobs
 from api.identity.configured import people_of, provider_of
 from api.identity.openid import OpenIdProvider
+from api.money_words import Modes, SellerMode
 from api.notices.events import PlanEvents
 from api.notices.notifier import LoggedNotifier, WakeSignal
 from api.notices.webhook_sender import HttpWebhookSender
@@ -110,7 +111,8 @@ LEAST_STALE_AFTER = timedelta(minutes=2)
 class Product:
     """All parts that the user interfaces need. ``close`` it at the end.
 
-    ``missing`` has, by provider, the settings that are missing for sending orders.
+    ``missing`` has, by provider, the settings that are missing for sending orders. ``modes``: whether a
+    seller is the sandbox's or real.
     """
 
     settings: Settings
@@ -147,6 +149,7 @@ class Product:
     exports: ExportJobs
     identity: OpenIdProvider | None = None
     missing: Mapping[str, tuple[Missing, ...]] = field(default_factory=dict)
+    modes: Modes = field(default_factory=dict)
     background: Background = field(default_factory=Background)
     readiness: Readiness = field(default_factory=Readiness)
     failed_sign_ins: FailedAttempts = field(default_factory=FailedAttempts)
@@ -299,6 +302,7 @@ def build_product(
         clock=clock,
         adapters=adapters,
         missing=missing_settings(reached),
+        modes={name: SellerMode.SANDBOX if reached[name].sandbox else SellerMode.REAL for name in selling},
         poll_plan=plan,
         executor=executor,
         estimator=estimator,

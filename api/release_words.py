@@ -37,35 +37,48 @@ def _estimate_sentences(found: ReleaseEstimate, seller: Callable[[str], str]) ->
             yield f"{name} sells it on: {one.share:.0%} of the price is assumed."
         else:
             yield f"{name} sells it on: what a buyer pays comes back too, and is known after the sale."
+    yield from _of_later(found)
 
 
 def _of_coming(found: ReleaseEstimate, *, alone: bool) -> str:
-    """What a release owes of capacity that is not bought yet, before and after its start.
+    """What a release owes of capacity that is not bought yet, before its start and right after it.
 
     ``alone``: nothing else is owed.
     """
-    owed = f"at least {usd_words(found.coming_usd)}" if found.coming_usd else "the time it has run"
+    owed = usd_words(found.coming_usd) if found.coming_usd else "the time it has run"
     first, last = found.first_start, found.last_start
     if first is None and alone:
-        return f"Released before it is bought: nothing is owed. Released after the purchase: {owed}."
+        return f"Released before it is bought: nothing is owed. Released right after the purchase: {owed}."
     if first is None:
-        return f"What is not bought yet owes nothing if it is released before, and {owed} after its purchase."
+        return (
+            "What is not bought yet owes nothing if it is released before, "
+            f"and {owed} right after its purchase."
+        )
     if alone and first == last:
         return (
             f"Released before it starts on {_moment(first)}: nothing is owed. "
-            f"Released after the start: {owed}."
+            f"Released right after the start: {owed}."
         )
     if alone:
         return (
             f"Released before the first of it starts on {_moment(first)}: nothing is owed. "
-            f"Released once all of it has started, {_moment(last)}: {owed}."
+            f"Released right after the last of it has started, {_moment(last)}: {owed}."
         )
     if first == last:
-        return f"What starts on {_moment(first)} owes nothing if it is released before, and {owed} after."
+        return (
+            f"What starts on {_moment(first)} owes nothing if it is released before, and {owed} right after."
+        )
     return (
         f"What starts later, {_moment(first)} to {_moment(last)}, owes nothing if it is released before, "
-        f"and {owed} once all of it has started."
+        f"and {owed} right after the last of it has started."
     )
+
+
+def _of_later(found: ReleaseEstimate) -> Iterator[str]:
+    """What a release a day or a week after the begin owes, all in all."""
+    if found.later and found.has_coming:
+        amounts = (f"{usd_words(one.usd)} on {_moment(one.at)}" for one in found.later)
+        yield f"Released later, it has cost in all {', and '.join(amounts)}."
 
 
 def _moment(at: datetime | None) -> str:

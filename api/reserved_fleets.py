@@ -98,6 +98,44 @@ def state_word(row: Reservation | ReservationForm) -> str:
     return "not tried" if row.not_tried else str(row.state)
 
 
+def is_ordered_later(row: Reservation | ReservationForm) -> bool:
+    """Whether nothing of ``row`` is bought: it is ordered when its time comes, and nobody promises it."""
+    return row.state is ReservationState.SCHEDULED and not row.provider_references
+
+
+def accepted_words(rows: Iterable[Reservation | ReservationForm], moment: Callable[[datetime], str]) -> str:
+    """What a reserved plan has bought, is buying and will order, each counted in orders; ``moment`` writes a
+    time.
+    """
+    current = [row for row in rows if row.state in OPEN_STATES]
+    later = [row for row in current if is_ordered_later(row)]
+    in_work = (ReservationState.PENDING, ReservationState.UNKNOWN)
+    under_way = sum(row.state in in_work for row in current)
+    bought = len(current) - len(later) - under_way
+    if later and len(later) == len(current):
+        first = moment(min(row.start for row in later))
+        return f"Accepted. Nothing is bought yet: {_orders(len(later))} {_at_their_time(len(later), first)}."
+    parts = []
+    if bought:
+        parts.append(f"{_orders(bought)} {'is' if bought == 1 else 'are'} bought")
+    if under_way:
+        parts.append(f"{_orders(under_way)} {'waits' if under_way == 1 else 'wait'} for the seller's answer")
+    if later:
+        first = moment(min(row.start for row in later))
+        parts.append(f"{_orders(len(later))} {_at_their_time(len(later), first)}")
+    return f"Accepted: {'; '.join(parts)}." if parts else "Accepted."
+
+
+def _orders(count: int) -> str:
+    return f"{count:,} order{'' if count == 1 else 's'}"
+
+
+def _at_their_time(count: int, first: str) -> str:
+    when = f"at its start, {first}" if count == 1 else f"each at its start, the first on {first}"
+    placed = "is placed" if count == 1 else "are placed"
+    return f"{placed} {when}, and the seller may then have none"
+
+
 def grouped_fleets(
     rows: Iterable[R], offer_of: Callable[[R], Hashable], now: datetime
 ) -> tuple[ReservedFleet[R], ...]:

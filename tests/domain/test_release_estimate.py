@@ -15,6 +15,7 @@ from broker.domain.holding.reservation import Reservation, ReservationState, Uni
 from broker.domain.market.offer import CancelRule, Offer
 from broker.domain.spend.order_quote import quote_of
 from broker.domain.spend.release_estimate import (
+    OwedAt,
     ReleaseEstimate,
     Resale,
     ResaleShares,
@@ -147,6 +148,54 @@ def bought(row: Reservation) -> Reservation:
     return replace(row, state=ReservationState.HELD, units=(unit,))
 
 
+def test_a_later_release_owes_what_has_run_by_then() -> None:
+    """200 hours at 2 USD from noon tomorrow, and 10 hours at 3 USD that begin 196 hours later."""
+    long = unplaced_order(
+        Intent(an_offer("l", "2"), 1, NOON + 24 * HOUR, NOON + 224 * HOUR), "research", NOON
+    )
+    short = unplaced_order(
+        Intent(an_offer("s", "3"), 1, NOON + 220 * HOUR, NOON + 230 * HOUR), "research", NOON
+    )
+    found = estimate_release([long, short], NOON, NO_BUYER)
+    assert (found.stays_usd, found.last_start) == (ZERO, NOON + 220 * HOUR)
+    assert found.coming_usd == 196 * 2 + 3, "by the last start, most of the first has run"
+    assert found.later == (
+        OwedAt(NOON + 48 * HOUR, Decimal(24 * 2)),
+        OwedAt(NOON + 192 * HOUR, Decimal(168 * 2)),
+    )
+    assert estimate_words(found) == (
+        "Released before the first of it starts on 2026-11-24 12:00 UTC: nothing is owed. "
+        "Released right after the last of it has started, 2026-12-02 16:00 UTC: $395.00. "
+        "Released later, it has cost in all $48.00 on 2026-11-25 12:00 UTC, "
+        "and $336.00 on 2026-12-01 12:00 UTC."
+    )
+
+
+def test_a_later_release_counts_what_is_bought_with_what_is_coming() -> None:
+    """A minimum term that runs, a node by the hour until tomorrow, and one that comes tomorrow."""
+    rows = [
+        held(an_offer("t", "2", min_hours=50), 0, 300),
+        held(an_offer("h", "3"), 0, 20, "r-2"),
+        unplaced_order(Intent(an_offer("c", "1"), 1, NOON + 20 * HOUR, NOON + 400 * HOUR), "research", NOON),
+    ]
+    found = estimate_release(rows, NOON + HOUR, NO_BUYER)
+    assert [one.usd for one in found.later] == [
+        Decimal(50 * 2 + 20 * 3 + 5),
+        Decimal(169 * 2 + 20 * 3 + 149),
+    ]
+
+
+def test_a_later_release_of_a_plan_counts_its_windows_by_their_terms() -> None:
+    """48 hours at 10 USD that can be left at any time, beside 100 hours at 3 USD."""
+    leave = an_offer("w", "10", window=slot_terms(NOON, 96, cancel=CancelRule.ANY_TIME))
+    hourly = an_offer("b/hourly", "3")
+    plan = a_plan(
+        a_placement(leave, [a_segment(0, 48)], "tune"), a_placement(hourly, [a_segment(0, 100)], "chat")
+    )
+    found = estimate_planned_release(plan, {"w": leave, "b/hourly": hourly}, NOON, NO_BUYER)
+    assert [(one.at, one.usd) for one in found.later] == [(NOON + 24 * HOUR, Decimal(240 + 72))]
+
+
 def test_what_is_due_and_not_bought_may_be_bought_at_any_moment() -> None:
     row = replace(
         unplaced_order(Intent(an_offer("t", "2", min_hours=50), 1, NOON, None), "research", NOON),
@@ -188,49 +237,49 @@ def test_the_estimate_in_words(found: tuple[str, str, tuple[Resale, ...]], said:
             "67.29",
             (30, 30),
             "Released before it starts on 2026-11-24 18:00 UTC: nothing is owed. "
-            "Released after the start: at least $67.29.",
+            "Released right after the start: $67.29.",
         ),
         (
             "0",
             "0",
             (30, 30),
             "Released before it starts on 2026-11-24 18:00 UTC: nothing is owed. "
-            "Released after the start: the time it has run.",
+            "Released right after the start: the time it has run.",
         ),
         (
             "0",
             "9",
             (12, 36),
             "Released before the first of it starts on 2026-11-24 00:00 UTC: nothing is owed. "
-            "Released once all of it has started, 2026-11-25 00:00 UTC: at least $9.00.",
+            "Released right after the last of it has started, 2026-11-25 00:00 UTC: $9.00.",
         ),
         (
             "0",
             "9",
             (None, None),
-            "Released before it is bought: nothing is owed. Released after the purchase: at least $9.00.",
+            "Released before it is bought: nothing is owed. Released right after the purchase: $9.00.",
         ),
         (
             "5",
             "9",
             (12, 12),
             "Nothing comes back, $5.00 stays owed. What starts on 2026-11-24 00:00 UTC owes nothing if it is "
-            "released before, and at least $9.00 after.",
+            "released before, and $9.00 right after.",
         ),
         (
             "5",
             "9",
             (12, 36),
             "Nothing comes back, $5.00 stays owed. What starts later, 2026-11-24 00:00 UTC to "
-            "2026-11-25 00:00 UTC, owes nothing if it is released before, and at least $9.00 once all of it "
-            "has started.",
+            "2026-11-25 00:00 UTC, owes nothing if it is released before, and $9.00 right after the last "
+            "of it has started.",
         ),
         (
             "5",
             "9",
             (None, 36),
             "Nothing comes back, $5.00 stays owed. What is not bought yet owes nothing if it is released "
-            "before, and at least $9.00 after its purchase.",
+            "before, and $9.00 right after its purchase.",
         ),
     ],
 )

@@ -22,9 +22,10 @@ from api.pages.parts.colours import Look, looks_of
 from api.pages.parts.curves import Band, Curve, Drawing, Limit, curves
 from api.pages.parts.tables import Address, paged, wished_sorting
 from api.pages.parts.words import hours, instant, moment, offer_words, seller, sellers_named, signed_usd
+from api.pages.plans.plan_view import committed_words
 from api.pages.plans.reservation_view import size_words, steps_words
 from api.plan_words import state_words
-from api.reserved_fleets import fleets, most_nodes
+from api.reserved_fleets import accepted_words, fleets, most_nodes
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.market.offer import Tier
@@ -35,7 +36,7 @@ from broker.domain.spend.spend import Charge, ChargeBasis, CostView, Interval
 from broker.services.spend.settled_spend import SumKey
 from broker.services.spend.summaries import sum_by_key
 from tests.fakes.clock import NOON
-from tests.fakes.examples import an_offer
+from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer, slot_terms
 from tests.pages.test_views import charges
 
 EVIL = '<script>alert("x")</script>&'
@@ -215,7 +216,7 @@ def test_a_fleets_steps_are_one_line() -> None:
         NOON + timedelta(hours=10),
     )
     assert size_words(fleet) == "2 nodes now, 4 from 2026-11-23 17:00 UTC"
-    assert steps_words(fleet) == "2 to 4 nodes, 3 steps, 2 bought when their time comes"
+    assert steps_words(fleet) == "2 to 4 nodes, 3 steps, 2 ordered at their start"
     assert lines[-1].end is None
     assert most_nodes([*peak, base]) == 4
 
@@ -312,3 +313,42 @@ def test_an_interval_without_width_is_not_shown() -> None:
     flat, wide = (Quantiles(Decimal(65), Decimal(65), Decimal(high)) for high in ("65.40", "66.60"))
     assert not is_wide(flat)
     assert is_wide(wide)
+
+
+def test_what_is_accepted_is_told_by_what_is_bought() -> None:
+    scheduled = [
+        held(f"s-{on}", on, state=ReservationState.SCHEDULED, plan_id="p", units=()) for on in (6, 5)
+    ]
+    bought = held("b", state=ReservationState.ACTIVE, plan_id="p")
+    assert accepted_words(scheduled, moment) == (
+        "Accepted. Nothing is bought yet: 2 orders are placed each at its start, the first on "
+        "2026-11-23 17:00 UTC, and the seller may then have none."
+    )
+    assert accepted_words([bought, scheduled[0]], moment) == (
+        "Accepted: 1 order is bought; 1 order is placed at its start, 2026-11-23 18:00 UTC, "
+        "and the seller may then have none."
+    )
+    assert accepted_words([bought, held("w", state=ReservationState.PENDING, units=())], moment) == (
+        "Accepted: 1 order is bought; 1 order waits for the seller's answer."
+    )
+
+
+def test_what_a_plan_commits_says_what_is_ordered_when() -> None:
+    now, later = NOON, [a_segment(5, 10), a_segment(20, 30)]
+    hourly = a_plan(a_placement(an_offer("h", "2"), [a_segment(0, 10)], "chat"))
+    assert committed_words(hourly, now) == "All of it is charged by the hour as it is held."
+    waiting = a_plan(a_placement(an_offer("h", "2"), later, "chat"))
+    assert committed_words(waiting, now).endswith(
+        "Each part is ordered at its start, the first on 2026-11-23 17:00 UTC: until then nothing of it is "
+        "bought, and the seller may then have none."
+    )
+    window = a_placement(an_offer("w", "10", window=slot_terms(NOON, 96)), [a_segment(0, 10)], "tune")
+    both = a_plan(window, a_placement(an_offer("h", "2"), [a_segment(0, 4), *later], "chat"))
+    assert committed_words(both, now) == (
+        "$100.00 of it is for windows, ordered now and paid at the purchase; the rest is charged by the hour "
+        "as it is held. Of its 3 orders, 2 are placed at their start, the first on 2026-11-23 17:00 UTC: the "
+        "seller may then have none."
+    )
+    assert committed_words(a_plan(window), now) == (
+        "All of it is for windows, which are ordered now and paid at the purchase."
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,6 +17,7 @@ from starlette.exceptions import HTTPException
 from api.held_words import held_words
 from api.http import errors
 from api.http.dependencies import SAFE_METHODS, product_of
+from api.money_words import market_words, mode_words, order_words
 from api.pages import TEMPLATES
 from api.pages.parts import words
 from api.plan_answer import costs_the_same
@@ -26,7 +28,6 @@ from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import BrokerError, InputError, NotAuthenticated, NotFound
 from broker.domain.basics.money import price_figure
 from broker.unseen import shown
-from providers.market_clock import MarketClock
 
 SECTIONS: tuple[tuple[str, str, Scope | None], ...] = (
     ("/", "Overview", None),
@@ -89,7 +90,9 @@ def show(request: Request, template: str, title: str, status_code: int = 200, **
         "whose": None if caller is None else whose_data(caller, request.query_params.get("team")),
         "section": "/" + request.url.path.split("/")[1],
         "provider": product_of(request).settings.oidc_name if product_of(request).people.is_offered else None,
-        "is_sandbox": isinstance(product_of(request).clock, MarketClock),
+        "market_words": market_words(product_of(request).modes, words.seller),
+        "mode_words": mode_words(product_of(request).modes, words.seller),
+        "order_words": partial(order_words, product_of(request).modes, name=words.seller),
         **context,
     }
     return templates.TemplateResponse(request, template, page, status_code=status_code)

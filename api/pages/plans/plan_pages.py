@@ -22,7 +22,7 @@ from api.pages.plans.reservation_view import size_words
 from api.pages.plans.what_if_view import questions_of
 from api.plan_answer import NO_OBJECTIVES, answer_of, objectives_in
 from api.plan_requests import ask_for_plan, event_of, options_of, plan_events
-from api.reserved_fleets import ReservedFleet, fleets
+from api.reserved_fleets import ReservedFleet, accepted_words, fleets
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import (
     ApprovalRequired,
@@ -44,12 +44,13 @@ DONE: Mapping[str, str] = {
     "asked": "Asked. Nothing is bought by planning.",
     "approved": "Approved. The team can reserve it now.",
     "rejected": "Rejected. It cannot be reserved, and counts as spend no more.",
-    "reserved": "Reserved: every placement is ordered, and each has its row under Reservations.",
     "released": "Release asked for everything that this plan held.",
     "intended": "This draft counts in planned spend now.",
     "not-intended": "This draft counts in planned spend no more.",
 }
 """What a page says after an action, by the word in its address."""
+RESERVED = "reserved"
+"""The word after reserving, which is told by what is held."""
 
 router = page_router()
 
@@ -90,11 +91,11 @@ async def plans_shown(
 @router.get("/plans/{plan_id}")
 async def plan_page(request: Request, caller: PlanVisitor, plan_id: str, done: str = "") -> Response:
     """One plan over time, and why."""
-    return await _shown(request, caller, plan_id, notice=DONE.get(done, ""))
+    return await _shown(request, caller, plan_id, done=done)
 
 
 async def _shown(
-    request: Request, caller: Caller, plan_id: str, *, notice: str = "", error: BrokerError | None = None
+    request: Request, caller: Caller, plan_id: str, *, done: str = "", error: BrokerError | None = None
 ) -> Response:
     """The page of a plan; with ``error``, what stopped its reserving, and the status of that."""
     product = product_of(request)
@@ -116,7 +117,7 @@ async def _shown(
         record=record,
         failed=failed,
         heading=plan_view.title_of(record),
-        notice=notice,
+        notice=accepted_words(held, moment) if done == RESERVED else DONE.get(done, ""),
         step=plan_view.next_step(record, held),
         standing=standing,
         place=plan_view.place_of(record, standing, product.clock.now()),
@@ -185,7 +186,7 @@ def _of_plan(record: PlanRecord, now: datetime) -> dict[str, Any]:
         "capacity": plan_view.capacity,
         "baselines": plan_view.baseline_rows(plan),
         "bound_share": plan_view.bound_share(plan),
-        "bought_at_once_usd": plan_view.bought_at_once_usd(plan),
+        "committed": plan_view.committed_words(plan, now),
         "as_of": plan.as_of,
     }
 
@@ -229,7 +230,7 @@ async def reserve(request: Request, caller: PlanVisitor, plan_id: str) -> Respon
     async def act(named: Caller) -> str:
         await as_seen(request, named, plan_id, form)
         await product_of(request).reservations.reserve_plan(named, plan_id)
-        return f"/plans/{plan_id}?done=reserved"
+        return f"/plans/{plan_id}?done={RESERVED}"
 
     try:
         return await act_once(request, caller, form, act, lambda _: f"/plans/{plan_id}")

@@ -13,7 +13,7 @@ from enum import StrEnum
 from api.pages.parts.cards import Card
 from api.pages.parts.charts import Charts, both_widths
 from api.pages.parts.timelines import Bar, TimelineRow, timeline
-from api.pages.parts.words import DASH, moment, offer_words, seller, share, signed_usd, usd
+from api.pages.parts.words import DASH, counted, moment, offer_words, seller, share, signed_usd, usd
 from api.plan_answer import NO_OBJECTIVES, why_line
 from api.plan_words import (
     NEAR_TIES_BUY,
@@ -42,6 +42,7 @@ from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Window
 from broker.domain.holding.holding_orders import placement_cost_usd
 from broker.domain.holding.reservation import Reservation, ReservationState
+from broker.domain.market.billing import holdings
 from broker.domain.market.offer import Offer, Tier
 from broker.domain.planning.comparison import Objective, tightest_objective
 from broker.domain.planning.plan import Alternative, Baseline, Placement, Plan
@@ -290,9 +291,32 @@ def without_provider(document: str, provider: str) -> str:
     return json.dumps(written)
 
 
-def bought_at_once_usd(plan: Plan) -> Decimal:
-    """The cost of windows, which is owed in full with the purchase."""
-    return sum((p.capacity_usd for p in plan.placements if p.tier is Tier.WINDOW), ZERO)
+def committed_words(plan: Plan, now: datetime) -> str:
+    """When capacity is paid, and when it is ordered: windows in advance, the rest at its start."""
+    windows = [one for one in plan.placements if one.tier is Tier.WINDOW]
+    rest = [one for one in plan.placements if one.tier is not Tier.WINDOW]
+    at_once_usd = sum((one.capacity_usd for one in windows), ZERO)
+    if not rest:
+        return "All of it is for windows, which are ordered now and paid at the purchase."
+    paid = "All of it is charged by the hour as it is held."
+    if windows:
+        paid = f"{usd(at_once_usd)} of it is for windows, ordered now and paid at the purchase; the rest is "
+        paid += "charged by the hour as it is held."
+    starts = [held.window.start for one in rest for held in holdings(one.segments)]
+    later = [start for start in starts if start > now]
+    if not later:
+        return paid
+    first = moment(min(later))
+    if len(later) == len(starts):
+        return (
+            f"{paid} Each part is ordered at its start, the first on {first}: "
+            "until then nothing of it is bought, and the seller may then have none."
+        )
+    placed = "1 is placed at its start" if len(later) == 1 else f"{len(later):,} are placed at their start"
+    return (
+        f"{paid} Of its {counted(len(starts), 'order')}, {placed}, the first on {first}: "
+        "the seller may then have none."
+    )
 
 
 def gone_words(record: PlanRecord, held: Sequence[Reservation]) -> str:

@@ -13,7 +13,7 @@ from api.pages.parts.cards import Card
 from api.pages.parts.words import counted, moment, seller, usd
 from api.plan_words import who_words
 from api.release_words import released_words
-from api.reserved_fleets import ReservedFleet, most_nodes
+from api.reserved_fleets import ReservedFleet, is_ordered_later, most_nodes
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.money import ZERO, price_words
 from broker.domain.holding.lease_money import is_kept_above_limit, price_basis, rate_usd_per_node_hour
@@ -91,8 +91,8 @@ def steps_words(fleet: ReservedFleet[Reservation]) -> str:
         return ""
     sizes = f"{fleet.least} to {fleet.most}" if fleet.least != fleet.most else f"{fleet.most}"
     words = f"{sizes} nodes, {len(fleet.rows)} steps"
-    later = sum(row.state is ReservationState.SCHEDULED and not row.provider_references for row in fleet.rows)
-    return f"{words}, {later} bought when their time comes" if later else words
+    later = sum(map(is_ordered_later, fleet.rows))
+    return f"{words}, {later} ordered at their start" if later else words
 
 
 def reservation_cards(lines: Sequence[ReservedFleet[Reservation]]) -> tuple[Card, ...]:

@@ -22,7 +22,7 @@ from broker.domain.holding.reservation import PriceBasis, Reservation, Reservati
 from broker.domain.market.offer import Tier
 from broker.domain.reconciling.shortfalls import Shortfall
 from broker.domain.spend.charging import credited_usd, final_usd
-from broker.domain.spend.release_estimate import ReleaseEstimate, Resale
+from broker.domain.spend.release_estimate import OwedAt, ReleaseEstimate, Resale
 
 
 class Fit(StrEnum):
@@ -98,6 +98,7 @@ SHARE = Annotated[
     Money,
     PlainSerializer(lambda share: format_usd(round(share, 4)), return_type=str, when_used="json"),
 ]
+Form(OwedAt, about="What all of it owes in the end, in USD, if it is released ``at`` that time.")
 Form(
     Resale,
     about="Which share of the price a resale is expected to bring; ``sales`` 0: it is assumed.",
@@ -112,10 +113,11 @@ RELEASE_ESTIMATE = Form(
     ``resales``: what is assumed of windows that their seller only sells on; else the sellers' terms hold.
     ``min_hours``: minimum terms, by offer, of what is not bought yet. ``unknown``: the placements of a plan
     whose offer is not on sale now; they are in no amount. ``has_coming``: something is not bought yet. It
-    owes nothing if it is released before its start, and at least ``coming_usd`` after it. ``text``: the
+    owes nothing if it is released before its start, and ``coming_usd`` right after the last of it has
+    started. ``later``: what all of it owes if it is released a day or a week after its begin. ``text``: the
     amounts as sentences.
     """,
-    optional={"has_coming": False, "coming_usd": ZERO, "first_start": None, "last_start": None},
+    optional={"has_coming": False, "coming_usd": ZERO, "first_start": None, "last_start": None, "later": ()},
     adds={"text": Annotated[str, From(estimate_words)]},
 )
 ReleaseEstimateForm = Annotated[ReleaseEstimate, RELEASE_ESTIMATE]

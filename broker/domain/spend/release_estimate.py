@@ -1,8 +1,8 @@
 """What a release would give back, and what stays owed, before it is asked for. Pure.
 
 Both follow the books: a release is the difference between what is owed now and what ``charging`` says is owed
-once it is released. Capacity that is not bought yet owes nothing until it starts. After its start it owes at
-least its first bill: what the books say of the same capacity, bought and released at its start.
+once it is released. Capacity that is not bought yet owes nothing until it starts. What a later release owes
+is what the books say of the same capacity, bought at its start and released then.
 
 The one assumption is what a buyer pays for a window that its provider only sells on (``CancelRule.RESELL``).
 It follows own sales at that provider where there are any, else a given share.
@@ -26,6 +26,8 @@ from broker.domain.planning.plan import Placement, Plan
 from broker.domain.spend.charging import credits_of, owed_usd
 
 SHORTEST = timedelta(seconds=1)
+LATER = (timedelta(days=1), timedelta(weeks=1))
+"""After how much time a later release is estimated too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,14 @@ class Resale:
 
 
 @dataclass(frozen=True, slots=True)
+class OwedAt:
+    """What all of it owes in the end if it is released ``at`` that time."""
+
+    at: datetime
+    usd: Decimal
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseEstimate:
     """``back_usd`` of what is owed comes back with a release now, and ``stays_usd`` stays owed.
 
@@ -48,9 +58,10 @@ class ReleaseEstimate:
     providers. ``min_hours`` are the minimum terms of offers that are not bought yet, by offer. ``unknown`` is
     the number of placements without an amount, because their offer is not on sale now.
 
-    Capacity that is not bought yet is in neither amount. ``has_coming``: there is such capacity, and a
-    release after its start also owes ``coming_usd`` or more. ``first_start`` is the earliest of its starts
-    (None: it may be bought at any moment) and ``last_start`` the latest.
+    Capacity that is not bought yet is in neither amount. ``has_coming``: there is such capacity.
+    ``first_start`` is the earliest of its starts (None: it may be bought at any moment), ``last_start`` the
+    latest, and released right after that one it owes ``coming_usd``. ``later``: what everything owes, bought
+    or not yet, if it is released a day or a week after its begin; empty where nothing lasts so long.
     """
 
     back_usd: Decimal
@@ -62,6 +73,7 @@ class ReleaseEstimate:
     coming_usd: Decimal = ZERO
     first_start: datetime | None = None
     last_start: datetime | None = None
+    later: tuple[OwedAt, ...] = ()
 
 
 def resales_of(rows: Iterable[Reservation], assumed_share: Decimal) -> ResaleShares:
@@ -101,7 +113,9 @@ def estimate_release(rows: Sequence[Reservation], now: datetime, shares: ResaleS
     after = owed_usd([_released(row, now, shares) for row in rows], now)
     sold = {row.offer.provider for row in rows if _has_bought(row) and _is_resold(row.offer)}
     resales = tuple(shares.of(name) for name in sorted(sold))
-    return _with_coming(ReleaseEstimate(max(ZERO, owed - after), after, resales), rows, now, shares)
+    found = _with_coming(ReleaseEstimate(max(ZERO, owed - after), after, resales), rows, now, shares)
+    later = (OwedAt(at, _owed_at(rows, at, now, shares)) for at in _later(rows, now))
+    return replace(found, later=tuple(later))
 
 
 def estimate_order_release(order: Reservation, now: datetime, shares: ResaleShares) -> ReleaseEstimate:
@@ -116,12 +130,14 @@ def estimate_planned_release(
 ) -> ReleaseEstimate:
     """The release of a plan right after it is reserved: windows by their terms, the rest by the books."""
     back, stays, unknown = ZERO, ZERO, 0
+    windows: list[tuple[Placement, Offer | None]] = []
     orders: list[Reservation] = []
     sold: set[str] = set()
     for placement in plan.placements:
         offer = offers.get(placement.offer_id)
         if placement.tier is Tier.WINDOW:
-            stays_usd = placement.cost_usd if offer is None else _stays_usd(placement, offer, now, shares)
+            windows.append((placement, offer))
+            stays_usd = _stays_usd(placement, offer, now, shares)
             stays, back = stays + stays_usd, back + placement.cost_usd - stays_usd
             sold |= {offer.provider} if offer is not None and _is_resold(offer) else set()
         elif offer is None:
@@ -136,6 +152,13 @@ def estimate_planned_release(
         resales=tuple(shares.of(name) for name in sorted(sold)),
         min_hours=_min_hours(order.offer for order in orders),
         unknown=unknown,
+        later=tuple(
+            OwedAt(
+                one.at,
+                sum((_stays_usd(placed, sale, one.at, shares) for placed, sale in windows), one.usd),
+            )
+            for one in rest.later
+        ),
     )
 
 
@@ -160,16 +183,44 @@ def _with_coming(
     if not coming:
         return found
     starts = [max(row.start, now) for row in coming]
-    started = [_released(_bought(row, at), at, shares) for row, at in zip(coming, starts, strict=True)]
     is_due = min(starts) <= now
     return replace(
         found,
         has_coming=True,
-        coming_usd=owed_usd(started, max(starts)),
+        coming_usd=_owed_at(coming, max(starts), now, shares),
         first_start=None if is_due else min(starts),
         last_start=max(starts) if max(starts) > now else None,
         min_hours=_min_hours(row.offer for row in coming if row.offer.window is None),
     )
+
+
+def _later(rows: Iterable[Reservation], now: datetime) -> list[datetime]:
+    """When a later release is estimated: each of ``LATER`` after the begin, while something still lasts."""
+    lasting = [row for row in rows if row.is_open and row.state is not ReservationState.RELEASING]
+    if not lasting:
+        return []
+    begin = max(now, min(row.start for row in lasting))
+    ends = [row.end for row in lasting]
+    return [begin + after for after in LATER if any(end is None or end > begin + after for end in ends)]
+
+
+def _owed_at(rows: Iterable[Reservation], at: datetime, now: datetime, shares: ResaleShares) -> Decimal:
+    """What ``rows`` owe if they are bought at their starts and released ``at`` that time."""
+    left = []
+    for row in rows:
+        coming = _not_bought(row)
+        others = () if coming is None else coming.units
+        if len(others) < len(row.units):
+            units = tuple(unit for unit in row.units if unit not in others)
+            until = now if row.state is ReservationState.RELEASING else _until(row, at)
+            left.append(_released(replace(row, units=units), until, shares))
+        if coming is not None and (begin := max(row.start, now)) <= at:
+            left.append(_released(_bought(coming, begin), _until(row, at), shares))
+    return owed_usd(left, at)
+
+
+def _until(row: Reservation, at: datetime) -> datetime:
+    return at if row.end is None else min(at, row.end)
 
 
 def _not_bought(row: Reservation) -> Reservation | None:
@@ -199,7 +250,10 @@ def _min_hours(offers: Iterable[Offer]) -> dict[str, float]:
     return dict(sorted((offer.offer_id, offer.min_hours) for offer in offers if offer.min_hours))
 
 
-def _stays_usd(placement: Placement, offer: Offer, now: datetime, shares: ResaleShares) -> Decimal:
+def _stays_usd(placement: Placement, offer: Offer | None, now: datetime, shares: ResaleShares) -> Decimal:
+    """What a window owes that is left ``now``: all of it where its offer is not on sale."""
+    if offer is None:
+        return placement.cost_usd
     held = [
         HeldCapacity(placement.workload, offer, segment.nodes, segment.start, segment.end)
         for segment in placement.segments
