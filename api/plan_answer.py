@@ -9,9 +9,11 @@ from typing import Any
 
 from api.plan_words import NEAR_TIES_BUY, TIGHT_SHARE, is_tight, saved_usd, spare_words, strategy, strongest
 from broker.domain.basics.money import CENT, usd_words
+from broker.domain.market.offer import Tier
 from broker.domain.planning.comparison import (
     Objective,
     WorkloadOutcome,
+    late_time,
     outcomes_of,
     tightest_objective,
 )
@@ -42,7 +44,7 @@ def answer_of(
     found = []
     if outcomes:
         few = len(outcomes) <= MOST_NAMED
-        clauses = _each(outcomes, seller, moment, tight) if few else _together(outcomes, moment, tight)
+        clauses = _each(plan, outcomes, seller, moment, tight) if few else _together(outcomes, moment, tight)
         found.append(f"{'; '.join(clauses)}.")
         found.append(_cost(plan))
     found += _waits(plan)
@@ -69,18 +71,36 @@ def _tight(plan: Plan, objectives: Mapping[str, Slo]) -> dict[str, Objective]:
     return {name: one for name, one in found if one is not None and is_tight(one)}
 
 
+def _end(placements: Sequence[Placement], moment: Moment) -> str:
+    """When a run or batch is expected to be done. The upper end of its estimate is added where it is later by
+    an hour or more, or after its window.
+    """
+    last = max(placements, key=lambda placed: placed.segments[-1].end)
+    held_until = last.segments[-1].end
+    expected = held_until if last.window_use is None else last.window_use.wanted.end
+    latest = expected + sum(map(late_time, placements), timedelta())
+    past_window = last.tier is Tier.WINDOW and latest > held_until
+    if latest - expected < HOUR and not past_window:
+        return moment(expected)
+    window = ", after its window" if past_window else ""
+    return f"{moment(expected)} ({moment(latest)}{window}, at the upper end of its estimate)"
+
+
 def _each(
-    outcomes: Sequence[WorkloadOutcome], seller: Name, moment: Moment, tight: Mapping[str, Objective]
+    plan: Plan,
+    outcomes: Sequence[WorkloadOutcome],
+    seller: Name,
+    moment: Moment,
+    tight: Mapping[str, Objective],
 ) -> Iterator[str]:
     for one in outcomes:
         assert one.starts_at is not None
-        assert one.ends_at is not None
         places = _listed(dict.fromkeys(f"{seller(h.provider)} in {h.place}" for h in one.holdings))
         gpus = _listed(dict.fromkeys(h.gpu for h in one.holdings))
         if one.kind is WorkloadKind.SERVING:
             when = f"is live from {moment(one.starts_at)} on up to"
         else:
-            when = f"is done by {moment(one.ends_at)} on"
+            when = f"is expected to be done by {_end(plan.placements_of(one.workload), moment)} on"
         met = f", its objective met with {spare_words(tight[one.workload])}" if one.workload in tight else ""
         yield f"{one.workload} {when} {one.gpus} {gpus} at {places}{met}"
 
@@ -92,7 +112,7 @@ def _together(
         ends = [one.ends_at for one in outcomes if one.kind is kind and one.ends_at is not None]
         if ends:
             are = "is" if len(ends) == 1 else "are"
-            yield f"{_counted(len(ends), noun)} {are} done by {moment(max(ends))}"
+            yield f"{_counted(len(ends), noun)} {are} expected to be done by {moment(max(ends))}"
     starts = [o.starts_at for o in outcomes if o.kind is WorkloadKind.SERVING and o.starts_at is not None]
     if starts:
         live = f"{_counted(len(starts), 'service')} {'is' if len(starts) == 1 else 'are'} live"

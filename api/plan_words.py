@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from broker.domain.basics.money import ZERO, usd_words
 from broker.domain.planning.comparison import Objective
-from broker.domain.planning.plan import Baseline, Placement, Plan, Why
+from broker.domain.planning.plan import Baseline, Placement, Plan, PlanStatus, Why
 
 STRATEGIES: Mapping[str, str] = {
     "single_shape": "one node type for all",
@@ -151,6 +151,14 @@ def state_words(state: str, standing: str | None, *, has_begun: bool = False) ->
     if standing == "reserved" and has_begun:
         return "running"
     return STATE_WORDS.get(standing, standing)
+
+
+STATUS_WORDS: Mapping[PlanStatus, str] = {
+    PlanStatus.OPTIMAL: "cost proven",
+    PlanStatus.FEASIBLE: "cost not proven",
+    PlanStatus.INFEASIBLE: "infeasible",
+}
+"""What a status says of a plan: the proof is of its cost, never of what is only likely, as its times are."""
 
 
 def quality_words(gap: float | None) -> str:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from html import escape
 
+from api.plan_words import STATUS_WORDS
 from broker.domain.basics.window import Segment, Window
 from broker.domain.planning.plan import Placement, Plan
 
@@ -30,7 +31,7 @@ def _usd(amount: Decimal) -> str:
 
 
 def _headline(plan: Plan) -> str:
-    told = [f"<b>{_usd(plan.cost_usd)}</b>", escape(str(plan.status))]
+    told = [f"<b>{_usd(plan.cost_usd)}</b>", escape(STATUS_WORDS[plan.status])]
     if plan.gap is not None:
         told.append(f"within {plan.gap:.1%} of the best possible")
     return f"<p>{', '.join(told)} <code>{escape(plan.plan_id)}</code></p>"

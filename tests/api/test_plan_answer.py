@@ -10,11 +10,14 @@ import pytest
 
 from api.plan_answer import answer_of, objectives_in, why_line
 from api.plan_words import objective_words
+from broker.domain.basics.estimate import Estimate
+from broker.domain.basics.window import Window
 from broker.domain.planning.comparison import tightest_objective
 from broker.domain.planning.plan import Alternative, Baseline, BindingRule, Obstacle, Unplaced, Wait
+from broker.domain.planning.window_use import WindowUse
 from broker.domain.planning.workload import Slo, WorkloadKind
 from tests.fakes.clock import NOON
-from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer
+from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer, slot_terms
 
 RUN = a_placement(an_offer("a", "10"), [a_segment(0, 10, 2)], "tune", WorkloadKind.TRAINING)
 SERVICE = a_placement(an_offer("b", "4"), [a_segment(12, 48)], "chat", WorkloadKind.SERVING)
@@ -45,13 +48,54 @@ def test_a_small_plan_says_what_is_bought_when_it_is_done_and_what_it_saves() ->
     first, cost = answer_of(plan, lambda key: seller(key, key), told)
     gpu, place = RUN.gpu, RUN.zone or RUN.region
     assert first == (
-        f"tune is done by hour 10 on 16 {gpu} at Lambda in {place}; "
+        f"tune is expected to be done by hour 10 on 16 {gpu} at Lambda in {place}; "
         f"chat is live from hour 12 on up to 8 {gpu} at Lambda in {place}."
     )
     assert cost == (
         "It costs $344.00, $86.00 (20 %) less than “one provider for all”, "
         "the strongest of 2 simpler strategies that could be completed."
     )
+
+
+@pytest.mark.parametrize(
+    ("high", "end"),
+    [
+        (10.5, "hour 10"),
+        (14.0, "hour 10 (hour 14, at the upper end of its estimate)"),
+    ],
+)
+def test_a_run_is_done_as_expected_and_later_at_the_upper_end(high: float, end: str) -> None:
+    estimate = Estimate({"hours": 10.0}, {"hours": 9.0}, {"hours": high})
+    first, *_ = answer_of(a_plan(replace(RUN, estimate=estimate)), str, told)
+    assert first.startswith(f"tune is expected to be done by {end} on 16 ")
+
+
+def test_a_window_that_may_end_before_its_run_is_told_at_once() -> None:
+    """96 H100 for four hours that the run fills for 3 h 53 min, and 4 h 32 min at its upper end."""
+    minute = timedelta(minutes=1)
+    use = WindowUse(
+        wanted=Window(NOON, NOON + 233 * minute),
+        bought=Window(NOON, NOON + 240 * minute),
+        usable=Window(NOON, NOON + 240 * minute),
+        unwanted_hours=0.0,
+        unwanted_usd=Decimal(0),
+    )
+    estimate = Estimate({"hours": 233 / 60}, {"hours": 200 / 60}, {"hours": 272 / 60})
+    offer = an_offer("w", "10", window=slot_terms(NOON, 96))
+    placed = a_placement(offer, [a_segment(0, 4)], "tune", WorkloadKind.TRAINING)
+    run = replace(placed, estimate=estimate, window_use=use)
+    first, *_ = answer_of(a_plan(run), str, lambda at: f"{at:%H:%M}")
+    assert first.startswith(
+        "tune is expected to be done by 15:53 (16:32, after its window, at the upper end of its estimate) on "
+    )
+
+
+def test_a_batch_takes_longer_at_the_lower_end_of_its_rate() -> None:
+    rate = "requests_per_s_per_replica"
+    estimate = Estimate({rate: 4.0}, {rate: 2.5}, {rate: 6.0})
+    batch = replace(RUN, kind=WorkloadKind.BATCH, estimate=estimate)
+    first, *_ = answer_of(a_plan(batch), str, told)
+    assert "done by hour 10 (hour 16, at the upper end of its estimate) on" in first
 
 
 def test_a_saving_is_told_only_against_what_was_completed() -> None:
@@ -83,7 +127,7 @@ def test_a_large_plan_is_told_in_counts() -> None:
     batch = replace(RUN, workload="index", kind=WorkloadKind.BATCH)
     first, _ = answer_of(a_plan(*runs, *services, batch), str, told)
     assert first == (
-        "3 runs are done by hour 10; 1 batch is done by hour 10; "
+        "3 runs are expected to be done by hour 10; 1 batch is expected to be done by hour 10; "
         "2 services are live from hour 12 at the latest; all of it on capacity of 3 sellers."
     )
 

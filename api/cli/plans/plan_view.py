@@ -20,6 +20,7 @@ from api.cli.output import print_json, stderr, stdout, to_json, write_text
 from api.held_words import held_words
 from api.plan_answer import NO_OBJECTIVES, answer_of, why_line
 from api.plan_words import (
+    STATUS_WORDS,
     above_words,
     all_pass_budget,
     bound_label,
@@ -137,7 +138,7 @@ def _headline(plan: Plan) -> Text:
         ("Plan ", "bold"),
         (plan.plan_id, "bold"),
         "  ",
-        (str(plan.status), STATUS_STYLE[plan.status]),
+        (STATUS_WORDS[plan.status], STATUS_STYLE[plan.status]),
         f"  team {plan.team}",
     )
 

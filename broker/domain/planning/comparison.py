@@ -13,6 +13,7 @@ from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.workload import PlanRequest, Serving, Slo, Workload, WorkloadKind
 
 HOUR = timedelta(hours=1)
+RATE = "requests_per_s_per_replica"
 LEAST_SHIFT = timedelta(minutes=1)
 """Times that differ by less are told as equal."""
 
@@ -120,6 +121,21 @@ def _outcome(plan: Plan, name: str, asked: Workload | None) -> WorkloadOutcome:
         ends_at=ends_at,
         margin=None if asked is None else _margin(placements, asked, ends_at),
     )
+
+
+def late_time(placement: Placement) -> timedelta:
+    """How much longer than expected a run or batch takes at the upper end of its 80 % interval.
+
+    Zero for services, and where the estimate does not say.
+    """
+    value, low, high = placement.estimate.value, placement.estimate.low, placement.estimate.high
+    if "hours" in value:
+        return timedelta(hours=max(0.0, high.get("hours", 0.0) - value["hours"]))
+    rate = low.get(RATE, 0.0)
+    if placement.kind is not WorkloadKind.BATCH or rate <= 0 or RATE not in value:
+        return timedelta()
+    held = sum((segment.end - segment.start for segment in placement.segments), timedelta())
+    return held * max(0.0, value[RATE] / rate - 1)
 
 
 def _holdings(placements: Sequence[Placement]) -> Iterator[Holding]:
