@@ -9,6 +9,7 @@ import httpx
 
 from tests.api.house import DOCUMENT, Home, House, limit
 from tests.fakes.clock import FakeClock
+from tests.fakes.examples import an_offer
 
 
 async def settled(team: httpx.AsyncClient, where: str) -> dict[str, Any]:
@@ -83,6 +84,22 @@ async def test_variants_are_explorations_until_one_is_chosen(house: House) -> No
         waits = await team.post(f"/v1/plans/{plan_id}/reserve")
         assert waits.json()["code"] == "approval-required"
         assert (await team.get(f"/v1/plans/{base['plan_id']}")).json()["standing"] == "superseded"
+
+
+async def test_what_a_plan_holds_is_there_for_its_variants(house: House) -> None:
+    """The one node of the cheapest offer is reserved by the base, in whose place the variant would be."""
+    house.offers = (an_offer("last", "10", stock=1), an_offer("dear", "30"))
+    house.__post_init__()
+    async with house.open() as home:
+        team = await home.team("research")
+        base = await home.plan(team)
+        reserved = await team.post(f"/v1/plans/{base['plan_id']}/reserve")
+        assert reserved.status_code == 202, reserved.text
+        another = await home.plan(team)
+        assert another["placements"][0]["offer_id"] == "dear", "a second plan finds it taken"
+        answer = await team.post("/v1/plans", json=question(base["plan_id"]))
+        (variant,) = (await settled(team, answer.headers["Location"]))["plans"]
+        assert (variant["difference_usd"], variant["moves"]) == ("0.00", [])
 
 
 async def test_a_plan_at_assumed_prices_cannot_be_chosen(home: Home) -> None:

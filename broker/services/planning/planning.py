@@ -322,8 +322,9 @@ class PlanningService:
         try:
             # In a thread, because a large document takes seconds, which would block the event loop.
             request = await asyncio.to_thread(self._read_request, record.document)
+            base = None if record.variant is None else record.variant.based_on
             request, market = await market_beside_held(
-                self._uow_factory, request, self._clock.now(), self._rules.offers
+                self._uow_factory, request, self._clock.now(), self._rules.offers, base
             )
             offers = market.offers
             if record.variant is not None and record.variant.prices is not None:
