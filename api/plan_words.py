@@ -30,7 +30,15 @@ STAGES: Mapping[str, str] = {
 MOST_AT_ONCE = 6
 
 
+def priced_unit(estimate: Mapping[str, float]) -> str:
+    """What ``usd_per_million_tokens`` prices: output tokens, or requests where each yields one token."""
+    requests, tokens = estimate.get("requests_per_s_per_replica"), estimate.get("tokens_per_s")
+    alone = requests and tokens and tokens / requests < 1 + ONE_TOKEN
+    return "requests" if alone else "output tokens"
+
+
 LATENCIES: Mapping[str, str] = {"ttft_p95_ms": "TTFT p95", "itl_p95_ms": "ITL p95"}
+ONE_TOKEN = 0.01
 TIGHT_SHARE = 0.05
 """A service that has less of its objective to spare is told of in the first sentence of a plan."""
 NOTHING_SHARE = 0.005

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from api.plan_answer import answer_of, objectives_in, why_line
-from api.plan_words import objective_words
+from api.plan_words import objective_words, priced_unit
 from broker.domain.basics.estimate import Estimate
 from broker.domain.basics.window import Window
 from broker.domain.planning.comparison import tightest_objective
@@ -211,3 +211,10 @@ def test_an_objective_without_a_limit_or_a_figure_binds_nothing() -> None:
     found = tightest_objective([first_only], Slo(200.0, 0))
     assert found is not None
     assert (found.metric, found.spare) == ("ttft_p95_ms", 0.25)
+
+
+def test_what_yields_one_token_a_request_is_priced_by_requests() -> None:
+    rate = "requests_per_s_per_replica"
+    assert priced_unit({rate: 120.0, "tokens_per_s": 120.0}) == "requests"
+    assert priced_unit({rate: 2.0, "tokens_per_s": 600.0}) == "output tokens"
+    assert priced_unit({"tokens_per_s": 9.0}) == "output tokens"

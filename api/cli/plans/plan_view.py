@@ -27,6 +27,7 @@ from api.plan_words import (
     folded,
     is_tight,
     objective_words,
+    priced_unit,
     saved_usd,
     sentences_together,
     strategy,
@@ -429,13 +430,14 @@ def _run(placement: Placement) -> str:
 
 def _fleet(placements: Sequence[Placement]) -> str:
     """One sentence for each kind of replica; offers that differ only in price share it."""
-    alike: dict[str, list[float]] = {}
+    alike: dict[tuple[str, str], list[float]] = {}
     for placement in placements:
-        prices = alike.setdefault(_replica(placement), [])
+        unit = priced_unit(placement.estimate.value)
+        prices = alike.setdefault((_replica(placement), unit), [])
         prices.append(placement.estimate["usd_per_million_tokens"])
     told = (
-        f"{replica} ({_price_range(prices)} per million output tokens at full load)"
-        for replica, prices in alike.items()
+        f"{replica} ({_price_range(prices)} per million {unit} at full load)"
+        for (replica, unit), prices in alike.items()
     )
     return f"answers {'; '.join(told)}. "
 

@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from markupsafe import Markup, escape
 
+from api.plan_words import priced_unit
 from broker.domain.basics.money import from_micro_usd, price_words, usd_words
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Placement
@@ -46,11 +47,11 @@ METRICS: Mapping[WorkloadKind, tuple[tuple[str, str, float], ...]] = {
         ("requests_per_s_per_replica", "{:,.2f} requests/s a replica", 1),
         ("ttft_p95_ms", "TTFT p95 {:,.0f} ms", 1),
         ("itl_p95_ms", "ITL p95 {:,.0f} ms", 1),
-        ("usd_per_million_tokens", "${:,.2f} per million output tokens at full load", 1),
+        ("usd_per_million_tokens", "${:,.2f} per million {unit} at full load", 1),
     ),
     WorkloadKind.BATCH: (
         ("requests_per_s_per_replica", "{:,.2f} requests/s a replica", 1),
-        ("usd_per_million_tokens", "${:,.2f} per million output tokens at full load", 1),
+        ("usd_per_million_tokens", "${:,.2f} per million {unit} at full load", 1),
     ),
 }
 """Metric of an estimate, how it reads, and what it is multiplied by."""
@@ -161,6 +162,6 @@ def tone(state: str) -> str:
 def figures(placement: Placement) -> list[str]:
     """The most important figures of an estimate."""
     told = placement.estimate.value
-    return [
-        form.format(told[name] * factor) for name, form, factor in METRICS[placement.kind] if name in told
-    ]
+    unit = priced_unit(told)
+    metrics = (row for row in METRICS[placement.kind] if row[0] in told)
+    return [form.format(told[name] * factor, unit=unit) for name, form, factor in metrics]

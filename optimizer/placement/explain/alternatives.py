@@ -195,8 +195,17 @@ def binding_limit(
     best = min(least, key=lambda rule: least[rule] + copied.get(rule, 0.0))
     if least[best] + copied.get(best, 0.0) >= now - 0.01:
         return Limit(BindingRule.PRICE)
-    usd = usd_words(in_usd(round(100 * least[best])))
-    return Limit(best, f"{IN_WORDS[best]} limits it: without it the cheapest way alone would cost {usd}")
+    return Limit(best, _says_without(best, usd_words(in_usd(round(100 * least[best])))))
+
+
+def _says_without(rule: BindingRule, usd: str) -> str:
+    """What a workload alone would cost without ``rule``. A plan of one node has no fabric to drop."""
+    if rule is BindingRule.FABRIC:
+        return (
+            "only nodes that share a fabric can work together: "
+            f"if any could, the cheapest way alone would cost {usd}"
+        )
+    return f"{IN_WORDS[rule]} limits it: without it the cheapest way alone would cost {usd}"
 
 
 def described(offer: Offer) -> str:

@@ -237,8 +237,8 @@ class Explainer:
             return f"{counted(count, 'cheaper offer')} of {offers:,} {are} held by {named(holders)}"
         followers = [service.name for service in self.candidates.problem.followers(found.run.name)]
         if not followers:
-            are = "is" if count == 1 else "are"
-            return f"{counted(count, 'cheaper offer')} of {offers:,} {are} taken by the rest of the plan"
+            less = usd_words(in_usd(round(100 * (mine - float(total[cheaper].min())))))
+            return f"{counted(count, 'offer')} of {offers:,} would cost less, by at most {less}"
         wait = "waits" if len(followers) == 1 else "wait"
         return (
             f"{counted(count, 'offer')} of {offers:,} would cost the run less, but not the run and "
