@@ -6,15 +6,18 @@ Apply the fleet first: ``dstack apply -f FILE``. Fields: dstack's fleet, task an
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import yaml
 
 from api.export.engines import command_problems, commands_of
 from api.export.environment import BATCH_GUARD, MODEL_GUARD, RUN_GUARD, environment
+from api.export.places import place_problems, unsaid_places
 from api.export.servers import PORT, gpus_per_node, nodes_per_server, replicas_per_server, servers
 from api.export.targets import Exported, Target, Words, export_each, load_words, word_problems
 from api.export.vllm import batch_command
+from api.export.workload_facts import Facts, WorkloadFacts, facts_for
 from broker.catalogue import load_gpus
 from broker.domain.basics.errors import FieldProblem
 from broker.domain.market.offer import Tier
@@ -28,13 +31,15 @@ TORCHRUN = (
 )
 
 
-def dstack_files(plan: Plan, models: Mapping[str, str], source: str) -> Exported:
+def dstack_files(plan: Plan, facts: Facts, source: str) -> Exported:
     """A fleet and a run a placement; what dstack cannot say is skipped."""
     words = load_words(Target.DSTACK)
 
     def problems_of(at: str, placement: Placement) -> Iterator[FieldProblem]:
+        known = facts_for(facts, placement)
         yield from word_problems(at, placement, words)
-        yield from command_problems(at, placement)
+        yield from command_problems(at, placement, known)
+        yield from place_problems(at, placement, words, known)
         if placement.kind is WorkloadKind.SERVING and nodes_per_server(placement) > 1:
             expected = "replicas of at most one node, as dstack's services have"
             yield FieldProblem(f"{at}/gpus_per_replica", f"{placement.gpus_per_replica} GPUs", expected)
@@ -42,10 +47,10 @@ def dstack_files(plan: Plan, models: Mapping[str, str], source: str) -> Exported
     def files_of(name: str, placement: Placement) -> dict[str, str]:
         return {
             f"{name}.fleet.dstack.yml": _yaml(_fleet(name, placement, words)),
-            f"{name}.dstack.yml": _yaml(_run(name, placement, models, words)),
+            f"{name}.dstack.yml": _yaml(_run(name, placement, facts_for(facts, placement), words)),
         }
 
-    return export_each(plan, source, problems_of, files_of)
+    return export_each(plan, source, problems_of, files_of, partial(unsaid_places, words=words))
 
 
 def _yaml(document: Mapping[str, Any]) -> str:
@@ -54,20 +59,21 @@ def _yaml(document: Mapping[str, Any]) -> str:
 
 def _place(placement: Placement, words: Words) -> dict[str, Any]:
     gpu, memory = words.gpus[placement.gpu], load_gpus()[placement.gpu].memory_gb
-    place: dict[str, Any] = {
+    sold: dict[str, Any] = {
         "backends": [words.sellers[placement.provider]],
         "resources": {
             "gpu": {"name": gpu, "memory": f"{memory:g}GB", "count": gpus_per_node(placement)},
         },
         "spot_policy": "spot" if placement.tier is Tier.SPOT else "on-demand",
     }
-    if placement.provider in words.same_regions:
-        place["regions"] = [placement.region]
+    place = words.place_of(placement)
+    if place is not None:
+        sold["regions"] = [place]
         if placement.zone:
-            place["availability_zones"] = [placement.zone]
+            sold["availability_zones"] = [placement.zone]
     if placement.provider in words.same_types:
-        place["instance_types"] = [placement.sku]
-    return place
+        sold["instance_types"] = [placement.sku]
+    return sold
 
 
 def _fleet(name: str, placement: Placement, words: Words) -> dict[str, Any]:
@@ -81,21 +87,21 @@ def _fleet(name: str, placement: Placement, words: Words) -> dict[str, Any]:
     }
 
 
-def _run(name: str, placement: Placement, models: Mapping[str, str], words: Words) -> dict[str, Any]:
+def _run(name: str, placement: Placement, facts: WorkloadFacts, words: Words) -> dict[str, Any]:
     run: dict[str, Any] = {
         "type": "service" if placement.kind is WorkloadKind.SERVING else "task",
         "name": name,
         "fleets": [f"{name}-f"],
-        "env": environment(placement, models),
+        "env": environment(placement, facts),
     }
     if placement.kind is WorkloadKind.TRAINING:
         run |= {"nodes": placement.nodes, "commands": [RUN_GUARD, TORCHRUN]}
     elif placement.kind is WorkloadKind.BATCH:
-        commands = [commands_of(placement).install, MODEL_GUARD, BATCH_GUARD, batch_command(placement)]
+        commands = [commands_of(placement).install, MODEL_GUARD, BATCH_GUARD, batch_command(placement, facts)]
         run |= {"nodes": 1, "commands": commands}
     else:
         engine = commands_of(placement)
-        commands = [engine.install, MODEL_GUARD, engine.serve(placement)]
+        commands = [engine.install, MODEL_GUARD, engine.serve(placement, facts)]
         run |= {"port": PORT, **_replicas(placement), "commands": commands}
     return run | _place(placement, words)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from api.export import sglang, tensorrt_llm, vllm
 from api.export.servers import SERVED, engine_of, gpus_per_node, nodes_per_server, replicas_per_server
+from api.export.workload_facts import WorkloadFacts, checkpoint_problems
 from broker.domain.basics.errors import FieldProblem
 from broker.domain.planning.plan import Placement
 from broker.domain.planning.workload import ServingEngine, WorkloadKind
@@ -22,7 +23,7 @@ class Commands:
     """
 
     install: str
-    serve: Callable[[Placement], str]
+    serve: Callable[[Placement, WorkloadFacts], str]
     spans: str | None
     replicas: bool = True
 
@@ -50,10 +51,11 @@ def commands_of(placement: Placement) -> Commands:
     return COMMANDS[engine_of(placement)]
 
 
-def command_problems(at: str, placement: Placement) -> Iterator[FieldProblem]:
+def command_problems(at: str, placement: Placement, facts: WorkloadFacts) -> Iterator[FieldProblem]:
     """What the placement ``at`` a pointer asks of its engine that the engine has no command for."""
     if placement.kind not in SERVED:
         return
+    yield from checkpoint_problems(at, placement, facts)
     engine, known = engine_of(placement), commands_of(placement)
     if placement.kind is WorkloadKind.BATCH and engine is not ServingEngine.VLLM:
         yield FieldProblem(f"{at}/engine", repr(str(engine)), "vllm, which can process files of requests")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from api.export.workload_facts import WorkloadFacts
 from api.schemas.base.times import format_time
 from broker.domain.planning.plan import Placement
 from broker.domain.planning.workload import WorkloadKind
@@ -13,14 +12,14 @@ MODEL_GUARD = ': "${MODEL:?set MODEL to a Hugging Face model or a folder}"'
 BATCH_GUARD = ': "${INPUT:?set INPUT and OUTPUT to files of requests and answers}"'
 
 
-def environment(placement: Placement, models: Mapping[str, str]) -> dict[str, str]:
+def environment(placement: Placement, facts: WorkloadFacts) -> dict[str, str]:
     """Layout, precision and time of a placement, and empty variables for the user to fill in."""
     layout = placement.parallelism
     found = {
         "BROKER_OFFER_ID": placement.offer_id,
         "BROKER_HOLD_FROM": format_time(min(segment.start for segment in placement.segments)),
         "BROKER_HOLD_UNTIL": format_time(max(segment.end for segment in placement.segments)),
-        "MODEL": models.get(placement.workload, ""),
+        "MODEL": facts.model,
         "PRECISION": str(placement.precision),
         "TENSOR_PARALLEL": str(layout.tp),
         "PIPELINE_PARALLEL": str(layout.pp),

@@ -7,13 +7,14 @@ workload and begin do, so that a calendar changes an event in place.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 
 from icalendar import Calendar, Event
 
 from api.export.targets import Exported
+from api.export.workload_facts import Facts
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.window import Segment
 from broker.domain.holding.reservation import Reservation, ReservationState
@@ -25,7 +26,7 @@ REFRESH = timedelta(hours=1)
 NEVER_HELD = frozenset({ReservationState.FAILED})
 
 
-def ical_files(plan: Plan, models: Mapping[str, str], source: str) -> Exported:
+def ical_files(plan: Plan, facts: Facts, source: str) -> Exported:
     """One calendar with the windows of a plan. InputError for a plan that places nothing."""
     if not plan.placements:
         nothing = FieldProblem("/placements", "none", "a plan that places a workload")

@@ -17,6 +17,7 @@ from api.export.environment import BATCH_GUARD, MODEL_GUARD, RUN_GUARD, environm
 from api.export.servers import PORT, engine_of, gpus_per_node, nodes_per_server, servers
 from api.export.targets import Exported, export_each, load_images
 from api.export.vllm import batch_command
+from api.export.workload_facts import Facts, WorkloadFacts, facts_for
 from api.schemas.base.times import format_time
 from broker.catalogue import load_gpus
 from broker.domain.basics.errors import FieldProblem
@@ -33,19 +34,22 @@ RESOURCES = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu"}
 MASTER_PORT = 29500
 
 
-def kueue_files(plan: Plan, models: Mapping[str, str], source: str) -> Exported:
+def kueue_files(plan: Plan, facts: Facts, source: str) -> Exported:
     """Flavor, queues and workload a placement; what no command can start is skipped."""
 
     def files_of(name: str, placement: Placement) -> dict[str, str]:
-        objects = [*_queues(name, placement), *_workload(name, placement, models)]
+        objects = [*_queues(name, placement), *_workload(name, placement, facts_for(facts, placement))]
         text = yaml.safe_dump_all(objects, sort_keys=False, width=200)
         return {f"{name}.kueue.yaml": _told(name, placement) + text}
 
-    return export_each(plan, source, _problems, files_of)
+    def problems_of(at: str, placement: Placement) -> Iterator[FieldProblem]:
+        return _problems(at, placement, facts_for(facts, placement))
+
+    return export_each(plan, source, problems_of, files_of)
 
 
-def _problems(at: str, placement: Placement) -> Iterator[FieldProblem]:
-    yield from command_problems(at, placement)
+def _problems(at: str, placement: Placement, facts: WorkloadFacts) -> Iterator[FieldProblem]:
+    yield from command_problems(at, placement, facts)
     gpu = load_gpus().get(placement.gpu)
     if gpu is None or gpu.vendor not in RESOURCES:
         expected = f"one of {' or '.join(RESOURCES)}, whose device plugins are known"
@@ -97,12 +101,12 @@ def _queues(name: str, placement: Placement) -> Iterator[dict[str, Any]]:
     }
 
 
-def _workload(name: str, placement: Placement, models: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def _workload(name: str, placement: Placement, facts: WorkloadFacts) -> Iterator[dict[str, Any]]:
     if placement.kind is WorkloadKind.SERVING:
-        yield _deployment(name, placement, models)
+        yield _deployment(name, placement, facts)
         yield _service(name, {"app": name}, {"port": PORT})
         return
-    yield _job(name, placement, models)
+    yield _job(name, placement, facts)
     if placement.nodes > 1 and placement.kind is WorkloadKind.TRAINING:
         yield _service(
             name,
@@ -126,14 +130,14 @@ def _metadata(name: str, **labels: str) -> dict[str, Any]:
     return {"name": name, "namespace": "default", "labels": {QUEUE_NAME: name, **labels}}
 
 
-def _job(name: str, placement: Placement, models: Mapping[str, str]) -> dict[str, Any]:
+def _job(name: str, placement: Placement, facts: WorkloadFacts) -> dict[str, Any]:
     start, end = _held(placement)
     training = placement.kind is WorkloadKind.TRAINING
     nodes = placement.nodes if training else 1
     script = f"{RUN_GUARD}\n{_torchrun(name, placement)}\n"
     if not training:
-        script = f"{MODEL_GUARD}\n{BATCH_GUARD}\n{batch_command(placement)}\n"
-    pod: dict[str, Any] = {"restartPolicy": "Never", "containers": [_container(placement, models, script)]}
+        script = f"{MODEL_GUARD}\n{BATCH_GUARD}\n{batch_command(placement, facts)}\n"
+    pod: dict[str, Any] = {"restartPolicy": "Never", "containers": [_container(placement, facts, script)]}
     if nodes > 1:
         pod = {"subdomain": name, **pod}
     return {
@@ -161,10 +165,10 @@ def _torchrun(name: str, placement: Placement) -> str:
     )
 
 
-def _deployment(name: str, placement: Placement, models: Mapping[str, str]) -> dict[str, Any]:
+def _deployment(name: str, placement: Placement, facts: WorkloadFacts) -> dict[str, Any]:
     _, most = servers(placement)
-    script = f"{MODEL_GUARD}\n{commands_of(placement).serve(placement)}\n"
-    container = _container(placement, models, script)
+    script = f"{MODEL_GUARD}\n{commands_of(placement).serve(placement, facts)}\n"
+    container = _container(placement, facts, script)
     container["ports"] = [{"containerPort": PORT}]
     container["readinessProbe"] = {"httpGet": {"path": "/health", "port": PORT}, "periodSeconds": 10}
     return {
@@ -179,10 +183,10 @@ def _deployment(name: str, placement: Placement, models: Mapping[str, str]) -> d
     }
 
 
-def _container(placement: Placement, models: Mapping[str, str], script: str) -> dict[str, Any]:
+def _container(placement: Placement, facts: WorkloadFacts, script: str) -> dict[str, Any]:
     role = "training" if placement.kind is WorkloadKind.TRAINING else str(engine_of(placement))
     gpus = {_resource(placement): gpus_per_node(placement)}
-    env = [{"name": name, "value": value} for name, value in environment(placement, models).items()]
+    env = [{"name": name, "value": value} for name, value in environment(placement, facts).items()]
     return {
         "name": "main",
         "image": load_images()[role],

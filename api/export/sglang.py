@@ -6,14 +6,15 @@ Options: those of ``python -m sglang.launch_server``, as documented under its se
 from __future__ import annotations
 
 from api.export.servers import PORT, Settings, options, replicas_per_server, sequences_most
-from api.export.targets import load_precisions
+from api.export.targets import load_engine_words
+from api.export.workload_facts import WorkloadFacts, model_settings
 from broker.domain.planning.plan import Placement
 from broker.domain.planning.workload import ServingEngine
 
-INSTALL = "pip install --quiet 'sglang[all]'"
+INSTALL = f"pip install --quiet 'sglang[all]=={load_engine_words(ServingEngine.SGLANG).version}'"
 
 
-def serve_command(placement: Placement) -> str:
+def serve_command(placement: Placement, facts: WorkloadFacts) -> str:
     """``sglang.launch_server`` with the placement's options; the model is ``$MODEL``."""
     layout = placement.parallelism
     settings: Settings = {
@@ -21,7 +22,7 @@ def serve_command(placement: Placement) -> str:
         "tp-size": layout.tp,
         "pp-size": layout.pp,
         "dp-size": layout.dp * replicas_per_server(placement),
-        **load_precisions(ServingEngine.SGLANG)[placement.precision],
+        **model_settings(placement, facts, length="context-length"),
         "host": "0.0.0.0",  # noqa: S104  a server in its own node, behind the tool's balancer
         "port": PORT,
         "max-running-requests": layout.dp * sequences_most(placement, ServingEngine.SGLANG),

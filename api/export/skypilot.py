@@ -5,16 +5,19 @@ Fields: SkyPilot's task YAML. The user gives the command of a training run in CO
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import yaml
 
 from api.export.engines import command_problems, commands_of
 from api.export.environment import BATCH_GUARD, MODEL_GUARD, RUN_GUARD, environment
+from api.export.places import place_problems, unsaid_places
 from api.export.servers import PORT, SERVED, gpus_per_node, nodes_per_server, replicas_per_server, servers
 from api.export.targets import Exported, Target, Words, export_each, load_words, word_problems
 from api.export.vllm import batch_command
+from api.export.workload_facts import Facts, WorkloadFacts, facts_for
 from broker.domain.basics.errors import FieldProblem
 from broker.domain.market.offer import Tier
 from broker.domain.planning.plan import Placement, Plan
@@ -27,57 +30,57 @@ TORCHRUN = (
 )
 
 
-def skypilot_files(plan: Plan, models: Mapping[str, str], source: str) -> Exported:
+def skypilot_files(plan: Plan, facts: Facts, source: str) -> Exported:
     """A task a placement; sellers, GPUs and engines that SkyPilot cannot have are skipped."""
     words = load_words(Target.SKYPILOT)
 
     def problems_of(at: str, placement: Placement) -> Iterator[FieldProblem]:
+        known = facts_for(facts, placement)
         yield from word_problems(at, placement, words)
-        yield from command_problems(at, placement)
+        yield from command_problems(at, placement, known)
+        yield from place_problems(at, placement, words, known)
 
     def files_of(name: str, placement: Placement) -> dict[str, str]:
-        task = _task(name, placement, models, words)
+        task = _task(name, placement, facts_for(facts, placement), words)
         return {f"{name}.sky.yaml": yaml.safe_dump(task, sort_keys=False, width=200)}
 
-    return export_each(plan, source, problems_of, files_of)
+    return export_each(plan, source, problems_of, files_of, partial(unsaid_places, words=words))
 
 
-def _task(name: str, placement: Placement, models: Mapping[str, str], words: Words) -> dict[str, Any]:
+def _task(name: str, placement: Placement, facts: WorkloadFacts, words: Words) -> dict[str, Any]:
     task: dict[str, Any] = {
         "name": name,
         "num_nodes": placement.nodes,
         "resources": _resources(placement, words),
-        "envs": environment(placement, models),
+        "envs": environment(placement, facts),
     }
     if placement.kind in SERVED:
         task["setup"] = commands_of(placement).install
     if placement.kind is WorkloadKind.TRAINING:
         task["run"] = f"{RUN_GUARD}\n{TORCHRUN}\n"
     elif placement.kind is WorkloadKind.BATCH:
-        task["run"] = f"{MODEL_GUARD}\n{BATCH_GUARD}\n{batch_command(placement)}\n"
+        task["run"] = f"{MODEL_GUARD}\n{BATCH_GUARD}\n{batch_command(placement, facts)}\n"
     else:
         spanned = nodes_per_server(placement)
         task["num_nodes"] = spanned
         task["resources"]["ports"] = PORT
         task["service"] = _service(placement)
-        task["run"] = f"{MODEL_GUARD}\n{_serve(placement)}\n"
+        task["run"] = f"{MODEL_GUARD}\n{_serve(placement, facts)}\n"
     return task
 
 
-def _serve(placement: Placement) -> str:
+def _serve(placement: Placement, facts: WorkloadFacts) -> str:
     """The server's command, with the options that join its nodes if it spans several."""
     commands = commands_of(placement)
     if commands.spans is None or nodes_per_server(placement) == 1:
-        return commands.serve(placement)
+        return commands.serve(placement, facts)
     joined = {"nodes": "$SKYPILOT_NUM_NODES", "rank": "$SKYPILOT_NODE_RANK", "first": _FIRST}
-    return commands.serve(placement) + commands.spans.format(**joined)
+    return commands.serve(placement, facts) + commands.spans.format(**joined)
 
 
 def _resources(placement: Placement, words: Words) -> dict[str, Any]:
-    infra = words.sellers[placement.provider]
-    if placement.provider in words.same_regions:
-        infra = "/".join([infra, placement.region, *([placement.zone] if placement.zone else [])])
-    resources: dict[str, Any] = {"infra": infra}
+    seller, place = words.sellers[placement.provider], words.place_of(placement)
+    resources: dict[str, Any] = {"infra": seller if place is None else f"{seller}/{place}"}
     if placement.provider in words.same_types:
         resources["instance_type"] = placement.sku
     else:

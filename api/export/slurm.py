@@ -6,7 +6,7 @@ without a zone in that of the shell that submits, hence ``TZ=UTC``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from shlex import quote
 
@@ -15,6 +15,7 @@ from api.export.environment import BATCH_GUARD, MODEL_GUARD, RUN_GUARD, environm
 from api.export.servers import gpus_per_node, nodes_per_server, servers
 from api.export.targets import Exported, export_each
 from api.export.vllm import batch_command
+from api.export.workload_facts import Facts, WorkloadFacts, facts_for
 from broker.domain.basics.errors import FieldProblem
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.workload import WorkloadKind
@@ -24,17 +25,20 @@ FIRST = 'MASTER=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)'
 LEFT_TO_USER = frozenset({"COMMAND", "INPUT", "OUTPUT"})
 
 
-def slurm_files(plan: Plan, models: Mapping[str, str], source: str) -> Exported:
+def slurm_files(plan: Plan, facts: Facts, source: str) -> Exported:
     """A script a placement; what no command can start is skipped."""
 
     def files_of(name: str, placement: Placement) -> dict[str, str]:
-        return {f"{name}.sbatch": _script(name, placement, models)}
+        return {f"{name}.sbatch": _script(name, placement, facts_for(facts, placement))}
 
-    return export_each(plan, source, _problems, files_of)
+    def problems_of(at: str, placement: Placement) -> Iterator[FieldProblem]:
+        return _problems(at, placement, facts_for(facts, placement))
+
+    return export_each(plan, source, problems_of, files_of)
 
 
-def _problems(at: str, placement: Placement) -> Iterator[FieldProblem]:
-    yield from command_problems(at, placement)
+def _problems(at: str, placement: Placement, facts: WorkloadFacts) -> Iterator[FieldProblem]:
+    yield from command_problems(at, placement, facts)
     if _minutes(placement) < 1:
         yield FieldProblem(f"{at}/segments", "less than a minute", "a window of at least a minute")
 
@@ -49,7 +53,7 @@ def _minutes(placement: Placement) -> int:
     return int((end - start).total_seconds() // 60)
 
 
-def _script(name: str, placement: Placement, models: Mapping[str, str]) -> str:
+def _script(name: str, placement: Placement, facts: WorkloadFacts) -> str:
     days, minutes = divmod(_minutes(placement), 24 * 60)
     nodes, copies = _shape(placement)
     gpu = placement.gpu.split("-")[0].lower()
@@ -68,8 +72,8 @@ def _script(name: str, placement: Placement, models: Mapping[str, str]) -> str:
         f"# Submit with: TZ=UTC sbatch {name}.sbatch",
         f"# The GPU's type {gpu!r} is that of your gres.conf; leave it out where that names none.",
         "set -euo pipefail",
-        *_exports(placement, models),
-        *_commands(placement, nodes),
+        *_exports(placement, facts),
+        *_commands(placement, facts, nodes),
     ]
     return "\n".join(lines) + "\n"
 
@@ -83,19 +87,19 @@ def _shape(placement: Placement) -> tuple[int, int]:
     return nodes_per_server(placement), servers(placement)[1]
 
 
-def _exports(placement: Placement, models: Mapping[str, str]) -> Iterator[str]:
+def _exports(placement: Placement, facts: WorkloadFacts) -> Iterator[str]:
     """The environment; what the user submits with ``--export`` or has exported wins."""
-    for variable, value in environment(placement, models).items():
+    for variable, value in environment(placement, facts).items():
         if variable not in LEFT_TO_USER and value:
             yield f"export {variable}=${{{variable}:-{quote(value)}}}"
 
 
-def _commands(placement: Placement, nodes: int) -> list[str]:
+def _commands(placement: Placement, facts: WorkloadFacts, nodes: int) -> list[str]:
     if placement.kind is WorkloadKind.BATCH:
-        return [MODEL_GUARD, BATCH_GUARD, f"srun {batch_command(placement)}"]
+        return [MODEL_GUARD, BATCH_GUARD, f"srun {batch_command(placement, facts)}"]
     if placement.kind is WorkloadKind.SERVING:
         engine = commands_of(placement)
-        serve = engine.serve(placement)
+        serve = engine.serve(placement, facts)
         if nodes == 1 or engine.spans is None:
             return [MODEL_GUARD, f"srun bash -c {quote(serve)}"]
         joined = engine.spans.format(nodes="$SLURM_NNODES", rank="$SLURM_NODEID", first="$MASTER")

@@ -11,10 +11,10 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from broker.catalogue import CONFIG
+from broker.catalogue import CONFIG, load_provider_facts
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.planning.plan import Placement, Plan
-from broker.domain.planning.workload import ServingEngine
+from broker.domain.planning.workload import Precision, ServingEngine
 
 LONGEST_NAME = 40
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
@@ -33,13 +33,39 @@ class Target(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The names of one tool. ``same_regions`` and ``same_types``: sellers whose own names it uses."""
+    """The names of one tool. ``places``: how it writes a place, by seller; ``same_types``: sellers whose own
+    names of node types it uses.
+    """
 
     target: Target
     sellers: Mapping[str, str]
     gpus: Mapping[str, str]
-    same_regions: frozenset[str]
+    places: Mapping[str, str]
     same_types: frozenset[str]
+
+    def place_of(self, placement: Placement) -> str | None:
+        """The tool's name of the placement's place; None where it has none."""
+        form = self.places.get(placement.provider)
+        if form is None:
+            return None
+        state, _, last = placement.region.rpartition(", ")
+        country = load_provider_facts(placement.provider).country_of(placement.region)
+        if "{state}" in form:
+            return f"{last}-{state}".strip("-").replace(" ", "").lower()
+        if "{country}" in form and country is None:
+            return None
+        return form.format(region=placement.region, zone=placement.zone or "", country=country).rstrip("/")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineWords:
+    """An engine's words. ``as_published``: arguments for a checkpoint that is in the number format already;
+    ``converts``: arguments for formats that it makes of a 16-bit checkpoint.
+    """
+
+    version: str
+    as_published: Mapping[str, str]
+    converts: Mapping[Precision, Mapping[str, str]]
 
 
 @cache
@@ -54,21 +80,30 @@ def load_words(target: Target) -> Words:
         target=target,
         sellers=table["sellers"],
         gpus=table["gpus"],
-        same_regions=frozenset(table["same_regions"]),
+        places=table["places"],
         same_types=frozenset(table["same_types"]),
     )
 
 
 def load_images() -> Mapping[str, str]:
-    """Container images by engine, and ``training``'s."""
+    """Container images by engine, of its version, and ``training``'s."""
     images: Mapping[str, str] = _export_words()[Target.KUEUE]["images"]
-    return images
+    versions = {str(engine): load_engine_words(engine).version for engine in ServingEngine}
+    return {role: image.format(version=versions.get(role, "")) for role, image in images.items()}
 
 
-def load_precisions(engine: ServingEngine) -> Mapping[str, Mapping[str, str]]:
-    """An engine's arguments for each precision."""
-    table: Mapping[str, Mapping[str, str]] = _export_words()[engine]["precisions"]
-    return table
+@cache
+def load_engine_words(engine: ServingEngine) -> EngineWords:
+    """The words of ``engine``."""
+    table = _export_words()[engine]
+    converts = {Precision(name): arguments for name, arguments in table["converts"].items()}
+    return EngineWords(table["version"], table["as_published"], converts)
+
+
+@cache
+def load_own_code_models() -> frozenset[str]:
+    """Models whose repository brings code that engines must run."""
+    return frozenset(_export_words()["models"]["own_code"])
 
 
 def word_problems(at: str, placement: Placement, words: Words) -> Iterator[FieldProblem]:
@@ -91,11 +126,21 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
+class Unsaid:
+    """What the files of ``workload`` cannot say in the tool's words, and why it matters."""
+
+    workload: str
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Exported:
-    """Texts by the name of their file, and what was left out."""
+    """Texts by the name of their file, what was left out, and what the files cannot say."""
 
     files: Mapping[str, str]
     skipped: tuple[Skipped, ...] = ()
+    unsaid: tuple[Unsaid, ...] = ()
 
 
 def export_each(
@@ -103,6 +148,7 @@ def export_each(
     source: str,
     problems_of: Callable[[str, Placement], Iterable[FieldProblem]],
     files_of: Callable[[str, Placement], Mapping[str, str]],
+    unsaid_of: Callable[[Placement], Iterable[Unsaid]] = lambda _: (),
 ) -> Exported:
     """The files of every placement without a problem. InputError with all problems where none is left.
 
@@ -110,16 +156,18 @@ def export_each(
     """
     files: dict[str, str] = {}
     skipped = []
+    unsaid: dict[Unsaid, None] = {}
     for at, (name, placement) in enumerate(named(plan)):
         problems = tuple(problems_of(f"/placements/{at}", placement))
         if problems:
             skipped.append(Skipped(placement.workload, problems))
         else:
             files |= files_of(name, placement)
+            unsaid |= dict.fromkeys(unsaid_of(placement))
     if not files:
         nothing = FieldProblem("/placements", "none", "a plan that places a workload")
         raise InputError(source, tuple(p for one in skipped for p in one.problems) or (nothing,))
-    return Exported(files, tuple(skipped))
+    return Exported(files, tuple(skipped), tuple(unsaid))
 
 
 def named(plan: Plan) -> Iterator[tuple[str, Placement]]:

@@ -7,10 +7,12 @@ number format from the checkpoint.
 from __future__ import annotations
 
 from api.export.servers import PORT, Settings, options, sequences_most
+from api.export.targets import load_engine_words
+from api.export.workload_facts import WorkloadFacts, model_settings
 from broker.domain.planning.plan import Placement
 from broker.domain.planning.workload import ServingEngine
 
-INSTALL = "pip install --quiet tensorrt-llm"
+INSTALL = f"pip install --quiet tensorrt-llm=={load_engine_words(ServingEngine.TENSORRT_LLM).version}"
 ATTENTION_RANKS = "attention_ranks.yaml"
 GATHERED = (
     "{enable_attention_dp: true,"
@@ -18,7 +20,7 @@ GATHERED = (
 )
 
 
-def serve_command(placement: Placement) -> str:
+def serve_command(placement: Placement, facts: WorkloadFacts) -> str:
     """``trtllm-serve`` with the placement's options; the model is ``$MODEL``.
 
     Attention ranks have no command-line option, so their options are written to a file. They wait to batch
@@ -31,6 +33,7 @@ def serve_command(placement: Placement) -> str:
         "pp_size": layout.pp,
         "host": "0.0.0.0",  # noqa: S104  a server in its own node, behind the tool's balancer
         "port": PORT,
+        **model_settings(placement, facts, length="max_seq_len", own_code="trust_remote_code"),
         "max_batch_size": sequences_most(placement, ServingEngine.TENSORRT_LLM),
     }
     if layout.ep > 1:

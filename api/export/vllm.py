@@ -5,20 +5,21 @@ Fields: the long options of ``vllm serve``, as documented under ``--config``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import yaml
 
 from api.export.servers import PORT, SERVED, Settings, engine_of, options, replicas_per_server, sequences_most
-from api.export.targets import Exported, export_each, load_precisions
+from api.export.targets import Exported, export_each, load_engine_words
+from api.export.workload_facts import Facts, WorkloadFacts, checkpoint_problems, facts_for, model_settings
 from broker.domain.basics.errors import FieldProblem
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.workload import ServingEngine
 
-INSTALL = "pip install --quiet vllm"
+INSTALL = f"pip install --quiet vllm=={load_engine_words(ServingEngine.VLLM).version}"
 
 
-def vllm_settings(placement: Placement, model: str | None) -> Settings:
+def vllm_settings(placement: Placement, facts: WorkloadFacts, model: str | None) -> Settings:
     """Options of one server, on one node or for one replica that spans nodes. The user adds the model.
 
     vLLM counts attention ranks separately from the tensor-parallel group; plans count them within it.
@@ -30,7 +31,7 @@ def vllm_settings(placement: Placement, model: str | None) -> Settings:
         "tensor-parallel-size": layout.tp // layout.dp,
         "pipeline-parallel-size": layout.pp,
         "data-parallel-size": layout.dp * replicas_per_server(placement),
-        **load_precisions(ServingEngine.VLLM)[placement.precision],
+        **model_settings(placement, facts, length="max-model-len"),
         "host": "0.0.0.0",  # noqa: S104  a server in its own node, behind the tool's balancer
         "port": PORT,
         "max-num-seqs": sequences_most(placement, ServingEngine.VLLM),
@@ -40,27 +41,32 @@ def vllm_settings(placement: Placement, model: str | None) -> Settings:
     return settings
 
 
-def serve_command(placement: Placement) -> str:
+def serve_command(placement: Placement, facts: WorkloadFacts) -> str:
     """``vllm serve`` with the placement's options; the model is ``$MODEL``."""
-    return " ".join(['vllm serve "$MODEL"', *options(vllm_settings(placement, None))])
+    return " ".join(['vllm serve "$MODEL"', *options(vllm_settings(placement, facts, None))])
 
 
-def batch_command(placement: Placement) -> str:
+def batch_command(placement: Placement, facts: WorkloadFacts) -> str:
     """``vllm run-batch`` from ``$INPUT`` to ``$OUTPUT``."""
     served_only = {"host", "port", "served-model-name"}
-    settings = {k: v for k, v in vllm_settings(placement, None).items() if k not in served_only}
+    settings = {k: v for k, v in vllm_settings(placement, facts, None).items() if k not in served_only}
     head = 'vllm run-batch --model "$MODEL" --input-file "$INPUT" --output-file "$OUTPUT"'
     return " ".join([head, *options(settings)])
 
 
-def vllm_files(plan: Plan, models: Mapping[str, str], source: str) -> Exported:
-    """A configuration for each placement that vLLM serves; the others are skipped. ``models`` by workload."""
+def vllm_files(plan: Plan, facts: Facts, source: str) -> Exported:
+    """A configuration for each placement that vLLM serves; the others are skipped."""
+
+    def problems_of(at: str, placement: Placement) -> Iterator[FieldProblem]:
+        yield from _not_served(at, placement)
+        yield from checkpoint_problems(at, placement, facts_for(facts, placement))
 
     def files_of(name: str, placement: Placement) -> dict[str, str]:
-        settings = vllm_settings(placement, models.get(placement.workload))
+        known = facts_for(facts, placement)
+        settings = vllm_settings(placement, known, known.model or None)
         return {f"{name}.vllm.yaml": yaml.safe_dump(settings, sort_keys=False)}
 
-    return export_each(plan, source, _not_served, files_of)
+    return export_each(plan, source, problems_of, files_of)
 
 
 def _not_served(at: str, placement: Placement) -> Iterator[FieldProblem]:

@@ -15,6 +15,7 @@ import yaml
 from api.export.kueue import kueue_files
 from api.export.slurm import slurm_files
 from api.export.targets import Exported
+from api.export.workload_facts import WorkloadFacts
 from api.schemas.plans.plan import PLAN
 from broker.domain.basics.errors import InputError
 from broker.domain.basics.estimate import Parallelism
@@ -30,7 +31,7 @@ SBATCH_OPTIONS = {"job-name", "nodes", "ntasks-per-node", "gres", "begin", "time
 
 
 def kueue() -> Exported:
-    return kueue_files(the_plan(), {"chat": MODEL}, "plan.json")
+    return kueue_files(the_plan(), {"chat": WorkloadFacts(model=MODEL)}, "plan.json")
 
 
 def objects(name: str) -> dict[str, dict[str, Any]]:
@@ -93,7 +94,7 @@ def test_gpus_without_a_device_plugin_are_left_out() -> None:
 
 
 def scripts() -> dict[str, str]:
-    return dict(slurm_files(the_plan(), {"chat": MODEL}, "plan.json").files)
+    return dict(slurm_files(the_plan(), {"chat": WorkloadFacts(model=MODEL)}, "plan.json").files)
 
 
 def options(script: str) -> dict[str, str]:
@@ -160,7 +161,7 @@ def test_a_replica_over_two_nodes_is_one_job_of_two_nodes(tmp_path: Path) -> Non
         "aws", "p5", "us-east-1", "wide", WorkloadKind.SERVING,
         gpus_per_replica=16, replicas=2, parallelism=Parallelism(tp=8, pp=2),
     )  # fmt: skip
-    script = slurm_files(a_plan(wide), {"wide": MODEL}, "plan.json").files["wide.sbatch"]
+    script = slurm_files(a_plan(wide), {"wide": WorkloadFacts(model=MODEL)}, "plan.json").files["wide.sbatch"]
     assert (options(script)["nodes"], options(script)["array"]) == ("2", "1-2")
     done = run_script(script, tmp_path, SLURM_NNODES="2")
     first, second = done.stdout.splitlines()

@@ -15,6 +15,7 @@ from api.export.dstack import dstack_files
 from api.export.skypilot import skypilot_files
 from api.export.targets import Target, load_words
 from api.export.vllm import vllm_files
+from api.export.workload_facts import WorkloadFacts
 from api.schemas.plans.plan import PLAN, read_plan
 from broker.catalogue import load_gpus, load_hugging_face_names
 from broker.domain.basics.errors import InputError
@@ -29,6 +30,7 @@ from tests.peers_env import run
 
 CATALOGUE = Path(__file__).parents[2] / "fixtures" / "providers" / "skypilot"
 MODEL = "meta-llama/Llama-3.1-8B"
+CHAT = {"chat": WorkloadFacts(model=MODEL)}
 METRICS = {"requests_per_s_per_replica": 2.5, "cold_start_s": 90.0}
 
 
@@ -60,7 +62,7 @@ def sky_tasks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         place = folder / ".sky" / "catalogs" / "v8" / cloud
         place.mkdir(parents=True)
         shutil.copy(CATALOGUE / f"{cloud}-vms.csv", place / "vms.csv")
-    for name, text in skypilot_files(the_plan(), {"chat": MODEL}, "plan.json").files.items():
+    for name, text in skypilot_files(the_plan(), CHAT, "plan.json").files.items():
         (folder / name).write_text(text)
     environ = {"HOME": str(folder), "SKY_RUNTIME_DIR": str(folder), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
     found: dict[str, Any] = run("skypilot", "accept_skypilot.py", str(folder), environ=environ)
@@ -85,7 +87,7 @@ def test_skypilot_reads_the_tasks(sky_tasks: dict[str, Any]) -> None:
 
 @pytest.mark.xdist_group("peers")
 def test_dstack_reads_fleets_and_runs(tmp_path: Path) -> None:
-    for name, text in dstack_files(the_plan(), {"chat": MODEL}, "plan.json").files.items():
+    for name, text in dstack_files(the_plan(), CHAT, "plan.json").files.items():
         (tmp_path / name).write_text(text)
     found = run("dstack", "accept_dstack.py", str(tmp_path), environ={"HOME": str(tmp_path)})
     assert len(found) == 8
@@ -108,6 +110,8 @@ VLLM_OPTIONS = {
     "pipeline-parallel-size",
     "data-parallel-size",
     "enable-expert-parallel",
+    "max-model-len",
+    "trust-remote-code",
     "max-num-seqs",
     "dtype",
     "quantization",
@@ -118,7 +122,7 @@ VLLM_OPTIONS = {
 
 
 def test_vllm_configurations_have_documented_options_only() -> None:
-    files = vllm_files(the_plan(), {"chat": MODEL}, "plan.json").files
+    files = vllm_files(the_plan(), CHAT, "plan.json").files
     assert set(files) == {"chat-1.vllm.yaml", "chat-2.vllm.yaml", "w-8-summaries.vllm.yaml"}
     read = {name: yaml.safe_load(text) for name, text in files.items()}
     assert all(set(settings) <= VLLM_OPTIONS for settings in read.values())
@@ -269,7 +273,7 @@ def test_the_tables_name_what_we_have(target: Target) -> None:
     words = load_words(target)
     assert set(words.sellers) <= set(SPECS)
     assert set(words.gpus) <= set(load_gpus())
-    assert words.same_regions | words.same_types <= set(words.sellers)
+    assert set(words.places) | words.same_types <= set(words.sellers)
 
 
 def test_the_command_writes_and_prints(tmp_path: Path) -> None:

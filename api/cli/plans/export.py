@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 
 from api.cli.output import Json, print_json, read_text, stderr, stdout, write_text
 from api.export.dstack import dstack_files
@@ -19,9 +21,9 @@ from api.export.skypilot import skypilot_files
 from api.export.slurm import slurm_files
 from api.export.targets import Skipped, Target
 from api.export.vllm import vllm_files
+from api.export.workload_facts import NO_FACTS, Facts, WorkloadFacts, facts_of
 from api.schemas.plans.plan import read_plan
 from api.schemas.workloads.workloads import read_workloads
-from broker.catalogue import load_hugging_face_names
 from broker.domain.basics.errors import FieldProblem, InputError
 
 app = typer.Typer(add_completion=False)
@@ -33,7 +35,7 @@ EXPORTS = {
     Target.SLURM: slurm_files,
     Target.ICAL: ical_files,
 }
-NO_MODEL = "the files name no model; give --workloads FILE, or set the model in each"
+NO_MODEL = "some files name no model; give --workloads FILE or --model, or set the model in each"
 
 
 @app.command()
@@ -47,31 +49,41 @@ def export(
         Path | None,
         typer.Option(help="The workloads of the plan, for their models; else those that the plan holds."),
     ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORKLOAD=REPOSITORY",
+            help="The checkpoint that a workload serves, in the plan's number format; may be repeated.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write a plan as SkyPilot tasks, dstack fleets with their runs, vLLM configurations, Kueue queues with
     their workloads, Slurm scripts, or a calendar of its windows.
 
-    What the tool does not know is left out and named on stderr, and under `skipped` in the JSON. Exit code 2
-    when nothing is left.
+    What the tool does not know is named on stderr, and under `skipped` in the JSON. A file that would break a
+    rule of the document (a place, a host, a number format) is not written. Exit code 2 when nothing is left.
 
     Example: broker export plan.json --to skypilot --output tasks
     """
     text = read_text(plan)
     read = read_plan(text, str(plan))
-    models = _models(workloads, plan, json.loads(text), read.as_of)
-    exported = EXPORTS[to](read, models, str(plan))
+    chosen = _chosen(model or (), {one.workload for one in read.placements})
+    facts = _facts(workloads, plan, json.loads(text), read.as_of, chosen)
+    exported = EXPORTS[to](read, facts, str(plan))
     files = exported.files
     if output is not None:
         _write(output, files)
         stderr().print(f"{len(files)} files written to {output}", markup=False, soft_wrap=True)
     for one in exported.skipped:
         stderr().print(f"skipped {_told(one)}", markup=False, soft_wrap=True)
-    notes = (
-        [NO_MODEL]
-        if to is not Target.ICAL and not models and any(one.kind in SERVED for one in read.placements)
-        else []
-    )
+    for row in exported.unsaid:
+        stderr().print(
+            f"{row.workload}: the files do not say its {row.what}: {row.why}", markup=False, soft_wrap=True
+        )
+    served = {one.workload for one in read.placements if one.kind in SERVED}
+    unnamed = to is not Target.ICAL and any(not facts.get(name, NO_FACTS).model for name in served)
+    notes = [NO_MODEL] if unnamed else []
     for note in notes:
         stderr().print(f"note: {note}", markup=False, soft_wrap=True)
     if as_json:
@@ -79,7 +91,7 @@ def export(
             {
                 "to": str(to),
                 "files": dict(files),
-                "skipped": [_skipped(one) for one in exported.skipped],
+                "skipped": [*map(_skipped, exported.skipped), *map(asdict, exported.unsaid)],
                 "notes": notes,
             }
         )
@@ -94,26 +106,43 @@ def _told(one: Skipped) -> str:
 
 def _skipped(one: Skipped) -> dict[str, Any]:
     problems = [{"pointer": p.pointer, "found": p.found, "expected": p.expected} for p in one.problems]
-    return {"workload": one.workload, "problems": problems}
+    why = "; ".join(str(problem) for problem in one.problems)
+    return {"workload": one.workload, "what": "the placement", "why": why, "problems": problems}
 
 
-def _models(
-    workloads: Path | None, plan: Path, document: Mapping[str, Any], as_of: datetime
-) -> dict[str, str]:
-    """Hugging Face model names by workload, where the model table has one.
+def _chosen(given: Sequence[str], workloads: Collection[str]) -> dict[str, str]:
+    """Checkpoints by workload, of the options ``WORKLOAD=REPOSITORY``. Raises InputError."""
+    chosen = {}
+    for text in given:
+        name, _, repository = (part.strip() for part in text.partition("="))
+        if name not in workloads or not repository:
+            expected = f"WORKLOAD=REPOSITORY with a workload of the plan: {', '.join(sorted(workloads))}"
+            raise InputError("command line", (FieldProblem("--model", repr(text), expected),))
+        chosen[name] = repository
+    return chosen
 
-    They are those of the file, else of the document that the plan holds; none where there is neither. The
-    document is read as of the plan's market: its horizon may be over by now.
+
+def _facts(
+    workloads: Path | None,
+    plan: Path,
+    document: Mapping[str, Any],
+    as_of: datetime,
+    chosen: Mapping[str, str],
+) -> Facts:
+    """What the document says of each workload; only what was ``chosen`` where there is no document.
+
+    It is that of the file, else the one that the plan holds, read as of the plan's market: its horizon may be
+    over by now.
     """
     if workloads is not None:
         text, source, base = read_text(workloads), workloads, workloads.parent
     elif document.get("workloads"):
         text, source, base = json.dumps(document["workloads"]), plan, plan.parent
     else:
-        return {}
+        return {name: WorkloadFacts(model=model, is_chosen=True) for name, model in chosen.items()}
     request = read_workloads(text, source=str(source), base=base, now=as_of)
-    known = load_hugging_face_names()
-    return {w.name: known[w.model.name] for w in request.workloads if w.model.name in known}
+    written = yaml.safe_load(text).get("workloads") or ()
+    return facts_of(request, {str(row.get("name")): str(row.get("model")) for row in written}, chosen)
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> None:

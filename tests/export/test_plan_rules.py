@@ -1,0 +1,257 @@
+"""An exported file keeps what the plan rests on, place, host, format and lengths, or is not written."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from api.export.dstack import dstack_files
+from api.export.skypilot import skypilot_files
+from api.export.targets import Exported
+from api.export.vllm import vllm_files
+from api.export.workload_facts import Facts, facts_of
+from api.schemas.plans.plan import PLAN
+from api.schemas.workloads.workloads import read_workloads
+from broker.domain.basics.errors import InputError
+from broker.domain.basics.estimate import Estimate, Parallelism
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import Precision, ServingEngine, WorkloadKind
+from tests.cli.running import broker
+from tests.fakes.clock import NOON
+from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer
+from tests.peers_env import run
+
+DOCUMENT: dict[str, Any] = {
+    "team": "research",
+    "horizon": {"start": "2026-11-24T00:00:00Z", "days": 7},
+    "workloads": [
+        {
+            "name": "chat",
+            "kind": "serving",
+            "model": "Qwen3-32B",
+            "precisions": ["fp8"],
+            "traffic": {
+                "peak_requests_per_s": 3,
+                "input_tokens": 1500,
+                "output_tokens": 300,
+                "shape": "flat",
+            },
+            "slo": {"ttft_p95_ms": 2000, "itl_p95_ms": 80},
+        }
+    ],
+}
+
+
+def facts(policy: Mapping[str, Any] | None = None, chosen: str | None = None, **workload: Any) -> Facts:
+    document = {**DOCUMENT, "workloads": [{**DOCUMENT["workloads"][0], **workload}], "policy": policy or {}}
+    request = read_workloads(json.dumps(document), source="w", base=None, now=NOON)
+    written = {row["name"]: row["model"] for row in document["workloads"]}
+    return facts_of(request, written, {} if chosen is None else {"chat": chosen})
+
+
+def chat(provider: str, region: str, precision: Precision = Precision.FP8, **changes: Any) -> Plan:
+    metrics = {"requests_per_s_per_replica": 2.5, "cold_start_s": 90.0, "kv_tokens": 29_000.0}
+    offer = replace(an_offer(f"{provider}/x", provider=provider), region=region)
+    placed = a_placement(offer, [a_segment(0, 10)], "chat", WorkloadKind.SERVING)
+    shape: dict[str, Any] = {
+        "gpu": "L40S",
+        "gpus": 1,
+        "gpus_per_replica": 1,
+        "parallelism": Parallelism(),
+        "estimate": Estimate(metrics, metrics, metrics),
+        "precision": precision,
+        **changes,
+    }
+    return a_plan(replace(placed, **shape))
+
+
+def sky(exported: Exported) -> dict[str, Any]:
+    return dict(yaml.safe_load(exported.files["chat.sky.yaml"]))
+
+
+def settings_of(plan: Plan, known: Facts) -> dict[str, Any]:
+    return dict(yaml.safe_load(vllm_files(plan, known, "p").files["chat.vllm.yaml"]))
+
+
+@pytest.mark.parametrize(
+    ("provider", "region", "infra", "location"),
+    [
+        ("runpod", "EU-SE-1", "runpod/SE/EU-SE-1", "EU-SE-1"),
+        ("runpod", "US-KS-2", "runpod/US/US-KS-2", "US-KS-2"),
+        ("digitalocean", "ams3", "do/ams3", "ams3"),
+        ("cudo", "no-kristiansand-1", "cudo/no-kristiansand-1", None),
+        ("mithril", "us-central2-a", "mithril/us-central2-a", None),
+        ("verda", "FIN-02", "verda/FIN-02", "FIN-02"),
+        ("hotaisle", "michigan", None, "us-michigan-1"),
+        ("vast", "Bavaria, DE", None, "de-bavaria"),
+        ("vast", "British Columbia, CA", None, "ca-britishcolumbia"),
+    ],
+)
+def test_a_place_is_written_in_the_tool_s_own_words(
+    provider: str, region: str, infra: str | None, location: str | None
+) -> None:
+    """SkyPilot's catalogue has RunPod's countries as regions and its data centres as zones; gpuhunt has the
+    data centre, and Vast's country before its state.
+    """
+    plan = chat(provider, region)
+    known = facts({"geography": ["eu", "us", "ca", "nordics"]})
+    if infra is None:
+        with pytest.raises(InputError, match=r"/placements/0/(region|provider)"):
+            skypilot_files(plan, known, "p")
+    else:
+        assert sky(skypilot_files(plan, known, "p"))["resources"]["infra"] == infra
+    if location is None:
+        with pytest.raises(InputError, match=r"/placements/0/(region|provider)"):
+            dstack_files(plan, known, "p")
+    else:
+        files = dstack_files(plan, known, "p").files
+        assert {tuple(yaml.safe_load(text)["regions"]) for text in files.values()} == {(location,)}
+
+
+@pytest.mark.parametrize(
+    ("policy", "rules"),
+    [
+        ({"geography": ["eu"], "compliance": ["gdpr"]}, "geography and compliance"),
+        ({"countries": ["DE"]}, "countries"),
+        ({"regions": ["*DE"]}, "regions"),
+    ],
+)
+def test_a_file_that_would_leave_the_allowed_places_is_not_written(
+    policy: Mapping[str, Any], rules: str
+) -> None:
+    with pytest.raises(InputError, match=rf"/placements/0/region.*as the document rules {rules}"):
+        skypilot_files(chat("vast", "Bavaria, DE"), facts(policy), "p")
+
+
+def test_without_a_rule_the_file_is_written_and_says_what_it_cannot_say() -> None:
+    exported = skypilot_files(chat("vast", "Bavaria, DE"), facts(), "p")
+    assert sky(exported)["resources"]["infra"] == "vast"
+    assert [(row.workload, row.what) for row in exported.unsaid] == [
+        ("chat", "region Bavaria, DE"),
+        ("chat", "host of vast/x"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("policy", "rule"),
+    [
+        ({"compliance": ["hipaa"]}, "compliance"),
+        ({"min_reliability": 0.99}, "min_reliability"),
+        ({"hosts": ["datacenter"]}, "hosts"),
+    ],
+)
+def test_a_tool_that_takes_any_host_is_not_given_a_plan_with_rules_on_hosts(
+    policy: Mapping[str, Any], rule: str
+) -> None:
+    with pytest.raises(InputError, match=rf"/placements/0/provider.*takes any.*as the document rules {rule}"):
+        dstack_files(chat("vast", "Bavaria, DE"), facts(policy), "p")
+
+
+def test_int4_needs_a_checkpoint_in_int4() -> None:
+    """`dtype: auto` alone would serve the published BF16 weights: twice the bytes a token."""
+    plan = chat("verda", "FIN-02", Precision.INT4)
+    published = facts(model="Qwen2.5-72B", precisions=["int4"])
+    with pytest.raises(InputError, match=r"/placements/0/precision.*published in bf16.*--model chat="):
+        vllm_files(plan, published, "p")
+    own = facts(model="Qwen2.5-72B", precisions=["int4"], chosen="Qwen/Qwen2.5-72B-Instruct-AWQ")
+    settings = settings_of(plan, own)
+    assert (settings["model"], settings["dtype"]) == ("Qwen/Qwen2.5-72B-Instruct-AWQ", "auto")
+    assert "quantization" not in settings
+    kimi = settings_of(plan, facts(model="Kimi-K2.5", precisions=["int4"]))
+    assert (kimi["model"], kimi["dtype"], kimi["trust-remote-code"]) == (
+        "moonshotai/Kimi-K2.5",
+        "auto",
+        True,
+    )
+
+
+def test_a_checkpoint_that_is_published_in_fp8_is_neither_converted_nor_widened() -> None:
+    published = facts(model="DeepSeek-R1", precisions=["fp8"])
+    assert "quantization" not in settings_of(chat("verda", "FIN-02"), published)
+    assert settings_of(chat("verda", "FIN-02"), facts())["quantization"] == "fp8"
+    with pytest.raises(InputError, match="published in fp8"):
+        vllm_files(chat("verda", "FIN-02", Precision.BF16), published, "p")
+
+
+def test_a_server_reserves_no_more_context_than_its_cache_holds() -> None:
+    """An L40S with Qwen3-32B in FP8 has room for 29,000 tokens; the model's 40,960 would stop the server."""
+    assert settings_of(chat("verda", "FIN-02"), facts())["max-model-len"] == 14_512
+    long = {"peak_requests_per_s": 1, "input_tokens": 20_000, "output_tokens": 900, "shape": "flat"}
+    assert settings_of(chat("verda", "FIN-02"), facts(traffic=long))["max-model-len"] == 20_912
+    assert "max-model-len" not in settings_of(chat("verda", "FIN-02"), {})
+
+
+@pytest.mark.parametrize(
+    ("engine", "length", "own_code"),
+    [
+        (ServingEngine.VLLM, "--max-model-len 14512", "--trust-remote-code"),
+        (ServingEngine.SGLANG, "--context-length 14512", "--trust-remote-code"),
+        (ServingEngine.TENSORRT_LLM, "--max_seq_len 14512", "--trust_remote_code"),
+    ],
+)
+def test_each_engine_is_told_the_same_in_its_own_words(
+    engine: ServingEngine, length: str, own_code: str
+) -> None:
+    plan = chat("verda", "FIN-02", Precision.INT4, engine=engine)
+    task = sky(skypilot_files(plan, facts(model="Kimi-K2.5", precisions=["int4"]), "p"))
+    assert length in task["run"]
+    assert own_code in task["run"]
+    assert re.search(r"==\d+\.\d+\.\d+", task["setup"]), "another version may not have these options"
+
+
+def test_a_repository_in_the_document_is_the_one_that_is_served() -> None:
+    known = facts(model="Qwen/Qwen3-32B")
+    assert known["chat"] == replace(facts()["chat"], model="Qwen/Qwen3-32B")
+    tuned = facts(model="Qwen/Qwen2.5-72B-Instruct", precisions=["bf16"])
+    assert tuned["chat"].model == "Qwen/Qwen2.5-72B-Instruct", "not the base model of the same shape"
+
+
+def test_the_command_says_what_is_not_written_and_why(tmp_path: Path) -> None:
+    policy = {"geography": ["eu"]}
+    here = chat("runpod", "EU-SE-1").placements[0]
+    there = chat("vast", "Bavaria, DE").placements[0]
+    (tmp_path / "w.json").write_text(json.dumps({**DOCUMENT, "policy": policy}))
+    (tmp_path / "plan.json").write_text(json.dumps(PLAN.write(a_plan(here, there))))
+    done = broker(
+        "export", tmp_path / "plan.json", "--to", "skypilot", "--workloads", tmp_path / "w.json", "--json"
+    )
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert set(told["files"]) == {"chat-1.sky.yaml"}
+    (skipped,) = told["skipped"]
+    assert (skipped["workload"], skipped["what"]) == ("chat", "the placement")
+    assert "as the document rules geography" in skipped["why"]
+    wrong = broker("export", tmp_path / "plan.json", "--to", "vllm", "--model", "talk=a/b")
+    assert (wrong.exit_code, "a workload of the plan: chat" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.xdist_group("peers")
+def test_the_tools_read_the_places(tmp_path: Path) -> None:
+    known = facts({"geography": ["eu"]})
+    for name, text in dstack_files(chat("runpod", "EU-SE-1"), known, "p").files.items():
+        (tmp_path / name).write_text(text)
+    for name, text in skypilot_files(chat("runpod", "EU-SE-1"), known, "p").files.items():
+        (tmp_path / name).write_text(text)
+    read = run("dstack", "accept_dstack.py", str(tmp_path), environ={"HOME": str(tmp_path)})
+    assert read["chat.dstack.yml"]["regions"] == ["EU-SE-1"]
+    assert read["chat.fleet.dstack.yml"]["regions"] == ["EU-SE-1"]
+    place = tmp_path / ".sky" / "catalogs" / "v8" / "runpod"
+    place.mkdir(parents=True)
+    columns = "InstanceType AcceleratorName AcceleratorCount vCPUs MemoryGiB GpuInfo Region SpotPrice Price"
+    header = ",".join([*columns.split(), "AvailabilityZone"])
+    rows = ["1x_L40S_SECURE,L40S,1,16,94,,SE,,0.86,EU-SE-1", "1x_L40S_SECURE,L40S,1,16,94,,US,,0.86,US-KS-2"]
+    (place / "vms.csv").write_text("\n".join([header, *rows, ""]))
+    environ = {
+        "HOME": str(tmp_path),
+        "SKY_RUNTIME_DIR": str(tmp_path),
+        "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
+    }
+    task = run("skypilot", "accept_skypilot.py", str(tmp_path), environ=environ)["chat.sky.yaml"]
+    assert task["resources"]["infra"] == "runpod/SE/EU-SE-1"
