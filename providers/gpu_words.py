@@ -23,6 +23,11 @@ MEMORY_TOLERANCE = 0.12
 _FORM = re.compile(r"sxm\d?|pcie?|nvl")
 _SIZE = re.compile(r"(\d{1,3})(?:g|gb|gib)")
 _COUNT = re.compile(r"x\d{1,2}|\d{1,2}x")
+_SLICE = re.compile(
+    r"(?<![\d/])\d/\d{1,2}(?![\d/])|\bvgpu\b|\bmig\b|\b\dg\.\d{1,3}gb\b|\bfraction", re.IGNORECASE
+)
+SLICE_SHARE = 0.75
+"""A stated memory of at most this share of a card's own is that of a slice; the rest is another card's."""
 _GLUED = re.compile(r"(?<=rtx)(?=[\da]|pro)|(?<=\d{4})(?=ada)|(?<=pro)(?=\d)|(?<=[a-z0-9])(?=x\d{1,2}$)")
 
 
@@ -56,6 +61,8 @@ def read_card(word: str, memory_gb: float | None = None) -> str:
 
     UnknownCard says whether the product is unknown, or whether its form or size is missing.
     """
+    if is_slice(word):
+        raise UnknownCard("a fraction of a GPU")
     read = _read(word)
     product = _rules()["short"].get(" ".join(read.product), read.product)
     cards = _cards().get(product, ())
@@ -74,8 +81,22 @@ def read_card(word: str, memory_gb: float | None = None) -> str:
     if len(found) > 1:
         raise UnknownCard("its memory size is not stated")
     if not found:
-        raise UnknownCard("no card has this form factor and memory")
+        slice_words = memory_of_slice(memory_gb, (card.spec.memory_gb for card in cards))
+        raise UnknownCard(slice_words or "no card has this form factor and memory")
     return found[0]
+
+
+def is_slice(words: str) -> bool:
+    """Whether words name a part of a card: ``1/8 NVIDIA RTX PRO 6000``, ``vGPU``, ``A100 MIG 1g.10gb``."""
+    return _SLICE.search(words) is not None
+
+
+def memory_of_slice(stated_gb: float | None, cards_gb: Iterable[float]) -> str:
+    """Why a stated memory per GPU, well below that of each card, is no whole card's; "" for others."""
+    least_gb = min(cards_gb)
+    if stated_gb is None or stated_gb > SLICE_SHARE * least_gb:
+        return ""
+    return f"{stated_gb:.4g} GB a GPU, a whole card has {least_gb:.4g}"
 
 
 def form_words(name: str) -> str:

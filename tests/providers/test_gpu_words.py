@@ -42,7 +42,12 @@ def test_one_card_has_many_spellings(word: str, memory_gb: float | None, card: s
         ("L40", 48.0, "^$"),
         ("RTX 3090 Ti", 24.0, "^$"),
         ("RTX A4000", 16.0, "^$"),
-        ("H200x8 MIG", None, "^$"),
+        ("H200x8 MIG", None, "a fraction of a GPU"),
+        ("A100 1g.10gb", None, "a fraction of a GPU"),
+        ("1/8 NVIDIA RTX PRO 6000", None, "a fraction of a GPU"),
+        ("NVIDIA A16 vGPU", None, "a fraction of a GPU"),
+        ("H100 SXM5", 20.0, "20 GB a GPU, a whole card has 80"),
+        ("L40S", 24.0, "24 GB a GPU, a whole card has 48"),
         ("", None, "^$"),
     ],
 )
