@@ -26,9 +26,11 @@ _COUNT = re.compile(r"x\d{1,2}|\d{1,2}x")
 _SLICE = re.compile(
     r"(?<![\d/])\d/\d{1,2}(?![\d/])|\bvgpu\b|\bmig\b|\b\dg\.\d{1,3}gb\b|\bfraction", re.IGNORECASE
 )
+_NVL_CARD = frozenset({"nvl", "pcie"})
+"""NVL cards are PCIe cards, and some sellers say both."""
 SLICE_SHARE = 0.75
 """A stated memory of at most this share of a card's own is that of a slice; the rest is another card's."""
-_GLUED = re.compile(r"(?<=rtx)(?=[\da]|pro)|(?<=\d{4})(?=ada)|(?<=pro)(?=\d)|(?<=[a-z0-9])(?=x\d{1,2}$)")
+_GLUED = re.compile(r"(?<=rtx)(?=[\da]|pro)|(?<=\d{4})(?=ada|ti$)|(?<=pro)(?=\d)|(?<=[a-z0-9])(?=x\d{1,2}$)")
 
 
 class UnknownCard(ValueError):
@@ -67,10 +69,11 @@ def read_card(word: str, memory_gb: float | None = None) -> str:
     product = _rules()["short"].get(" ".join(read.product), read.product)
     cards = _cards().get(product, ())
     if not cards:
-        raise UnknownCard
-    if len(read.forms) > 1 or len(read.sizes_gb) > 1:
+        raise UnknownCard(_rules()["editions"].get(product, ""))
+    forms = read.forms - {"pcie"} if read.forms == _NVL_CARD else read.forms
+    if len(forms) > 1 or len(read.sizes_gb) > 1:
         raise UnknownCard("several form factors or memory sizes")
-    form = next(iter(read.forms), None) or _rules()["forms"].get(product)
+    form = next(iter(forms), None) or _rules()["forms"].get(product)
     if form == "pcie":
         form = _rules()["pcie"].get(product, form)
     if form is None and product in _of_several_forms():
@@ -143,6 +146,7 @@ def _rules() -> Mapping[str, Any]:
         "short": {word: _product(name.split()) for word, name in data["short"].items()},
         "forms": {(name,): form for name, form in data["forms"].items()},
         "pcie": {(name,): form for name, form in data["pcie"].items()},
+        "editions": {_product(name.split()): missing for name, missing in data["editions"].items()},
     }
 
 
