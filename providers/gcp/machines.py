@@ -150,8 +150,8 @@ def read_machine(row: Any, facts: ProviderFacts, shares: Mapping[str, Share]) ->
     memory_gib = Decimal(read.memoryMb) / 1024
     memory_gb = gb_of_gib(float(memory_gib))
     ssd_gib = read.bundledLocalSsds.partitionCount * LOCAL_SSD_GIB
-    if read.name not in facts.nodes:
-        require_whole_cards(read.name, read.description, count, (read.guestCpus, read.memoryMb), shares)
+    known_shares = {} if read.name in facts.nodes else shares
+    require_whole_cards(read.name, read.description, count, (read.guestCpus, read.memoryMb), known_shares)
     known = facts.nodes.get(read.name, NodeFacts())
     _require_known(known, gpu, count, read.guestCpus, memory_gb)
     sku = Sku(

@@ -140,7 +140,7 @@ def _row(place: str, usd: Decimal, item: InventoryItem) -> dict[str, str]:
 
 
 def _cluster(row: dict[str, str]) -> dict[str, str]:
-    """The row of a cluster of such pods, which its flag alone tells from the pod's; its price is illustrative."""
+    """The row of a cluster of such pods, which its flag alone tells from a pod; its price is illustrative."""
     usd = Decimal(row["price"]) * Decimal("1.2")
     return {**row, "price": f"{usd:f}", "flags": "runpod-cluster", "provider_data": '{"pod_counts": [2, 8]}'}
 
