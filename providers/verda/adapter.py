@@ -123,6 +123,7 @@ _STATES: Mapping[str, LeaseState] = {
     "notfound": LeaseState.ENDED,
     "error": LeaseState.FAILED,
     "no_capacity": LeaseState.FAILED,
+    "installation_failed": LeaseState.FAILED,
 }
 
 
