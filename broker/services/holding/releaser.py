@@ -55,7 +55,10 @@ class Releaser:
         """
         for lease in leases:
             try:
-                await self._reserver(lease.provider).release(lease)
+                reserver = self._reserver(lease.provider)
+                crash_points.here("call.release.before")
+                await reserver.release(lease)
+                crash_points.here("call.release.after")
             except LeaseNotFound:
                 continue
             except (ProviderUnavailable, RateLimited):
