@@ -40,7 +40,7 @@ WORDS = {
 BY_TYPE = ("aws", "azure", "oci")
 """Sellers of whose types those alone are sold that the configuration knows with a whole count."""
 OWN_TESTS = {"gcp", "gpuhunt", "ovh", "runpod", "sfcompute", "vultr"}
-"""Their recorded answers have slices among the rows that are rejected; SF Compute sells zones of whole nodes."""
+"""Their recorded answers have slices among the rejected rows; SF Compute sells zones of whole nodes."""
 
 
 def offers(provider: str, change: Callable[[bytes], bytes]) -> int:

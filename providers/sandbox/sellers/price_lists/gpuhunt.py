@@ -115,9 +115,7 @@ class GpuHunt(ProtocolHandler):
             if key not in cheapest or price < cheapest[key][0]:
                 cheapest[key] = (price, item)
         rows = [_row(place, usd, item) for (_, place, _), (usd, item) in cheapest.items()]
-        pods = (
-            row for row in rows if cloud == "runpod" and row["gpu_count"] == "8" and row["spot"] == "False"
-        )
+        pods = (row for row in rows if cloud == "runpod" and row["gpu_name"] and row["spot"] == "False")
         return [*rows, *map(_cluster, pods)]
 
 
