@@ -4,11 +4,11 @@ Sold: sizes by region, one price everywhere. On the wire: dollars per Droplet an
 (some with the noise of 32-bit floats, cut here after five decimals), memory in MB of 2²⁰ bytes, disks in
 GiB, GPU memory as the *total* of the size, although the specification reads as if per GPU: a size whose
 total does not fit its cards is rejected. A size lists the regions that would make one now for this
-account. Spot shows in the slug alone. A create is answered 202 and may fail afterwards: a Droplet stays
-``new`` while its create action says ``errored``. GPU Droplets are listed with ``type=gpus`` only. Not
-said: counts of stock, links, the network between Droplets (no fabric). Billing by the second since 2026
-is reported but not verified for GPU Droplets; whole hours are assumed, which can only overstate.
-Capacity, quota and bad orders are all 422.
+account. Spot, and that a size is sold by contract only, show in the slug alone. A create is answered 202
+and may fail afterwards: a Droplet stays ``new`` while its create action says ``errored``. GPU Droplets are
+listed with ``type=gpus`` only. Not said: counts of stock, links, the network between Droplets (no fabric).
+Billing by the second since 2026 is reported but not verified for GPU Droplets; whole hours are assumed,
+which can only overstate. Capacity, quota and bad orders are all 422.
 
 Environment: ``BROKER_DIGITALOCEAN_TOKEN``; ``BROKER_DIGITALOCEAN_SSH_KEY`` (id or fingerprint),
 ``BROKER_DIGITALOCEAN_IMAGE`` (default: by vendor, ``config/providers/digitalocean.toml``).
@@ -106,6 +106,8 @@ def _row_name(row: Any) -> str:
 
 def _offers_of(row: Any, facts: ProviderFacts, observed_at: datetime) -> Iterator[Offer]:
     size = _SizeRow.model_validate(row)
+    if str(facts.search["contract_word"]) in size.slug.split("-"):
+        raise RowRejected("sold by contract only")
     sku = _sku(size, facts)
     native = require_price(size.price_hourly, "price_hourly")
     if not size.available:

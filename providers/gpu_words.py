@@ -23,7 +23,14 @@ MEMORY_TOLERANCE = 0.12
 _FORM = re.compile(r"sxm\d?|pcie?|nvl")
 _SIZE = re.compile(r"(\d{1,3})(?:g|gb|gib)")
 _COUNT = re.compile(r"x\d{1,2}|\d{1,2}x")
-_GLUED = re.compile(r"(?<=rtx)(?=[\da]|pro)|(?<=\d{4})(?=ada)|(?<=pro)(?=\d)|(?<=[a-z0-9])(?=x\d{1,2}$)")
+_SLICE = re.compile(
+    r"(?<![\d/])\d/\d{1,2}(?![\d/])|\bvgpu\b|\bmig\b|\b\dg\.\d{1,3}gb\b|\bfraction", re.IGNORECASE
+)
+_NVL_CARD = frozenset({"nvl", "pcie"})
+"""NVL cards are PCIe cards, and some sellers say both."""
+SLICE_SHARE = 0.75
+"""A stated memory of at most this share of a card's own is that of a slice; the rest is another card's."""
+_GLUED = re.compile(r"(?<=rtx)(?=[\da]|pro)|(?<=\d{4})(?=ada|ti$)|(?<=pro)(?=\d)|(?<=[a-z0-9])(?=x\d{1,2}$)")
 
 
 class UnknownCard(ValueError):
@@ -56,14 +63,17 @@ def read_card(word: str, memory_gb: float | None = None) -> str:
 
     UnknownCard says whether the product is unknown, or whether its form or size is missing.
     """
+    if is_slice(word):
+        raise UnknownCard("a fraction of a GPU")
     read = _read(word)
     product = _rules()["short"].get(" ".join(read.product), read.product)
     cards = _cards().get(product, ())
     if not cards:
-        raise UnknownCard
-    if len(read.forms) > 1 or len(read.sizes_gb) > 1:
+        raise UnknownCard(_rules()["editions"].get(product, ""))
+    forms = read.forms - {"pcie"} if read.forms == _NVL_CARD else read.forms
+    if len(forms) > 1 or len(read.sizes_gb) > 1:
         raise UnknownCard("several form factors or memory sizes")
-    form = next(iter(read.forms), None) or _rules()["forms"].get(product)
+    form = next(iter(forms), None) or _rules()["forms"].get(product)
     if form == "pcie":
         form = _rules()["pcie"].get(product, form)
     if form is None and product in _of_several_forms():
@@ -74,8 +84,22 @@ def read_card(word: str, memory_gb: float | None = None) -> str:
     if len(found) > 1:
         raise UnknownCard("its memory size is not stated")
     if not found:
-        raise UnknownCard("no card has this form factor and memory")
+        slice_words = memory_of_slice(memory_gb, (card.spec.memory_gb for card in cards))
+        raise UnknownCard(slice_words or "no card has this form factor and memory")
     return found[0]
+
+
+def is_slice(words: str) -> bool:
+    """Whether words name a part of a card: ``1/8 NVIDIA RTX PRO 6000``, ``vGPU``, ``A100 MIG 1g.10gb``."""
+    return _SLICE.search(words) is not None
+
+
+def memory_of_slice(stated_gb: float | None, cards_gb: Iterable[float]) -> str:
+    """Why a stated memory per GPU, well below that of each card, is no whole card's; "" for others."""
+    least_gb = min(cards_gb)
+    if stated_gb is None or stated_gb > SLICE_SHARE * least_gb:
+        return ""
+    return f"{stated_gb:.4g} GB a GPU, a whole card has {least_gb:.4g}"
 
 
 def form_words(name: str) -> str:
@@ -122,6 +146,7 @@ def _rules() -> Mapping[str, Any]:
         "short": {word: _product(name.split()) for word, name in data["short"].items()},
         "forms": {(name,): form for name, form in data["forms"].items()},
         "pcie": {(name,): form for name, form in data["pcie"].items()},
+        "editions": {_product(name.split()): missing for name, missing in data["editions"].items()},
     }
 
 

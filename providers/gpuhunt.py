@@ -2,8 +2,9 @@
 
 Listed: USD per instance and hour; spot is a row of its own (``True``); memory in GB and per GPU; a place is
 a region, of Google a zone. A text file names the version, whose date is when its prices were collected: that
-day's noon (UTC) is when offers were observed, so that old lists show as old. Not said: stock, the GPU's form
-factor, the network; hence only types that the configuration knows (``config/providers/gpuhunt.toml``).
+day's noon (UTC) is when offers were observed, so that old lists show as old. A flag may say that a row is no
+single machine. Not said: stock, the GPU's form factor, the network; hence only types that the configuration
+knows (``config/providers/gpuhunt.toml``).
 
 Environment: ``BROKER_GPUHUNT_CLOUDS`` (comma-separated).
 """
@@ -22,6 +23,7 @@ from broker.catalogue import load_provider_facts
 from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.market.offer import OfferBatch, RejectedRow, Tier
 from providers.hosted_list import (
+    ANYWHERE,
     HOSTED_EVERY_S,
     FileMissing,
     HostedList,
@@ -131,7 +133,11 @@ def _listed(seller: str, name: str, gpus: int, row: Mapping[str, str]) -> Listed
     tiers = {"True": Tier.SPOT, "False": Tier.ON_DEMAND}
     if row["spot"] not in tiers:
         raise RowRejected(f"spot is {row['spot'][:20]!r}, neither True nor False")
-    region, zone = region_and_zone(row["location"].strip() or "any")
+    flags: Mapping[str, str] = load_provider_facts(NAME).search.get("flags", {})
+    for flag in row.get("flags", "").split():
+        if flag in flags:
+            raise RowRejected(flags[flag])
+    region, zone = region_and_zone(row["location"].strip() or ANYWHERE)
     return Listed(
         seller=seller,
         instance_type=name,
@@ -215,12 +221,11 @@ SCHEMA = Schema(
         Rows(
             f"GET {CATALOG_PATH}",
             "",
-            (*COLUMNS, "cpu", "memory"),
+            (*COLUMNS, "cpu", "memory", "flags"),
             unread={
                 "gpu_vendor": "the card tells it",
                 "cpu_arch": "the card tells it: Grace superchips alone have an ARM host",
                 "disk_size": "nothing is ordered from a price list",
-                "flags": "which releases of dstack may see a row",
                 "provider_data": "what dstack needs in order to order; nothing is ordered from a price list",
             },
         ),

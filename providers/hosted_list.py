@@ -3,7 +3,9 @@
 Such a list names the GPU without its form factor ("H100"). A row becomes an offer in one of three cases:
 the list's own configuration has (seller, instance type), the seller's configuration has the type, or the
 GPU's word together with the form in the type's name ("H100", "gpu-h100-sxm") identifies one card. A row has
-a price and no stock, and nothing can be ordered from it.
+a price and no stock, and nothing can be ordered from it. Where a list writes what it does not know of a
+seller (bids as prices, every region as the place), the list's configuration says so (``no_prices``,
+``no_places``).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 
@@ -21,11 +23,13 @@ from broker.catalogue import NodeFacts, infer_intra_node, load_gpus, load_provid
 from broker.domain.basics.errors import PayloadUnreadable, ProviderError
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
 from broker.domain.market.sku import Sku
-from providers.gpu_words import form_words, is_memory_of
+from providers.gpu_words import form_words, is_memory_of, memory_of_slice
 from providers.http import Reply, classify_by_status
 from providers.payload import RowRejected, dearer, named_card, require_price, require_sold, second_row, slug
 
 GB_PER_MIB = 2**20 / 1e9
+ANYWHERE = "any"
+"""The region of a row whose place is not known."""
 HOSTED_EVERY_S = 3600.0
 """Hosted lists are built a few times a day (gpuhunt names the day; SkyPilot's client asks every 7 h)."""
 _NUMBER = re.compile(r"-?\d{1,12}(\.\d{1,12})?([eE]-?\d{1,2})?")
@@ -83,12 +87,12 @@ class HostedList:
     def add(self, row: Listed, observed_at: datetime) -> None:
         """Adds an offer of ``row``, or the reason why there is none."""
         try:
-            offer = self._offer(row, observed_at)
+            offer = self._offer(self._placed(row), observed_at)
             before = self._offers.get(offer.offer_id)
             kept, other = (offer, None) if before is None else dearer(before, offer)
             self._offers[offer.offer_id] = kept
             if other is not None:
-                raise RowRejected(second_row(kept, other))
+                raise RowRejected(self._second(row, kept, other))
         except RowRejected as error:
             self.reject(row.name, str(error))
 
@@ -117,7 +121,21 @@ class HostedList:
             return load_provider_facts(seller).nodes.get(instance_type)
         return None
 
+    def _placed(self, row: Listed) -> Listed:
+        """``row`` without its place, where the list writes every region of the seller for every type."""
+        if row.seller not in self._facts.search.get("no_places", {}):
+            return row
+        return replace(row, region=ANYWHERE, zone=None)
+
+    def _second(self, row: Listed, kept: Offer, other: Offer) -> str:
+        no_places: Mapping[str, str] = self._facts.search.get("no_places", {})
+        is_same = kept.price_usd_per_node_hour == other.price_usd_per_node_hour
+        return no_places[row.seller] if is_same and row.seller in no_places else second_row(kept, other)
+
     def _offer(self, row: Listed, observed_at: datetime) -> Offer:
+        no_prices: Mapping[str, str] = self._facts.search.get("no_prices", {})
+        if row.seller in no_prices:
+            raise RowRejected(no_prices[row.seller])
         sku = self._sku(row)
         price = require_price(number(row.price, "price"))
         misfiled: Mapping[str, str] = self._facts.search.get("misfiled", {})
@@ -157,7 +175,8 @@ class HostedList:
             raise RowRejected(f"{row.gpus} GPUs, the type has {count}")
         stated = row.gpu_memory_gb
         if stated is not None and not is_memory_of(stated, gpu.memory_gb):
-            raise RowRejected(f"{stated:.4g} GB a GPU, {gpu.gpu} has {gpu.memory_gb:.4g}")
+            sliced = memory_of_slice(stated, [gpu.memory_gb])
+            raise RowRejected(sliced or f"{stated:.4g} GB a GPU, {gpu.gpu} has {gpu.memory_gb:.4g}")
         return Sku(
             name=row.instance_type,
             gpu=gpu.gpu,

@@ -14,8 +14,8 @@ idempotency, and nothing is ordered again. The error then names the machines wit
 person to look at.
 404 of an order means sold out; 401 of an order means that the team has its most machines, unless the body
 speaks of the token. A delete forces the end before the minimum (which is owed all the same) and may take
-long. A server whose installation failed is still held and shown as unknown. The power state is not read:
-what is held is owed.
+long. A server whose installation failed is still held, and is shown as failed so that it is released. The
+power state is not read: what is held is owed.
 
 Unverified: how long deletes take, bodies of the documented errors (plain JSON strings), rate limits.
 
@@ -228,7 +228,7 @@ _STEPS: Mapping[str, LeaseState] = {
         LeaseState.PROVISIONING,
     ),
     "installed": LeaseState.ACTIVE,
-    "failed": LeaseState.UNKNOWN,
+    "failed": LeaseState.FAILED,
 }
 """States while bare metal is being installed."""
 

@@ -19,7 +19,7 @@ from broker.catalogue import ProviderFacts, load_exchange_rates, load_gpus
 from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.market.exchange import rate_on
 from broker.domain.market.offer import Offer, OfferBatch, RejectedRow, Tier
-from providers.gpu_words import UnknownCard, is_memory_of, read_card
+from providers.gpu_words import UnknownCard, is_memory_of, memory_of_slice, read_card
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -256,7 +256,8 @@ def canonical_gpu(facts: ProviderFacts, word: str, memory_gb: float | None = Non
     for gpu in known:
         if is_memory_of(memory_gb, nominal_memory_gb(gpu)):
             return gpu
-    raise RowRejected(f"unknown GPU {_short(word)!r} with {memory_gb:.4g} GB of memory")
+    sliced = memory_of_slice(memory_gb, map(nominal_memory_gb, known))
+    raise RowRejected(sliced or f"unknown GPU {_short(word)!r} with {memory_gb:.4g} GB of memory")
 
 
 def named_card(word: str, memory_gb: float | None = None) -> str:

@@ -26,6 +26,7 @@ from broker.catalogue import load_provider_facts
 from broker.domain.basics.errors import RateLimited
 from broker.domain.market.offer import OfferBatch, RejectedRow, Tier
 from providers.hosted_list import (
+    ANYWHERE,
     GB_PER_MIB,
     HOSTED_EVERY_S,
     FileMissing,
@@ -48,7 +49,7 @@ MIRROR_URL = "https://skypilot-catalog.s3.us-east-1.amazonaws.com"
 PATH = "/skypilot-org/skypilot-catalog/master/catalogs/v8/{cloud}/vms.csv"
 SOURCE = f"GET {PATH}"
 MIRROR_PATH = "/catalogs/v8/{cloud}/vms.csv"
-CLOUDS = "aws,azure,gcp,oci,lambda,nebius,verda,hyperstack,mithril,cudo"
+CLOUDS = "aws,azure,gcp,oci,lambda,nebius,verda,hyperstack,cudo"
 POLICY = HttpPolicy(concurrency=4, max_bytes=64 * 1024 * 1024)
 COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "SpotPrice", "Region")
 LONGEST_GPU_INFO = 1000
@@ -112,7 +113,7 @@ def _prices_of(row: _Row, seller: str) -> Iterator[Listed]:
         yield Listed(
             seller=seller,
             instance_type=name,
-            region=row["Region"].strip() or "any",
+            region=row["Region"].strip() or ANYWHERE,
             zone=row.get("AvailabilityZone", "").strip() or None,
             tier=tier,
             price=price,

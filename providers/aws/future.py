@@ -1,14 +1,15 @@
 """Capacity reservations that start on a later date: asked for, assessed by EC2, and committed to.
 
 Sold: G types alone (of the families that EC2 takes these for, C, I, M, R, T and G, the one with GPUs; P types
-are sold as Capacity Blocks and training plans), 5 to 120 days ahead, at least 32 vCPUs, at the on-demand
-price, used or not. There is no search and no stock: the request is assessed, within days, and is then
-scheduled or found unsupported. It may be cancelled while it is assessed, when it is late, and when its
-commitment is over; in between only against a quote of what the rest of the commitment costs, which the
-broker does not ask for. Source: EC2 API model 2016-11-15.
+are sold as Capacity Blocks and training plans), 5 to 120 days ahead, at least 32 vCPUs in all (eight nodes
+of four), at the on-demand price, used or not. There is no search and no stock: the request is assessed,
+within days, and is then scheduled or found unsupported. It may be cancelled while it is assessed, when it is
+late, and when its commitment is over; in between only against a quote of what the rest of the commitment
+costs, which the broker does not ask for. Source: EC2 API model 2016-11-15.
 
 Unverified: the least commitment (the model allows a second; 14 days are asked for), and whether ``gr6`` types
-count as G (they are not offered). Starts are on whole days in UTC by our own choice, EC2 takes any instant.
+count as G (they are not offered). Starts are on whole days in UTC by our own choice, EC2 takes any instant;
+small nodes are sold by the multiple of their least number, EC2 takes any number from there on.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from math import ceil
 
 from broker.domain.basics.errors import OrderRejected
 from broker.domain.basics.window import Segment
@@ -42,18 +44,22 @@ _DAY = timedelta(days=1)
 
 
 def future_offers(on_demand: Iterable[Offer]) -> Iterator[Offer]:
-    """For every on-demand offer whose single node has enough vCPUs, an offer of the same node with a later
-    start."""
+    """For every on-demand offer of such a type, an offer of the same node with a later start."""
     for offer in on_demand:
-        if FAMILY.match(offer.sku.name) and (offer.sku.vcpus or 0) >= LEAST_VCPUS:
+        if FAMILY.match(offer.sku.name) and offer.sku.vcpus:
             yield replace(
                 offer,
                 offer_id=f"aws/future/{offer.region}/{offer.sku.name}",
                 tier=Tier.WINDOW,
                 source=f"CreateCapacityReservation, at the price of {offer.source}",
                 min_hours=LEAST_COMMITMENT_DAYS * 24.0,
-                window=terms(offer.observed_at),
+                window=replace(terms(offer.observed_at), lot_nodes=least_nodes(offer.sku.vcpus)),
             )
+
+
+def least_nodes(vcpus: float) -> int:
+    """How many nodes of ``vcpus`` have ``LEAST_VCPUS`` together."""
+    return ceil(LEAST_VCPUS / vcpus)
 
 
 def terms(observed_at: datetime) -> WindowTerms:

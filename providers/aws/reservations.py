@@ -84,6 +84,8 @@ RESERVATION_STATES = {
     "failed": LeaseState.FAILED,
     "payment-failed": LeaseState.FAILED,
     "unsupported": LeaseState.FAILED,
+    # In the model's enumeration, and explained nowhere: it may be held and billed.
+    "unavailable": LeaseState.UNKNOWN,
 }
 INSTANCE_STATES = {
     "pending": LeaseState.PROVISIONING,

@@ -9,7 +9,8 @@ broker keeps a partition named ``broker`` in each network that it uses.
 
 Not said: any price (published ones stand in ``config/providers/crusoe.toml``; without one a type is
 rejected), the fabric's rate, the country. Contracts (reservations) are shown and not sold by the API, so
-there are no windows; spot has a price list and no documented order, so there are no spot offers.
+there are no windows, and an order says ``on_demand`` lest it use up a contract of the organisation (the
+default takes the cheapest); spot has a price list and no documented order, so there are no spot offers.
 Unverified: most words of ``gpu_type``, the list of operations (asked only for what became of a machine
 that is not there), the increment of billing, whether the image for AMD has Docker, and that a page is larger
 than what one project holds (pages are followed by their tokens).

@@ -244,6 +244,7 @@ class Crusoe(SellerClient):
             "location": note["location"],
             "image": options["image"] or image_of(order.offer.sku),
             "ssh_public_key": options["ssh_public_key"],
+            "reservation_specification": {"selection_strategy": "on_demand"},
             **({"host_channel_adapters": [{"ib_partition_id": partition}]} if partition else {}),
         }
         started = (await self._order(self._machines, body)).read(_Started).operation

@@ -31,7 +31,7 @@ from providers.gcp import leases
 from providers.gcp.calendar import Question, parse_advice, questions
 from providers.gcp.compute import Compute, NameTaken, OperationPage, request_id
 from providers.gcp.flex import flex_parts, is_flex, parse_flex
-from providers.gcp.machines import Machine, machine_rows, parse_machines, read_machine
+from providers.gcp.machines import Machine, card_shares, machine_rows, parse_machines, read_machine
 from providers.gcp.prices import PROVIDER, SERVICE, Rates
 from providers.http import Operation
 from providers.payload import RowRejected, join_batches
@@ -70,11 +70,11 @@ def parse_all(
 
 
 def _known_machines(rows: Sequence[tuple[str, tuple[str, Any]]]) -> dict[str, Machine]:
-    facts = load_provider_facts(PROVIDER)
+    facts, shares = load_provider_facts(PROVIDER), card_shares(rows)
     found: dict[str, Machine] = {}
     for _, (_, row) in rows:
         try:
-            machine = read_machine(row, facts)
+            machine = read_machine(row, facts, shares)
         except (RowRejected, ValueError):
             continue
         found.setdefault(machine.sku.name, machine)

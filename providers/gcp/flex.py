@@ -8,7 +8,7 @@ several requests that begin at different times (a group's resize request could j
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -33,6 +33,7 @@ from providers.gcp.machines import (
     LEAST_BILLED_HOURS,
     PRICED_AS,
     Machine,
+    card_shares,
     read_machine,
     region_of,
 )
@@ -60,7 +61,7 @@ def parse_flex(
     facts = load_provider_facts(PROVIDER)
     offers: list[Offer] = []
     rejected: list[RejectedRow] = []
-    for name, zone, machine in _machines(rows, facts):
+    for name, zone, machine in _machines(list(rows), facts):
         try:
             region = region_of(zone)
             if rates.sells_gpu(Mode.FLEX, region, machine.sku.name):
@@ -71,11 +72,12 @@ def parse_flex(
 
 
 def _machines(
-    rows: Iterable[tuple[str, tuple[str, Any]]], facts: ProviderFacts
+    rows: Sequence[tuple[str, tuple[str, Any]]], facts: ProviderFacts
 ) -> Iterator[tuple[str, str, Machine]]:
+    shares = card_shares(rows)
     for name, (zone, row) in rows:
         try:
-            yield name, zone, read_machine(row, facts)
+            yield name, zone, read_machine(row, facts, shares)
         except (RowRejected, ValidationError):
             continue
 

@@ -1,23 +1,26 @@
 """Machine types by zone, and the on-demand and spot offers that they make with the price list.
 
 Units: ``memoryMb`` is MiB. A type is named with all its GPUs ("a3-highgpu-8g"); Google says that it exists
-in a zone, never that any is free.
+in a zone, never that any is free. A type with a part of a card counts one accelerator, as one with a whole
+card does (``providers/gcp/slices.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from broker.catalogue import NodeFacts, ProviderFacts, infer_intra_node, load_provider_facts
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
 from broker.domain.market.sku import Form, Sku
-from providers.gcp.prices import PROVIDER, SOURCE, Mode, Rates
+from providers.gcp.prices import PROVIDER, SOURCE, Mode, NodeSizes, Rates
+from providers.gcp.slices import Share, require_whole_cards, shares_of
 from providers.payload import (
     GpuCount,
     Name,
@@ -33,12 +36,14 @@ from providers.payload import (
     require_gpus,
     require_sold,
 )
-from providers.schema import FOR_PEOPLE, OWN_ID, SAME_AS, Rows
+from providers.schema import FOR_PEOPLE, NOT_OF_A_PRICE, OWN_ID, SAME_AS, Rows
 
 BILLING_INCREMENT_S = 1
 LEAST_BILLED_HOURS = 60 / 3600
 """Compute Engine bills by the second, at least one minute."""
-PRICED_AS = "GPU, core and RAM SKUs of a node, an hour"
+PRICED_AS = "GPU, core, RAM and local SSD SKUs of a node, an hour"
+LOCAL_SSD_GIB = 375
+"""A partition of local SSD; those of A4X, which has no public price, are larger."""
 MEMORY_TOLERANCE_GB = 1.0
 _TIERS = {Mode.ON_DEMAND: Tier.ON_DEMAND, Mode.SPOT: Tier.SPOT}
 
@@ -55,26 +60,34 @@ class _Deprecation(PayloadModel):
     state: str = ""
 
 
+class _LocalSsds(PayloadModel):
+    partitionCount: int = Field(default=0, ge=0, le=1000)
+
+
 class _MachineType(PayloadModel):
     name: Name
+    description: str = ""
     deprecated: _Deprecation | None = None
     guestCpus: int = Field(ge=1, le=4096)
     memoryMb: int = Field(ge=1, le=10**9)
     accelerators: tuple[_Accelerator, ...] = ()
+    bundledLocalSsds: _LocalSsds = _LocalSsds()
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine type as a SKU, with the memory that its price covers."""
+    """A machine type as a SKU, with the memory and the local SSD that its price covers."""
 
     sku: Sku
     vcpus: int
     memory_gib: Decimal
+    ssd_gib: int
 
     def usd_per_hour(self, rates: Rates, mode: Mode, region: str) -> Decimal:
         """The price of a node; RowRejected names a part without a price."""
         sku = self.sku
-        return rates.node_usd(mode, region, sku.name, sku.gpus_per_node, self.vcpus, self.memory_gib)
+        sizes = NodeSizes(sku.gpus_per_node, self.vcpus, self.memory_gib, self.ssd_gib)
+        return rates.node_usd(mode, region, sku.name, sizes)
 
 
 def region_of(zone: str) -> str:
@@ -104,8 +117,27 @@ def machine_rows(pages: Iterable[bytes]) -> list[tuple[str, tuple[str, Any]]]:
     return found
 
 
-def read_machine(row: Any, facts: ProviderFacts) -> Machine:
-    """A row as a machine; RowRejected (or a validation error) for other rows."""
+def card_shares(rows: Iterable[tuple[str, tuple[str, Any]]]) -> Mapping[str, Share]:
+    """What a whole card comes with, by machine type without its size."""
+    read = []
+    for _, (_, row) in rows:
+        with suppress(ValidationError):
+            read.append(_MachineType.model_validate(row))
+    return shares_of(
+        (
+            each.name,
+            each.description,
+            each.accelerators[0].guestAcceleratorCount,
+            each.guestCpus,
+            each.memoryMb,
+        )
+        for each in read
+        if each.accelerators
+    )
+
+
+def read_machine(row: Any, facts: ProviderFacts, shares: Mapping[str, Share]) -> Machine:
+    """A row as a machine; RowRejected (or a validation error) for other rows, parts of a card among them."""
     read = _MachineType.model_validate(row)
     if not read.accelerators:
         raise RowRejected("no GPU")
@@ -117,6 +149,9 @@ def read_machine(row: Any, facts: ProviderFacts) -> Machine:
     gpu = canonical_gpu(facts, read.accelerators[0].guestAcceleratorType)
     memory_gib = Decimal(read.memoryMb) / 1024
     memory_gb = gb_of_gib(float(memory_gib))
+    ssd_gib = read.bundledLocalSsds.partitionCount * LOCAL_SSD_GIB
+    known_shares = {} if read.name in facts.nodes else shares
+    require_whole_cards(read.name, read.description, count, (read.guestCpus, read.memoryMb), known_shares)
     known = facts.nodes.get(read.name, NodeFacts())
     _require_known(known, gpu, count, read.guestCpus, memory_gb)
     sku = Sku(
@@ -126,11 +161,12 @@ def read_machine(row: Any, facts: ProviderFacts) -> Machine:
         gpu_memory_gb=nominal_memory_gb(gpu),
         vcpus=read.guestCpus,
         memory_gb=memory_gb,
+        disk_gb=gb_of_gib(ssd_gib) or None,
         form=known.form or Form.VM,
         intra_node=known.intra_node or infer_intra_node(gpu, count),
         fabric=known.fabric,
     )
-    return Machine(sku, read.guestCpus, memory_gib)
+    return Machine(sku, read.guestCpus, memory_gib, ssd_gib)
 
 
 def _require_known(known: NodeFacts, gpu: str, count: int, vcpus: int, memory_gb: float | None) -> None:
@@ -147,15 +183,20 @@ def parse_machines(
     rows: Iterable[tuple[str, tuple[str, Any]]], rates: Rates, observed_at: datetime
 ) -> OfferBatch:
     """On-demand and spot offers: one per zone, type and tier with a price; others are rejected by name."""
-    facts = load_provider_facts(PROVIDER)
-    return collect(rows, lambda row: _offers_of(row, rates, facts, observed_at))
+    facts, listed = load_provider_facts(PROVIDER), list(rows)
+    shares = card_shares(listed)
+
+    def build(row: tuple[str, Any]) -> Iterator[Offer | RejectedRow]:
+        zone, body = row
+        return _offers_of(zone, read_machine(body, facts, shares), rates, facts, observed_at)
+
+    return collect(listed, build)
 
 
 def _offers_of(
-    row: tuple[str, Any], rates: Rates, facts: ProviderFacts, observed_at: datetime
+    zone: str, machine: Machine, rates: Rates, facts: ProviderFacts, observed_at: datetime
 ) -> Iterator[Offer | RejectedRow]:
-    zone, body = row
-    region, machine = region_of(zone), read_machine(body, facts)
+    region = region_of(zone)
     for mode, tier in _TIERS.items():
         try:
             require_sold(facts, machine.sku.name, tier)
@@ -186,18 +227,17 @@ ROWS = Rows(
     "GET aggregated/machineTypes",
     "items.*.machineTypes[]",
     _MachineType,
-    at_times=("deprecated",),
+    at_times=("deprecated", "bundledLocalSsds", "description"),
     unread={
         "kind": "compute#machineType of every row",
         "id": OWN_ID,
         "selfLink": SAME_AS.format("zone and name"),
         "zone": SAME_AS.format("the scope under which the row stands"),
-        "description": FOR_PEOPLE,
         "creationTimestamp": "when Google made the type",
         "architecture": "the card tells it: Grace superchips alone have an ARM host",
         "isSharedCpu": "false of every type with accelerators",
         "imageSpaceGb": "always zero",
-        "bundledLocalSsds": "local disks of their own price, which is no part of a node's",
+        "bundledLocalSsds.defaultInterface": NOT_OF_A_PRICE,
         "maximumPersistentDisks": "disks are volumes of their own price",
         "maximumPersistentDisksSizeGb": "disks are volumes of their own price",
         "deprecated.replacement": FOR_PEOPLE,

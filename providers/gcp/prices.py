@@ -1,9 +1,9 @@
 """The Cloud Billing catalogue of Compute Engine: hourly prices of the parts that nodes are made of.
 
 Units: ``units`` (a string of whole dollars) plus ``nanos`` (10⁻⁹ dollars) per ``usageUnit``: ``h`` for a
-GPU or a core, ``GiBy.h`` for memory. A SKU's ``usageType`` does not tell calendar, flex-start and reserved
-rows from on demand (all say OnDemand, some spot rows too): the description decides. Rows of reservations
-under a commitment cost $0 and are no price.
+GPU or a core, ``GiBy.h`` for memory, ``GiBy.mo`` for local SSD (a month of 730 hours). A SKU's ``usageType``
+does not tell calendar, flex-start and reserved rows from on demand (all say OnDemand, some spot rows too):
+the description decides. Rows of reservations under a commitment cost $0 and are no price.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pydantic import Field, ValidationError
 
 from broker.catalogue import load_provider_facts
 from broker.domain.market.offer import RejectedRow
+from providers.gpu_words import is_slice
 from providers.payload import (
     Amount,
     PayloadModel,
@@ -38,7 +39,13 @@ SERVICE = "6F81-5844-456A"
 SOURCE = f"GET /v1/services/{SERVICE}/skus"
 MOST_REJECTED = 500
 
-_VM_PART = re.compile(r"(?P<family>[A-Z][0-9][A-Za-z]*)(?: Instance)? (?P<part>Core|Ram)")
+_NANO = Decimal("1e-9")
+HOURS_PER_MONTH = 730
+"""Google's month."""
+_SSD = "SSD backed Local Storage"
+"""Local SSD of every family that has no SKU of its own ("G4 Instance Local SSD")."""
+_UNITS = {" Ram": "GiBy.h", " Local SSD": "GiBy.mo", _SSD: "GiBy.mo"}
+_VM_PART = re.compile(r"(?P<family>[A-Z][0-9][A-Za-z]*)(?: Instance)? (?P<part>Core|Ram|Local SSD)")
 _PLACE = re.compile(r" (?:running )?in .+$")
 _MARKS = re.compile(
     r"^(?:Reserved |Spot Preemptible |DWS Defined Duration |DWS Calendar Mode |DWS Flex Start )+"
@@ -100,11 +107,21 @@ class _Rate:
     effective: str
 
 
+@dataclass(frozen=True, slots=True)
+class NodeSizes:
+    """How much of each part a node has."""
+
+    gpus: int
+    vcpus: int
+    memory_gib: Decimal
+    ssd_gib: int = 0
+
+
 @dataclass(slots=True)
 class Rates:
     """Hourly prices by (region, mode, part).
 
-    A part is a GPU's words, or a family with "Core" or "Ram".
+    A part is a GPU's words, a family with "Core", "Ram" or "Local SSD", or the words of any local SSD.
     """
 
     _rates: dict[tuple[str, Mode, str], _Rate] = field(default_factory=dict)
@@ -137,26 +154,36 @@ class Rates:
         try:
             part, mode = _part(sku.description), _mode(sku)
             if part is None:
-                raise RowRejected("unknown GPU")
-            rate = _rate(sku, "GiBy.h" if part.endswith(" Ram") else "h")
+                is_part_of_card = is_slice(sku.description)
+                raise RowRejected("a fraction of a GPU" if is_part_of_card else "unknown GPU")
+            rate = _rate(sku, next((unit for end, unit in _UNITS.items() if part.endswith(end)), "h"))
         except RowRejected as error:
             self.reject(sku.row, str(error))
             return
         for region in sku.serviceRegions:
             self._keep((region, mode, part), rate, sku.row)
 
-    def node_usd(
-        self, mode: Mode, region: str, machine_type: str, gpus: int, vcpus: int, memory_gib: Decimal
-    ) -> Decimal:
+    def node_usd(self, mode: Mode, region: str, machine_type: str, sizes: NodeSizes) -> Decimal:
         """The price of a node: the sum of its parts; RowRejected names a part without a price."""
         family = families().get(machine_type.rpartition("-")[0])
         if family is None:
             raise RowRejected(f"the price list has no known words for machine type {machine_type!r}")
-        total = gpus * self._one_of(mode, region, family["gpu"])
+        total = sizes.gpus * self._one_of(mode, region, family["gpu"])
         if "vm" in family:
-            total += vcpus * self._one_of(mode, region, [f"{family['vm']} Core"])
-            total += memory_gib * self._one_of(mode, region, [f"{family['vm']} Ram"])
+            total += sizes.vcpus * self._one_of(mode, region, [f"{family['vm']} Core"])
+            total += sizes.memory_gib * self._one_of(mode, region, [f"{family['vm']} Ram"])
+            total += self._ssd_usd(mode, region, family["vm"], sizes.ssd_gib)
         return require_price(total)
+
+    def _ssd_usd(self, mode: Mode, region: str, vm: str, gib: int) -> Decimal:
+        """Local SSD an hour; a mode without a price of its own is taken to pay that on demand."""
+        if not gib:
+            return Decimal(0)
+        for each in dict.fromkeys((mode, Mode.ON_DEMAND)):
+            for part in (f"{vm} Local SSD", _SSD):
+                if (rate := self._rates.get((region, each, part))) is not None:
+                    return (gib * rate.usd).quantize(_NANO)
+        raise RowRejected(f"no price of the local SSD that comes with it in {region}")
 
     def sells_gpu(self, mode: Mode, region: str, machine_type: str) -> bool:
         """Whether the GPU of a machine type has a price of that mode."""
@@ -193,7 +220,7 @@ class Rates:
         Rows of other products, and rows beyond the list's limit, are summed up in one row each.
         """
         counted = (
-            (self.others, "neither a GPU nor core or RAM of a GPU machine"),
+            (self.others, "neither a GPU nor core, RAM or local SSD of a GPU machine"),
             (self.unlisted, f"no prices of ours either, past the first {MOST_REJECTED} that are named"),
         )
         rest = (RejectedRow(f"{count} SKUs", reason) for count, reason in counted if count)
@@ -237,7 +264,7 @@ def _part(description: str) -> str | None:
     plain = description.removeprefix("Commitment v1: ")
     plain = _MARKS.sub("", _PLACE.sub("", plain)).strip()
     plain = _MARKS.sub("", plain)
-    if plain in words:
+    if plain in words or plain == _SSD:
         return plain
     found = _VM_PART.fullmatch(plain)
     if found is None or found["family"] not in vms:
@@ -275,7 +302,8 @@ def _rate(sku: _Sku, unit: str) -> _Rate:
     if money.currencyCode != "USD":
         raise RowRejected(f"currency is {money.currencyCode[:10]!r}, not USD")
     usd = Decimal(money.units) + Decimal(money.nanos) / 1_000_000_000
-    return _Rate(require_price(usd), latest.effectiveTime)
+    hours = HOURS_PER_MONTH if unit.endswith(".mo") else 1
+    return _Rate(require_price(usd) / hours, latest.effectiveTime)
 
 
 ROWS = Rows(

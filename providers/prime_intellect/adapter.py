@@ -89,7 +89,7 @@ class _Pod(PayloadModel):
     id: Name
     name: str | None = None
     status: Annotated[str, Words(lambda: _STATES)] = ""
-    installationStatus: str | None = None
+    installationStatus: Annotated[str | None, Words(lambda: _INSTALLATIONS)] = None
     installationFailure: str | None = None
     providerType: str = ""
     gpuName: str = ""
@@ -116,10 +116,20 @@ _STATES: Mapping[str, LeaseState] = {
 }
 
 
+_INSTALLATIONS: Mapping[str, LeaseState] = {
+    "PENDING": LeaseState.PROVISIONING,
+    "ACTIVE": LeaseState.PROVISIONING,
+    "FINISHED": LeaseState.ACTIVE,
+    "ERROR": LeaseState.FAILED,
+    "TERMINATED": LeaseState.FAILED,
+}
+"""Installations on a pod that runs, and is billed, from the first."""
+
+
 def _lease(pod: _Pod) -> Lease:
     state = _STATES.get(pod.status, LeaseState.UNKNOWN)
-    if pod.status == "ACTIVE" and pod.installationStatus not in {None, "FINISHED"}:
-        state = LeaseState.PROVISIONING
+    if pod.status == "ACTIVE" and pod.installationStatus is not None:
+        state = _INSTALLATIONS.get(pod.installationStatus, LeaseState.UNKNOWN)
     several = pod.gpuCount > NODE_GPUS and pod.gpuCount % NODE_GPUS == 0 and pod.socket.startswith("SXM")
     nodes = pod.gpuCount // NODE_GPUS if several else 1
     words = (pod.status, pod.installationStatus, pod.installationFailure)

@@ -108,17 +108,22 @@ class _Action(PayloadModel):
 
 
 _STATES: Mapping[str, LeaseState] = {
+    "pending": LeaseState.PROVISIONING,
     "ordered": LeaseState.PROVISIONING,
     "provisioning": LeaseState.PROVISIONING,
     "validating": LeaseState.PROVISIONING,
     "new": LeaseState.PROVISIONING,
     "running": LeaseState.ACTIVE,
     "offline": LeaseState.ACTIVE,
+    "starting_hibernation": LeaseState.ACTIVE,
     "hibernating": LeaseState.ACTIVE,
+    "restoring": LeaseState.PROVISIONING,
     "deleting": LeaseState.ENDING,
     "discontinued": LeaseState.ENDED,
+    "notfound": LeaseState.ENDED,
     "error": LeaseState.FAILED,
     "no_capacity": LeaseState.FAILED,
+    "installation_failed": LeaseState.FAILED,
 }
 
 

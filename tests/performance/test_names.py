@@ -74,7 +74,7 @@ def test_every_name_of_the_catalogue_is_itself() -> None:
     assert all(find_model(name, load_models()) == (shape, "") for name, shape in load_models().items())
 
 
-@pytest.mark.parametrize("text", ["", "H1000", "X", "L40"])
+@pytest.mark.parametrize("text", ["", "H1000", "X", "L400"])
 def test_unknown_gpus_are_refused(text: str) -> None:
     with pytest.raises(Unreadable, match="unknown GPU"):
         find_gpu(text, load_gpus())

@@ -35,6 +35,13 @@ BOTH_TIERS = [
 ]
 
 
+NO_OFFERS = {
+    "digitalocean": "sold by contract only",
+    "gcp": "a fraction of a GPU",
+    "gpuhunt": "a cluster of two to eight pods, no single pod",
+    "skypilot": "the list names every region of OCI for every type",
+}
+"""Rows of the sandbox's lists that look like offers."""
 HANGS_S = 0.1
 """Then the connection ends. Limits of waiting: ``test_http.py``; the wire's own: ``test_hotaisle.py``."""
 
@@ -62,6 +69,16 @@ def advance(sandbox: str, seconds: float) -> None:
 async def by_tag(adapter: ProviderAdapter, tag: str) -> list[Lease]:
     ended = {LeaseState.ENDED, LeaseState.ENDING, LeaseState.FAILED}
     return [lease for lease in await adapter.list_leases() if lease.tag == tag and lease.state not in ended]
+
+
+@pytest.mark.parametrize("name", NO_OFFERS)
+async def test_what_nobody_can_order_as_it_is_listed_is_refused_by_name(sandbox: str, name: str) -> None:
+    built = build_adapters({name: configured({}, sandbox)[name]}, hasty)
+    try:
+        batch = await built[name].list_offers(datetime.now(UTC))
+    finally:
+        await built[name].aclose()
+    assert NO_OFFERS[name] in {row.reason for row in batch.rejected}
 
 
 @pytest.mark.parametrize(("name", "tier"), BOTH_TIERS)

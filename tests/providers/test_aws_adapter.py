@@ -33,7 +33,7 @@ BASE = "http://aws.test"
 TAG = "broker-test-01jc-0-0"
 SEARCH = "SageMaker.SearchTrainingPlanOfferings"
 NO_PLANS: dict[str, Any] = {"TrainingPlanOfferings": []}
-LATER_STARTS = 23
+LATER_STARTS = 37
 """G types of 32 vCPUs and more in the price list's fixture."""
 EMPTY = {
     "DescribeSpotPriceHistory": "spotPriceHistorySet",

@@ -49,13 +49,24 @@ def test_g_types_of_enough_cores_are_sold_ahead_at_their_on_demand_price() -> No
     now = {o.sku.name: o for o in offers() if o.tier is Tier.ON_DEMAND}
     found = later_starts()
     assert {"g6e.48xlarge", "g5.8xlarge", "g4dn.metal", "g7e.8xlarge"} <= set(found)
-    assert not {"g6.4xlarge", "gr6.8xlarge", "p5.48xlarge", "p4d.24xlarge"} & set(found)
+    assert not {"gr6.8xlarge", "p5.48xlarge", "p4d.24xlarge"} & set(found)
     for name, offer in found.items():
         assert offer.price_usd_per_node_hour == now[name].price_usd_per_node_hour
         assert (offer.upfront_usd, offer.stock.nodes) == (None, None)
         assert offer.window is not None
         assert offer.window.kind is WindowKind.REQUEST
         assert not ends_by_itself(offer)
+
+
+def test_small_nodes_are_sold_ahead_from_32_vcpus_in_all() -> None:
+    """EC2's own example: eight m5.xlarge of four vCPUs are 32."""
+    found = {name: offer.window for name, offer in later_starts().items()}
+    least = {name: window.least_sold(1) for name, window in found.items() if window is not None}
+    assert least["g6.xlarge"] == 8
+    assert (least["g6.4xlarge"], least["g5.8xlarge"], least["g6e.48xlarge"]) == (2, 1, 1)
+    assert found["g6.xlarge"] is not None
+    assert found["g6.xlarge"].sells(8)
+    assert not found["g6.xlarge"].sells(7)
 
 
 @settings(max_examples=examples(40), derandomize=True, deadline=None)

@@ -164,7 +164,7 @@ async def test_a_list_that_breaks_off_begins_anew_with_the_next_poll(opened: Ope
     lists = opened(host)
     with pytest.raises(ProviderUnavailable, match="ReadError"):
         await poll(lists)
-    assert len((await poll(lists)).offers) == 49 + 23
+    assert len((await poll(lists)).offers) == 49 + 37
     assert len(host.asked) == 2
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from hypothesis import strategies as st
 from broker.domain.basics.errors import CredentialsRejected, InputError, ReleaseRefused
 from broker.domain.basics.window import Segment, Window
 from broker.domain.holding.reservation import LeaseState, Order
-from broker.domain.market.offer import Offer, Tier, WindowKind
+from broker.domain.market.offer import Offer, OfferBatch, Tier, WindowKind
 from providers.gcp import SPEC, build
 from providers.gcp.adapter import Gcp
 from providers.gcp.auth import ServiceAccount, read_credentials
@@ -78,6 +79,114 @@ async def window_offer(gcp: Gcp, url: str) -> tuple[Offer, Segment]:
     offer = next(offer for offer in offers if offer.offer_id.startswith("gcp/calendar/"))
     assert offer.window is not None
     return offer, next(step for step in offer.window.segments if step.hours >= 24 and step.nodes >= 2)
+
+
+# What a machine is and costs
+
+
+def sku_row(words: str, usd: str, unit: str) -> dict[str, Any]:
+    units, _, nanos = usd.partition(".")
+    price = {"currencyCode": "USD", "units": units, "nanos": int(nanos.ljust(9, "0"))}
+    expression = {"usageUnit": unit, "tieredRates": [{"unitPrice": price}]}
+    return {
+        "description": words,
+        "category": {"resourceGroup": "GPU", "usageType": "OnDemand"},
+        "serviceRegions": ["us-central1"],
+        "pricingInfo": [{"pricingExpression": expression}],
+    }
+
+
+def machine_row(name: str, vcpus: int, gib: int, card: str, cards: int, ssds: int = 0) -> dict[str, Any]:
+    bundled = {"bundledLocalSsds": {"partitionCount": ssds}} if ssds else {}
+    accelerators = [{"guestAcceleratorType": card, "guestAcceleratorCount": cards}]
+    row = {"name": name, "guestCpus": vcpus, "memoryMb": gib * 1024, "accelerators": accelerators}
+    return row | bundled
+
+
+def parsed(skus: list[dict[str, Any]], machines: list[dict[str, Any]]) -> OfferBatch:
+    listed = {"items": {"zones/us-central1-a": {"machineTypes": machines}}}
+    bodies = (json.dumps(body).encode() for body in ({"skus": skus}, listed))
+    return SPEC.parse([(f"{index}.json", body) for index, body in enumerate(bodies)], DAY)
+
+
+A2_RATES = [
+    sku_row("A2 Instance Core running in Americas", "0.031611", "h"),
+    sku_row("A2 Instance Ram running in Americas", "0.004237", "GiBy.h"),
+    sku_row("Nvidia Tesla A100 80GB GPU running in Americas", "3.928080", "h"),
+]
+A2_ULTRA = machine_row("a2-ultragpu-8g", 96, 1360, "nvidia-a100-80gb", 8, ssds=8)
+
+
+def test_local_ssd_that_comes_with_a_machine_is_in_its_price() -> None:
+    """On demand as Google's page has it (40.550383123), spot as dstack issue 1355 was billed (16.32).
+
+    The spot rates of core, RAM and GPU are split by hand of the 16.0777 that they sum to; 0.059 is what local
+    SSD then costs a GiB and month for that bill.
+    """
+    on_spot = "attached to Spot Preemptible VMs"
+    rows = [
+        *A2_RATES,
+        sku_row("SSD backed Local Storage", "0.08", "GiBy.mo"),
+        sku_row("Spot Preemptible A2 Instance Core running in Americas", "0.0121", "h"),
+        sku_row("Spot Preemptible A2 Instance Ram running in Americas", "0.0016", "GiBy.h"),
+        sku_row(f"Nvidia Tesla A100 80GB GPU {on_spot} running in Americas", "1.5925125", "h"),
+        sku_row(f"SSD backed Local Storage {on_spot}", "0.059", "GiBy.mo"),
+    ]
+    prices = {offer.tier: offer.price_usd_per_node_hour for offer in parsed(rows, [A2_ULTRA]).offers}
+    assert prices[Tier.ON_DEMAND] == pytest.approx(Decimal("40.5503"), abs=Decimal("0.001"))
+    assert round(prices[Tier.SPOT], 2) == Decimal("16.32")
+    assert prices[Tier.SPOT] == Decimal("16.0777") + Decimal("0.242465753")  # 8 x 375 x 0.059 / 730
+
+
+def test_a_machine_is_not_sold_without_a_price_of_its_local_ssd() -> None:
+    batch = parsed(A2_RATES, [A2_ULTRA])
+    assert not batch.offers
+    assert "no price of the local SSD that comes with it" in {row.reason[:44] for row in batch.rejected}
+
+
+G4_RATES = [
+    sku_row("G4 Instance Core running in Iowa", "0.04891", "h"),
+    sku_row("G4 Instance Ram running in Iowa", "0.00587", "GiBy.h"),
+    sku_row("RTX 6000 96GB running in Iowa", "1.09565", "h"),
+    sku_row("1/8 vGPU no lssd running in Iowa", "0.64688", "h"),
+]
+
+
+@pytest.mark.parametrize("described", [True, False], ids=["words", "sizes alone"])
+def test_a_part_of_a_card_is_not_sold_as_the_card(described: bool) -> None:
+    """G4 counts one accelerator for an eighth, a quarter and a half of a card (12, 24 and 48 of 96 GB)."""
+    shapes = {6: ("1/8", 22), 12: ("1/4", 45), 24: ("1/2", 90), 48: ("1", 180)}
+    machines = []
+    for vcpus, (part, gib) in shapes.items():
+        words = f"Graphics Optimized: {part} NVIDIA RTX PRO 6000 GPU, {vcpus} vCPUs, {gib}GB RAM"
+        row = machine_row(f"g4-standard-{vcpus}", vcpus, gib, "nvidia-rtx-pro-6000", 1)
+        machines.append(row | ({"description": words} if described else {}))
+    batch = parsed(G4_RATES, machines)
+    assert [(offer.sku.name, offer.price_usd_per_node_hour) for offer in batch.offers] == [
+        ("g4-standard-48", Decimal("4.49993"))
+    ]
+    reasons = {row.row: row.reason for row in batch.rejected}
+    for vcpus in (6, 12, 24):
+        assert "a fraction of a GPU" in reasons[f"us-central1-a g4-standard-{vcpus}"]
+
+
+def test_whole_cards_with_few_vcpus_are_sold_where_something_says_that_they_are_whole() -> None:
+    """g2-standard-4 has a third of the vCPUs that an L4 of g2-standard-96 comes with, and the whole L4."""
+    machines = [
+        machine_row("g2-standard-4", 4, 16, "nvidia-l4", 1),
+        machine_row("g2-standard-96", 96, 384, "nvidia-l4", 8),
+        machine_row("g2-custom-2", 2, 8, "nvidia-l4", 1),
+        machine_row("g2-custom-12", 12, 48, "nvidia-l4", 1),
+    ]
+    machines[2]["description"] = "Accelerator Optimized: 1 NVIDIA L4 GPU, 2 vCPUs, 8GB RAM"
+    rows = [
+        sku_row("G2 Instance Core running in Iowa", "0.024988", "h"),
+        sku_row("G2 Instance Ram running in Iowa", "0.002927", "GiBy.h"),
+        sku_row("Nvidia L4 GPU running in Iowa", "0.56004", "h"),
+    ]
+    batch = parsed(rows, machines)
+    assert {offer.sku.name for offer in batch.offers} == {"g2-standard-4", "g2-standard-96"}
+    assert not any("fraction" in row.reason for row in batch.rejected)
 
 
 # Who asks

@@ -21,13 +21,14 @@ from broker.catalogue import load_gpus
 from broker.domain.market.offer import Offer, OfferBatch, Tier
 from providers import gpuhunt, skypilot
 from providers.gpu_words import MEMORY_TOLERANCE
+from providers.hosted_list import ANYWHERE
 from providers.registry import build_adapters, configured
 from tests.contract.exchanges import FIXTURES, OBSERVED_AT, payloads
 from tests.peers_env import run
 
 GIB = 2**30 / 1e9
-CLOUDS = ("aws", "azure", "gcp", "oci", "lambda", "nebius", "verda", "mithril", "cudo")
-"""Without Hyperstack: its file is in the repository, SkyPilot has no such cloud."""
+CLOUDS = ("aws", "azure", "gcp", "oci", "lambda", "nebius", "verda", "cudo")
+"""Without Hyperstack, of which SkyPilot has no cloud, and Mithril, whose prices there are none."""
 HUNTED = tuple(gpuhunt.CLOUDS.split(","))
 
 pytestmark = [pytest.mark.xdist_group("peers"), pytest.mark.timeout(420)]
@@ -96,6 +97,18 @@ def place(offer: Offer) -> Place:
     return Place(offer.seller or "", kind, offer.zone or offer.region, offer.tier)
 
 
+def places_of(offer: Offer, seen: Prices) -> list[Place]:
+    """The peer's places of an offer; all of a type where the list has it everywhere, at one price."""
+    own = place(offer)
+    if offer.region != ANYWHERE:
+        return [own]
+    return [key for key in seen if key._replace(place=own.place) == own]
+
+
+def reads_of(offer: Offer, seen: Prices) -> list[Read]:
+    return [read for key in places_of(offer, seen) for read in seen[key]]
+
+
 def family(word: str) -> str:
     """``A100-80GB`` and ``A100-SXM-80GB`` are A100s; ``RTXPRO6000`` and ``RTX-PRO-6000-…`` the same card."""
     plain = word.upper().replace("RTX-PRO", "RTXPRO").replace("RTXPRO-", "RTXPRO").replace("RTX-", "")
@@ -105,7 +118,7 @@ def family(word: str) -> str:
 def compare(batch: OfferBatch, seen: Prices) -> None:
     """Every offer at the peer's price, GPU, count and memory; every price of the peer sold or rejected."""
     for offer in batch.offers:
-        reads = seen[place(offer)]
+        reads = reads_of(offer, seen)
         price = float(offer.price_usd_per_node_hour)
         same = [read for read in reads if read.price == pytest.approx(price, rel=1e-12)]
         assert same, f"{offer.offer_id} at {price}, the peer read {reads}"
@@ -114,7 +127,7 @@ def compare(batch: OfferBatch, seen: Prices) -> None:
         assert family(read.gpu) == family(offer.sku.gpu), offer.offer_id
         if read.memory_gb is not None:
             assert read.memory_gb == pytest.approx(offer.sku.gpu_memory_gb, rel=MEMORY_TOLERANCE)
-    sold = {place(offer) for offer in batch.offers}
+    sold = {key for offer in batch.offers for key in places_of(offer, seen)}
     rejected = {row.row.split(":")[0] for row in batch.rejected}
     unsold = {key for key in seen if key not in sold}
     assert {f"{key.seller} {key.instance_type}" for key in unsold} <= rejected

@@ -307,7 +307,7 @@ CATALOGUE = "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,GpuIn
             "crusoe_A100-80GBx2,A100-80GB,2.0,24,240,{'Manufacturer': 'NVIDIA',80},4,culpeper,",
             None,
         ),
-        ("shadeform", "massed_L40,L40,1.0,26,192,{'Manufacturer': 'NVIDIA',48},0.88,desmoines,", None),
+        ("shadeform", "massed_L40,L40,1.0,26,192,{'Manufacturer': 'NVIDIA',48},0.88,desmoines,", "L40"),
     ],
 )
 def test_a_listed_type_is_read_by_its_words(cloud: str, row: str, gpu: str | None) -> None:

@@ -93,7 +93,8 @@ async def test_the_parts_of_every_node_sum_to_its_recorded_price(bench: Bench) -
         text, (region, *_) = row["description"], row["serviceRegions"]
         plain = not any(word in text for word in ("Calendar", "DWS", "Reserved", "Commitment", "Spot"))
         if plain and row["category"]["usageType"] == "OnDemand":
-            parts[region, "on_demand"][text.partition(" running in ")[0]] = usd(row)
+            words = text.partition(" running in ")[0].partition(" in ")[0]
+            parts[region, "on_demand"][words] = usd(row)
     checked = 0
     for cell in bench.app.state.market.inventory("gcp"):
         family = FAMILIES[cell.labels["family"]]
@@ -103,6 +104,7 @@ async def test_the_parts_of_every_node_sum_to_its_recorded_price(bench: Bench) -
         total = rates[family.sku] * cell.gpus
         total += rates[f"{family.vm} Instance Core"] * family.vcpus * cell.gpus
         total += rates[f"{family.vm} Instance Ram"] * family.memory_gib * cell.gpus
+        total += rates["SSD backed Local Storage"] * 375 * family.ssds * cell.gpus / 730
         assert cell.usd_per_hour is not None
         assert total == cell.usd_per_hour * cell.gpus
         checked += 1

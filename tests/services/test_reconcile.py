@@ -104,6 +104,20 @@ async def test_capacity_that_fails_after_the_order_gives_the_plan_back(house: Ho
     assert house.provider.open_instances() == []
 
 
+@pytest.mark.parametrize("fault", [Fault.NONE, Fault.DOWN])
+async def test_a_machine_whose_installation_failed_is_released(house: House, fault: Fault) -> None:
+    """The seller lists it as failed and goes on billing it: nothing is usable, and nobody else ends it."""
+    house.provider.provision_s = 600
+    house.sell(an_offer())
+    await house.reservations.reserve_offer(ALICE, "o-1", 1)
+    (instance,) = house.provider.ledger
+    house.provider.ledger[0] = replace(instance, failed=True)
+    house.provider.fail("release", fault)
+    await house.settle(3)
+    assert house.provider.open_instances() == []
+    assert house.states() == [S.FAILED]
+
+
 async def test_what_is_held_becomes_active_and_ends_with_its_time(house: House) -> None:
     house.provider.provision_s = 300
     two_part_plan(house)

@@ -33,6 +33,7 @@ from broker.domain.holding.lease_money import above_limit, dearer, money_in_word
 from broker.domain.holding.reservation import (
     Idempotency,
     Lease,
+    LeaseState,
     Reservation,
     ReservationState,
     Unit,
@@ -434,6 +435,12 @@ class LeaseService:
             return await self.lose(reservation, gone, "", actor, at=at, leases=shown)
         except ConcurrentChange:
             return await self.reload(reservation)
+
+    async def end_failed(self, row: Reservation, ordinals: Sequence[int], leases: Iterable[Lease]) -> bool:
+        """Asks the provider to end those of the units' leases that it shows as failed; False: ask again."""
+        references = {row.units[one].reference for one in ordinals}
+        failed = (one for one in leases if one.state is LeaseState.FAILED and one.reference in references)
+        return await self._releaser.end_failed(failed)
 
     async def ask_release(self, reservation: Reservation, leases: Sequence[Lease], actor: str) -> Reservation:
         """Asks the provider to end ``leases``; if it refuses, its error becomes the reservation's reason.

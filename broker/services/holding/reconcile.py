@@ -430,6 +430,8 @@ class ReconcileService:
     async def _lose(self, row: Reservation, lost: Lost, leases: Sequence[Lease]) -> None:
         """Stores a loss, together with its replacement if there has to be one."""
         lease_service, ends = self._lease_service, dict(lost.at)
+        if not await lease_service.end_failed(row, lost.ordinals, leases):
+            return
         wanted = replacement_of(row, lost.ordinals, self._clock.now())
         if wanted is None:
             reason = unreplaced(row, lost.reason)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from broker import crash_points
-from broker.domain.basics.errors import LeaseNotFound, ProviderError
+from broker.domain.basics.errors import LeaseNotFound, ProviderError, ProviderUnavailable, RateLimited
 from broker.domain.holding.reservation import Lease, LeaseState
 from broker.domain.reconciling.reconciling import DEAD
 from broker.ports.holding import Reserver
 from broker.ports.unit_of_work import Clock
+
+log = logging.getLogger(__name__)
 
 
 class Releaser:
@@ -44,6 +47,25 @@ class Releaser:
             return None
         last = seen or replace(lease, state=LeaseState.ENDED)
         return replace(last, ended_at=last.ended_at or asked_at)
+
+    async def end_failed(self, leases: Iterable[Lease]) -> bool:
+        """Asks providers to end leases that they still show as failed, as such a machine may be billed.
+
+        False if a provider could not be reached, so that it is asked again. A refusal changes nothing.
+        """
+        for lease in leases:
+            try:
+                reserver = self._reserver(lease.provider)
+                crash_points.here("call.release.before")
+                await reserver.release(lease)
+                crash_points.here("call.release.after")
+            except LeaseNotFound:
+                continue
+            except (ProviderUnavailable, RateLimited):
+                return False
+            except ProviderError as error:
+                log.warning("%s failed and stays at %s: %s", lease.reference, lease.provider, error)
+        return True
 
     async def _look_for(self, lease: Lease) -> Lease | None:
         try:

