@@ -143,7 +143,6 @@ def _offer(
             "gpu_type_id": pod.gpu_type,
             "gpu_count": str(pod.count),
             "data_center_id": "" if region == ANY_REGION else region,
-            "bid_per_gpu": str(price) if tier is Tier.SPOT else "",
         },
         host=HostKind.DATACENTER,
     )

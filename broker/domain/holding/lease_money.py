@@ -144,7 +144,10 @@ def dearer(reservation: Reservation, rate: Decimal, verb: str = "asks") -> Price
     limit, offer = reservation.limit_usd_per_node_hour, reservation.offer
     if limit is None or offer.contract is not None or rate <= limit:
         return None
+    at_order = offer.price_usd_per_node_hour
     words = f"{verb} {price_words(rate)} per node-hour; the limit was {price_words(limit)}"
+    if limit > at_order:
+        words += f", {limit / at_order - 1:.1%} above the {price_words(at_order)} of the offer"
     return PriceAboveLimit(offer.provider, words, asks_usd_per_node_hour=rate)
 
 
