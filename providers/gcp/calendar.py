@@ -226,7 +226,7 @@ def _offer(
         source=SOURCE,
         native=NativePrice(usd, "USD", PRICED_AS),
         min_hours=STEP_HOURS,
-        billing_increment_s=1,
+        billing_increment_s=facts.billed.increment_s,
         window=WindowTerms(
             kind=WindowKind.SLOTS,
             segments=steps,

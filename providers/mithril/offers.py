@@ -231,6 +231,7 @@ def _spot_offer(
         observed_at=observed_at,
         source="GET /v2/spot/availability",
         native=NativePrice(price, "USD", "instance-hour"),
+        billing_increment_s=facts.billed.increment_s,
         stock=Stock(StockLevel.UNKNOWN, auction.capacity),
         compliance=facts.compliance,
         reference={"instance_type": kind.fid, "region": auction.region},

@@ -42,7 +42,6 @@ from providers.schema import FOR_PEOPLE, SAME_AS, Rows, Schema, Words
 from providers.spec import NamedPayload
 
 NAME = "runpod"
-BILLING_INCREMENT_S = 1
 COUNTS = (1, 2, 4, 8)
 ANY_REGION = "any"
 
@@ -136,7 +135,7 @@ def _offer(
         observed_at=observed_at,
         source=source,
         native=NativePrice(price, "USD", "GPU-hour"),
-        billing_increment_s=BILLING_INCREMENT_S,
+        billing_increment_s=facts.billed.increment_s,
         stock=Stock(level),
         compliance=facts.compliance,
         reference={

@@ -130,8 +130,11 @@ def test_several_instances_at_another_price_are_an_offer_of_their_own() -> None:
     one, several = [offer for offer in SPEC.parse(answers, OBSERVED_AT).offers if offer.window is not None]
     assert one.window is not None
     assert several.window is not None
-    assert (one.price_usd_per_node_hour, one.window.node_counts) == (24, (1,))
-    assert (several.price_usd_per_node_hour, several.window.node_counts) == (26, (2, 3, 4, 5, 6))
+    assert (one.price_usd_per_node_hour, one.window.node_counts) == (Decimal(24), (1,))
+    assert (several.price_usd_per_node_hour, several.window.node_counts) == (
+        Decimal(26),
+        (2, 3, 4, 5, 6),
+    )
     assert one.stock == several.stock
     assert one.stock.pool is not None
     assert one.stock.pool.gpus == 48

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import Conflict, InsufficientCapacity, PriceAboveLimit, ProviderError
-from broker.domain.holding.lease_money import price_basis, rate_usd_per_node_hour
+from broker.domain.holding.lease_money import is_kept_above_limit, price_basis, rate_usd_per_node_hour
 from broker.domain.holding.reservation import PriceBasis, Reservation, ReservationState
 from broker.domain.market.offer import ContractTerms
 from broker.domain.reconciling.shortfalls import find_shortfalls
@@ -109,6 +109,18 @@ async def test_a_window_that_became_dearer_than_its_limit_is_not_bought(house: H
     house.provider.price_factor = Decimal("1.01")
     row = await house.reservations.reserve_offer(ALICE, "o-1", 1, NOON + 4 * HOUR, NOON + 8 * HOUR)
     assert owed_usd((row,), house.clock.now()) == Decimal("40.40")
+
+
+@pytest.mark.parametrize(("billed", "is_above"), [("42.00", False), ("42.01", True)])
+async def test_a_window_that_is_billed_above_its_limit_is_kept_and_says_so(
+    house: House, billed: str, is_above: bool
+) -> None:
+    house.sell(an_offer(window=slot_terms(NOON, 48)))
+    house.provider.billed_usd = Decimal(billed)
+    row = await house.reservations.reserve_offer(
+        ALICE, "o-1", 1, NOON + 4 * HOUR, NOON + 8 * HOUR, most_usd_per_node_hour=Decimal("10.5")
+    )
+    assert (row.state, is_kept_above_limit(row)) == (S.SCHEDULED, is_above)
 
 
 async def test_an_answer_without_a_price_is_looked_up(house: House) -> None:
