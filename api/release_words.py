@@ -31,12 +31,13 @@ def _estimate_sentences(found: ReleaseEstimate, seller: Callable[[str], str]) ->
     for one in found.resales:
         name = seller(one.provider)
         if one.sales:
-            times = "sale" if one.sales == 1 else f"{one.sales} sales"
-            yield f"{name} sells it on: your last {times} there brought {one.share:.0%} of the price."
+            times = "release" if one.sales == 1 else f"{one.sales} releases"
+            share = f"{one.share:.0%} of its price"
+            yield f"{name} pays for what is left: your last {times} there brought {share}."
         elif one.share:
-            yield f"{name} sells it on: {one.share:.0%} of the price is assumed."
+            yield f"{name} pays for what is left: {one.share:.0%} of its price is assumed."
         else:
-            yield f"{name} sells it on: what a buyer pays comes back too, and is known after the sale."
+            yield f"What {name} pays for what is left comes back too, and is known after the release."
     yield from _of_later(found)
 
 

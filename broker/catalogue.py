@@ -341,13 +341,38 @@ class ListPrice:
 
 
 @dataclass(frozen=True, slots=True)
+class Billing:
+    """How a provider rounds the time that it bills, outside windows.
+
+    ``minimum_s`` is billed at least. ``source`` says where the provider states it; empty if it is assumed,
+    and ``assumed`` then says why. ``exceptions``: other increments by prefix of the SKU's name.
+    """
+
+    increment_s: int
+    minimum_s: int = 0
+    source: str = ""
+    assumed: str = ""
+    exceptions: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    @property
+    def min_hours(self) -> float:
+        """``minimum_s`` in hours."""
+        return self.minimum_s / 3600
+
+    def increment_of(self, sku: str) -> int:
+        """The increment of one SKU in seconds."""
+        return next((s for prefix, s in self.exceptions.items() if sku.startswith(prefix)), self.increment_s)
+
+
+@dataclass(frozen=True, slots=True)
 class ProviderFacts:
     """The contents of ``config/providers/<provider>.toml``.
 
     ``silicon``: canonical names by the provider's GPU names. ``nodes``: facts by the provider's SKU name.
     ``countries``: ISO countries by region or its prefix. ``compliance``: tags of all its offers. ``search``:
     queries for a provider that only answers searches; its adapter documents the keys. ``prices``: published
-    prices by SKU and tier, for a provider whose API states none.
+    prices by SKU and tier, for a provider whose API states none. ``billing``: None for a price list, whose
+    offers cannot be ordered.
     """
 
     silicon: Mapping[str, str]
@@ -356,6 +381,13 @@ class ProviderFacts:
     compliance: frozenset[str] = field(default_factory=frozenset)
     search: Mapping[str, Any] = field(default_factory=dict, hash=False)
     prices: Mapping[str, Mapping[str, ListPrice]] = field(default_factory=dict, hash=False)
+    billing: Billing | None = None
+
+    @property
+    def billed(self) -> Billing:
+        """``billing`` of a provider that takes orders."""
+        assert self.billing is not None, "config/providers has no [billing] for it"
+        return self.billing
 
     def country_of(self, region: str) -> str | None:
         """Country of ``region`` by its name, or by the longest known prefix."""
@@ -382,6 +414,7 @@ def load_provider_facts(provider: str) -> ProviderFacts:
         compliance=frozenset(data.get("compliance", [])),
         search=MappingProxyType(data.get("search", {})),
         prices=MappingProxyType({name: _prices(rows) for name, rows in data.get("prices", {}).items()}),
+        billing=Billing(**data["billing"]) if "billing" in data else None,
     )
 
 

@@ -80,6 +80,10 @@ class Seller(ABC):
     tells_price = False
     longest_tag = 63
 
+    def holds_limit(self, offer: Offer) -> bool:
+        """Whether ``reserve`` keeps the order's limit: it is in the order, or ``reserve`` asks the price."""
+        return False
+
     def barred(self, offer: Offer) -> str:
         """Why the current settings prevent an order of ``offer``; empty when they do not."""
         lacking = [str(one) for one in self.missing if one.bars(offer)]

@@ -7,8 +7,7 @@ total does not fit its cards is rejected. A size lists the regions that would ma
 account. Spot, and that a size is sold by contract only, show in the slug alone. A create is answered 202
 and may fail afterwards: a Droplet stays ``new`` while its create action says ``errored``. GPU Droplets are
 listed with ``type=gpus`` only. Not said: counts of stock, links, the network between Droplets (no fabric).
-Billing by the second since 2026 is reported but not verified for GPU Droplets; whole hours are assumed,
-which can only overstate. Capacity, quota and bad orders are all 422.
+Capacity, quota and bad orders are all 422.
 
 Environment: ``BROKER_DIGITALOCEAN_TOKEN``; ``BROKER_DIGITALOCEAN_SSH_KEY`` (id or fingerprint),
 ``BROKER_DIGITALOCEAN_IMAGE`` (default: by vendor, ``config/providers/digitalocean.toml``).
@@ -60,7 +59,6 @@ from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, 
 
 NAME = "digitalocean"
 BASE_URL = "https://api.digitalocean.com"
-BILLING_INCREMENT_S = 3600
 FIRST_PAGE = {"per_page": "200", "page": "1"}
 MOST_PAGES = 40
 POLICY = HttpPolicy(any_interval_s=0.25)
@@ -127,7 +125,8 @@ def _offers_of(row: Any, facts: ProviderFacts, observed_at: datetime) -> Iterato
             observed_at=observed_at,
             source="GET /v2/sizes",
             native=NativePrice(native, "USD", "Droplet-hour"),
-            billing_increment_s=BILLING_INCREMENT_S,
+            min_hours=facts.billed.min_hours,
+            billing_increment_s=facts.billed.increment_s,
             stock=Stock(StockLevel.SOME),
             compliance=facts.compliance,
             reference={"size": size.slug, "region": region},

@@ -75,7 +75,6 @@ log = structlog.get_logger(__name__)
 
 NAME = "hotaisle"
 BASE_URL = "https://admin.hotaisle.app/api"
-BILLING_INCREMENT_S = 60
 POLICY = HttpPolicy(concurrency=4, read_s=60.0, total_s=120.0)
 
 METAL, VIRTUAL = "bare_metal", "virtual_machines"
@@ -134,7 +133,7 @@ def _offers_of(row: Any, path: str, facts: ProviderFacts, observed_at: datetime)
         source=f"GET /teams/{{team}}/{path}/available/",
         native=NativePrice(cents, "USD", "cents per machine-hour"),
         min_hours=kind.MinimumReservationMinutes / 60,
-        billing_increment_s=BILLING_INCREMENT_S,
+        billing_increment_s=facts.billed.increment_s,
         stock=Stock(StockLevel.UNKNOWN, kind.Quantity),
         compliance=facts.compliance,
         reference={"path": path, "specs": specs},

@@ -54,7 +54,6 @@ from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, 
 
 NAME = "lambda"
 BASE_URL = "https://cloud.lambda.ai"
-BILLING_INCREMENT_S = 60
 _COUNTED = re.compile(r"^gpu_\d+x_")
 POLICY = HttpPolicy(interval_s={Operation.ORDER: 12.0}, any_interval_s=1.0)
 
@@ -109,7 +108,7 @@ def _offers_of(row: Any, facts: ProviderFacts, observed_at: datetime) -> Iterato
             observed_at=observed_at,
             source="GET /api/v1/instance-types",
             native=NativePrice(cents, "USD", "cents per instance-hour"),
-            billing_increment_s=BILLING_INCREMENT_S,
+            billing_increment_s=facts.billed.increment_s,
             stock=Stock(StockLevel.SOME),
             compliance=facts.compliance,
             reference={"region_name": region.name, "instance_type_name": kind.name},

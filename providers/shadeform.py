@@ -156,6 +156,7 @@ def _offers_of(row: Any, facts: ProviderFacts, observed_at: datetime) -> Iterato
             source="GET /v1/instances/types",
             native=NativePrice(cents, "USD", "cents per instance-hour"),
             stock=Stock(StockLevel.SOME),
+            billing_increment_s=facts.billed.increment_s,
             compliance=facts.compliance,
             launch=kind.launch,
             reference={

@@ -125,6 +125,7 @@ def _offer(
         min_hours=terms.durations_hours[0] if terms and terms.durations_hours else 0.0,
         window=terms,
         stock=Stock(StockLevel.UNKNOWN),
+        billing_increment_s=facts.billed.increment_s,
         compliance=facts.compliance,
         reference={"region": region.name, "gpu_type": gpu_type, "nvidia_version_id": driver},
     )

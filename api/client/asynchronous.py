@@ -24,7 +24,7 @@ from api.client.answers import (
 from api.client.synchronous import address_and_key, authorization
 from api.schemas.accounts.webhooks import NewWebhookForm, TestDeliveryForm, ToldWebhookForm, WebhookForm
 from api.schemas.finance.spend import SpendForm
-from api.schemas.holding.reservation import Fit, ReservationForm
+from api.schemas.holding.reservation import Fit, OrderQuoteForm, ReservationForm
 from api.schemas.plans.comparison import AcceptedComparisonForm, ComparisonDocument
 from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm, UnmadePlanForm
 from broker.domain.basics.webhook import EVERYTHING, WebhookFormat
@@ -176,6 +176,30 @@ class AsyncBrokerClient:
             "max_price_usd_per_node_hour": max_price_usd_per_node_hour,
         }
         return await self._do(calls.reserve_offer(wish, idempotency_key))
+
+    async def quote_offer(
+        self,
+        offer_id: str,
+        nodes: int,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        fit: Fit = Fit.EXACT,
+        max_price_usd_per_node_hour: Decimal | None = None,
+    ) -> OrderQuoteForm:
+        """What ``reserve_offer`` would buy and cost now; it orders nothing.
+
+        Raises what ``reserve_offer`` raises before it orders.
+        """
+        wish = {
+            "offer_id": offer_id,
+            "nodes": nodes,
+            "start": start,
+            "end": end,
+            "fit": fit,
+            "max_price_usd_per_node_hour": max_price_usd_per_node_hour,
+        }
+        return await self._do(calls.quote_offer(wish))
 
     async def find_reservation(self, reservation_id: str) -> ReservationForm:
         """One reservation. Raises NotFound."""

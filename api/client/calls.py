@@ -18,7 +18,12 @@ from api.schemas.base.forms import PageForm
 from api.schemas.base.times import format_time
 from api.schemas.base.validation import validate
 from api.schemas.finance.spend import SpendForm
-from api.schemas.holding.reservation import ReservationForm, ReservationRequest, ReservationsForm
+from api.schemas.holding.reservation import (
+    OrderQuoteForm,
+    ReservationForm,
+    ReservationRequest,
+    ReservationsForm,
+)
 from api.schemas.market.offer import OFFER, OfferForm
 from api.schemas.plans.comparison import COMPARISON, AcceptedComparisonForm, ComparisonDocument
 from api.schemas.plans.cost_estimate import COST_ESTIMATE
@@ -190,11 +195,18 @@ def _reservations(body: Any) -> list[ReservationForm]:
 
 def reserve_offer(wish: Mapping[str, object], idempotency_key: str | None) -> Call[ReservationForm]:
     """``POST /v1/reservations``. Raises InputError for a field of ``wish`` that it does not take."""
-    body = validate(ReservationRequest, Document("order", wish)).model_dump(
-        mode="json", exclude_defaults=True
-    )
     read = ReservationForm.model_validate
-    return Call("POST", "/v1/reservations", read, headers=once(idempotency_key), body=body)
+    return Call("POST", "/v1/reservations", read, headers=once(idempotency_key), body=_order(wish))
+
+
+def quote_offer(wish: Mapping[str, object]) -> Call[OrderQuoteForm]:
+    """``POST /v1/reservations/quote``. Raises InputError for a field of ``wish`` that it does not take."""
+    return Call("POST", "/v1/reservations/quote", OrderQuoteForm.model_validate, body=_order(wish))
+
+
+def _order(wish: Mapping[str, object]) -> dict[str, object]:
+    request = validate(ReservationRequest, Document("order", wish))
+    return request.model_dump(mode="json", exclude_defaults=True)
 
 
 def find_reservation(reservation_id: str) -> Call[ReservationForm]:

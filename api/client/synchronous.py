@@ -35,6 +35,7 @@ from api.schemas.finance.spend import AS_OF_HEADER, SpendForm
 from api.schemas.holding.reservation import (
     RELEASE_ESTIMATE,
     Fit,
+    OrderQuoteForm,
     ReservationForm,
     ShortfallForm,
 )
@@ -217,6 +218,30 @@ class BrokerClient:
             "max_price_usd_per_node_hour": max_price_usd_per_node_hour,
         }
         return self._do(calls.reserve_offer(wish, idempotency_key))
+
+    def quote_offer(
+        self,
+        offer_id: str,
+        nodes: int,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        fit: Fit = Fit.EXACT,
+        max_price_usd_per_node_hour: Decimal | None = None,
+    ) -> OrderQuoteForm:
+        """What ``reserve_offer`` would buy and cost now; it orders nothing.
+
+        Raises what ``reserve_offer`` raises before it orders.
+        """
+        wish = {
+            "offer_id": offer_id,
+            "nodes": nodes,
+            "start": start,
+            "end": end,
+            "fit": fit,
+            "max_price_usd_per_node_hour": max_price_usd_per_node_hour,
+        }
+        return self._do(calls.quote_offer(wish))
 
     def find_reservation(self, reservation_id: str) -> ReservationForm:
         """One reservation. Raises NotFound."""

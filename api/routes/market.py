@@ -34,7 +34,7 @@ from api.schemas.market.provider import (
     ProviderForm,
     QuarantinedForm,
 )
-from broker.catalogue import load_gpus, load_hugging_face_names, load_models
+from broker.catalogue import load_gpus, load_hugging_face_names, load_models, load_provider_facts
 from broker.domain.market.offer import Offer
 from broker.domain.market.offer_pages import OfferPlace, admits
 from broker.domain.market.price_gate import Quarantined
@@ -184,6 +184,7 @@ async def list_providers(
             orderable=feed.provider in sellers(product.adapters)
             and not any(one.only is None for one in missing),
             missing_settings=tuple(missing),
+            billing=load_provider_facts(feed.provider).billing if spec else None,
             probe=feed.probe,
             rejected_rows=rows[:SHOWN_REJECTED],
         )

@@ -37,10 +37,12 @@ from api.schemas.holding.reservation import (
     ExtensionRequest,
     Fit,
     FleetForm,
+    OrderQuoteForm,
     ReleaseEstimateForm,
     ReservationForm,
     ReservationRequest,
     ShortfallForm,
+    quote_to_document,
     reservation_to_document,
 )
 from broker.domain.basics.errors import (
@@ -49,6 +51,8 @@ from broker.domain.basics.errors import (
     FieldProblem,
     InputError,
     NotFound,
+    OverBudget,
+    OverQuota,
     ProviderError,
     ProviderUnavailable,
     RateLimited,
@@ -56,6 +60,7 @@ from broker.domain.basics.errors import (
 from broker.domain.holding.reservation import Reservation
 from broker.domain.reconciling.shortfalls import Shortfall
 from broker.services.accounts.accounts import Answer
+from broker.services.holding.reservations import OfferOrder
 
 router = APIRouter(
     prefix="/v1/reservations", tags=["reservations"], dependencies=[KNOWN_NAMES], route_class=FormRoute
@@ -97,23 +102,8 @@ async def reserve_offer(request: Request, caller: ReservationWriter, wish: Reser
     """Reserves nodes of one offer, now or from a later time."""
 
     async def act() -> Answer:
-        product = product_of(request)
-        now = product.clock.now()
-        wrong = (*_far(wish.start, "/start", now), *_far(wish.end, "/end", now))
-        if wrong:
-            raise InputError("request", (*wrong, *await _unknown_offer(request, wish.offer_id)))
-        start, end = (at and at.astimezone(UTC) for at in (wish.start, wish.end))
-        reservation = await product.reservations.reserve_offer(
-            caller,
-            wish.offer_id,
-            wish.nodes,
-            start,
-            end,
-            wish.workload,
-            outward=wish.fit is Fit.OUTWARD,
-            most_usd_per_node_hour=wish.max_price_usd_per_node_hour,
-        )
-        return _accepted(reservation)
+        order = await _order_of(request, wish)
+        return _accepted(await product_of(request).reservations.reserve_order(caller, order))
 
     async def again(stored: tuple[str, ...]) -> Answer:
         return _accepted(await product_of(request).reservations.find_reservation(caller, stored[0]))
@@ -130,6 +120,37 @@ router.add_api_route(
     openapi_extra=may_fail(*ORDER_ERRORS, NotFound),
     route_class_override=_OrderRoute,
 )
+
+
+@router.post(
+    "/quote",
+    responses={200: {"model": OrderQuoteForm}},
+    openapi_extra=may_fail(Conflict, OverQuota, OverBudget, NotFound),
+)
+async def quote_offer(request: Request, caller: ReservationWriter, wish: ReservationRequest) -> JSONResponse:
+    """Quotes an order of one offer: what it would buy and cost now. It orders nothing, and is refused as the
+    order would be before anything is bought.
+    """
+    order = await _order_of(request, wish)
+    return JSONResponse(quote_to_document(await product_of(request).reservations.quote_offer(caller, order)))
+
+
+async def _order_of(request: Request, wish: ReservationRequest) -> OfferOrder:
+    """The order that was asked for. Raises InputError for times that are years away."""
+    now = product_of(request).clock.now()
+    wrong = (*_far(wish.start, "/start", now), *_far(wish.end, "/end", now))
+    if wrong:
+        raise InputError("request", (*wrong, *await _unknown_offer(request, wish.offer_id)))
+    start, end = (at and at.astimezone(UTC) for at in (wish.start, wish.end))
+    return OfferOrder(
+        wish.offer_id,
+        wish.nodes,
+        start,
+        end,
+        wish.workload,
+        outward=wish.fit is Fit.OUTWARD,
+        most_usd_per_node_hour=wish.max_price_usd_per_node_hour,
+    )
 
 
 def _accepted(reservation: Reservation) -> Answer:

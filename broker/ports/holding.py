@@ -32,6 +32,10 @@ class Reserver(Protocol):
         """Whether its hourly leases report their rate."""
         ...
 
+    def holds_limit(self, offer: Offer) -> bool:
+        """Whether ``reserve`` buys nothing above the limit of an order of ``offer``, without a quote."""
+        ...
+
     def barred(self, offer: Offer) -> str:
         """Why the provider's configuration allows no order of ``offer``; empty if it does."""
         ...
@@ -44,8 +48,8 @@ class Reserver(Protocol):
     async def quote(self, offer: Offer, asked_at: datetime) -> Offer | None:
         """``offer`` as the provider shows it at ``asked_at``; None if it is not on sale.
 
-        It is called just before an order if ``tells_price`` is False, and for later purchases with a price
-        limit. Raises ProviderError.
+        It is called just before an order, unless ``holds_limit``; of a window, only its price counts.
+        Raises ProviderError.
         """
         ...
 

@@ -19,8 +19,10 @@ from broker.domain.basics.errors import (
     OrderRejected,
     OutcomeUnknown,
     PayloadUnreadable,
+    PriceAboveLimit,
     ReleaseRefused,
 )
+from broker.domain.basics.money import price_words
 from broker.domain.basics.window import Segment
 from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch, RejectedRow, Tier, WindowKind
@@ -130,6 +132,10 @@ class AwsAdapter(Seller):
         return pages, None if complete else RejectedRow(
             str(search), "incomplete: the call limit of a poll was reached"
         )
+
+    def holds_limit(self, offer: Offer) -> bool:
+        """Blocks and training plans are searched again by the order, and bought at the fee of that answer."""
+        return offer.is_sold_whole
 
     def nodes_per_order(self, offer: Offer) -> int | None:
         """One spot instance a call; reservations and blocks take any number."""
@@ -319,13 +325,19 @@ class AwsAdapter(Seller):
 
 
 def _refuse_dearer(order: Order, usd_per_node: Decimal, what: str) -> None:
-    """Raises OrderRejected when a node now costs clearly more than the offer said."""
-    offered = order.offer.upfront_usd
+    """Raises PriceAboveLimit when a node's fee now exceeds the order's limit, which is per hour."""
+    offered, price = order.offer.upfront_usd, order.offer.price_usd_per_node_hour
     if offered is None or not order.offer.stock.nodes:
         raise OrderRejected(PROVIDER, f"offer {order.offer.offer_id} has no fee")
-    most = offered / order.offer.stock.nodes * MOST_FEE_RISE
-    if usd_per_node > most:
-        raise OrderRejected(PROVIDER, f"the {what} now costs ${usd_per_node:.2f} a node, over ${most:.2f}")
+    hours = offered / order.offer.stock.nodes / price
+    limit = price * MOST_FEE_RISE if order.limit_usd_per_node_hour is None else order.limit_usd_per_node_hour
+    rate = usd_per_node / hours
+    if rate > limit:
+        words = (
+            f"asks ${usd_per_node:,.2f} a node for the {what}, {price_words(rate)} per node-hour; "
+            f"the limit was {price_words(limit)}"
+        )
+        raise PriceAboveLimit(PROVIDER, words, asks_usd_per_node_hour=rate)
 
 
 def _segment(order: Order) -> Segment:

@@ -8,17 +8,19 @@ from datetime import time
 from decimal import Decimal, InvalidOperation
 from functools import cache
 
-from broker.catalogue import infer_intra_node, load_gpus, load_provider_facts
+from broker.catalogue import Billing, infer_intra_node, load_gpus, load_provider_facts
 from broker.domain.market.sku import Sku
 from providers.payload import RowRejected, require_price
 
 PROVIDER = "aws"
 ML = "ml."
-BILLING_INCREMENT_S = 1
-LEAST_BILLED_HOURS = 60 / 3600
-"""EC2 bills Linux instances by the second, at least one minute (EC2 pricing page)."""
 BLOCK_ANCHOR_UTC = time(11, 30)
 _REGION_OF_ZONE = re.compile(r"^([a-z]{2}(?:-[a-z]+)+-\d+)(?:-[a-z0-9-]+)?[a-z]$")
+
+
+def billing() -> Billing:
+    """How EC2 rounds the time of a Linux instance."""
+    return load_provider_facts(PROVIDER).billed
 
 
 @cache

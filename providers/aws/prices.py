@@ -19,9 +19,8 @@ from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
 from providers.aws.future import future_offers
 from providers.aws.nodes import (
-    BILLING_INCREMENT_S,
-    LEAST_BILLED_HOURS,
     PROVIDER,
+    billing,
     compliance,
     country_of,
     known_types,
@@ -187,8 +186,8 @@ def _offer(region: str, instance_type: str, usd_per_hour: Decimal, observed_at: 
         source="GET /offers/v1.0/aws/AmazonEC2/current/{region}/index.csv",
         native=NativePrice(usd_per_hour, "USD", "instance-hour"),
         country=country_of(region),
-        min_hours=LEAST_BILLED_HOURS,
-        billing_increment_s=BILLING_INCREMENT_S,
+        min_hours=billing().min_hours,
+        billing_increment_s=billing().increment_s,
         compliance=compliance(),
     )
 

@@ -182,6 +182,7 @@ def on_demand_params(order: Order, zone: str) -> Params:
 
 def spot_params(order: Order, image_id: str) -> Params:
     """Parameters of RunInstances for one spot instance that is not restarted after an interruption."""
+    most = order.limit_usd_per_node_hour
     return {
         "ImageId": image_id,
         "InstanceType": order.offer.sku.name,
@@ -190,6 +191,7 @@ def spot_params(order: Order, image_id: str) -> Params:
         "ClientToken": client_token(order.tag),
         "InstanceMarketOptions.MarketType": "spot",
         "InstanceMarketOptions.SpotOptions.SpotInstanceType": "one-time",
+        **({} if most is None else {"InstanceMarketOptions.SpotOptions.MaxPrice": f"{most:f}"}),
         **({"Placement.AvailabilityZone": order.offer.zone} if order.offer.zone else {}),
         **tagged("instance", order.tag),
     }

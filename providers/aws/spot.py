@@ -12,9 +12,8 @@ from decimal import Decimal
 
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
 from providers.aws.nodes import (
-    BILLING_INCREMENT_S,
-    LEAST_BILLED_HOURS,
     PROVIDER,
+    billing,
     compliance,
     country_of,
     parse_usd,
@@ -81,8 +80,8 @@ def _offer(item: Node, observed_at: datetime) -> tuple[datetime, Offer]:
         source=ACTION,
         native=NativePrice(usd_per_hour, "USD", "instance-hour"),
         country=country_of(region),
-        min_hours=LEAST_BILLED_HOURS,
-        billing_increment_s=BILLING_INCREMENT_S,
+        min_hours=billing().min_hours,
+        billing_increment_s=billing().increment_s,
         compliance=compliance(),
     )
     return item.instant("timestamp"), offer

@@ -38,8 +38,6 @@ from providers.payload import (
 )
 from providers.schema import FOR_PEOPLE, OWN_ID, SAME_AS, Rows
 
-BILLING_INCREMENT_S = 60
-"""By the minute used (Azure pricing FAQ; not in the API)."""
 SOURCE = "GET /api/retail/prices"
 NO_BLOCK_PRICE = "at the size's pay-as-you-go rate; Azure lists no price of its own for it"
 _HOUR = "1 Hour"
@@ -258,7 +256,7 @@ def _offer(
         observed_at=observed_at,
         source=f"{SOURCE}; {rate}" if rate else SOURCE,
         native=NativePrice(amount, meter.currencyCode.upper(), "VM-hour"),
-        billing_increment_s=BILLING_INCREMENT_S,
+        billing_increment_s=facts.billed.increment_s,
         stock=Stock(StockLevel.UNKNOWN),
         compliance=facts.compliance,
         reference={"location": region, "size": sku.name},

@@ -1,12 +1,13 @@
 """The request body of a scale set: VMs of one size in one placement group, which connects their InfiniBand.
 
-On demand, or spot (up to the pay-as-you-go price, deleted when evicted). The VMs get no public address.
+On demand, or spot (up to the order's limit, deleted when evicted). The VMs get no public address.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Decimal
 from typing import Any
 
 from broker.domain.holding.reservation import Order
@@ -45,16 +46,23 @@ def body(order: Order, machine: Machine, compute_root: str) -> dict[str, Any]:
                 "storageProfile": _storage(machine.image),
                 "osProfile": _system(order.tag, machine),
                 "networkProfile": _network(machine.subnet, compute_root),
-                **_priority(order.offer.tier),
+                **_priority(order),
             },
         },
     }
 
 
-def _priority(tier: Tier) -> dict[str, Any]:
-    if tier is not Tier.SPOT:
+def _priority(order: Order) -> dict[str, Any]:
+    if order.offer.tier is not Tier.SPOT:
         return {"priority": "Regular"}
-    return {"priority": "Spot", "evictionPolicy": "Delete", "billingProfile": {"maxPrice": -1}}
+    return {"priority": "Spot", "evictionPolicy": "Delete", "billingProfile": {"maxPrice": _most(order)}}
+
+
+def _most(order: Order) -> float:
+    """USD per VM and hour, with the five decimal places that are kept; -1: up to the pay-as-you-go price."""
+    if order.limit_usd_per_node_hour is None:
+        return -1
+    return float(order.limit_usd_per_node_hour.quantize(Decimal("0.00001"), ROUND_FLOOR))
 
 
 def _storage(image: str) -> dict[str, Any]:

@@ -180,6 +180,7 @@ def _offers_of(
             source=f"capacities; price of {price.on}: {price.source}",
             native=NativePrice(price.usd_per_gpu_hour, "USD", "GPU-hour"),
             stock=Stock(StockLevel.UNKNOWN, nodes),
+            billing_increment_s=facts.billed.increment_s,
             compliance=facts.compliance,
             reference={
                 "type": kind.product_name,

@@ -169,6 +169,7 @@ def _offer(kind: _MachineType, gpu: str, size: _Size, facts: ProviderFacts, obse
         source="GET /v1/vms/machine-types-2",
         native=NativePrice(price, "USD", "machine-hour, the sum of its parts"),
         stock=Stock(StockLevel.UNKNOWN, _nodes(size, kind)),
+        billing_increment_s=facts.billed.increment_s,
         compliance=facts.compliance,
         reference={
             "dataCenterId": kind.dataCenterId,

@@ -28,7 +28,7 @@ from broker.domain.market.offer import Offer, OfferBatch, RejectedRow, Tier
 from broker.together import all_or_none
 from providers.client import Seller, found_again, tells_all_or_fails
 from providers.gcp import leases
-from providers.gcp.calendar import Question, parse_advice, questions
+from providers.gcp.calendar import Question, parse_advice, priced_again, questions
 from providers.gcp.compute import Compute, NameTaken, OperationPage, request_id
 from providers.gcp.flex import flex_parts, is_flex, parse_flex
 from providers.gcp.machines import Machine, card_shares, machine_rows, parse_machines, read_machine
@@ -105,10 +105,14 @@ class Gcp(Seller):
         return OfferBatch(batch.offers, (*batch.rejected, *unasked))
 
     async def quote(self, offer: Offer, asked_at: datetime) -> Offer | None:
-        """The offer from price list and machine types, without calendar requests."""
+        """The offer from price list and machine types; a calendar window is not requested, only priced."""
         rates = await self._price_list(asked_at)
         pages = await self._compute.pages("aggregated/machineTypes", Operation.OFFERS, {"filter": GPU_TYPES})
-        return found_again(offer, parse_all(rates, [page.body for page in pages], [], asked_at))
+        bodies = [page.body for page in pages]
+        if offer.tier is Tier.WINDOW and not is_flex(offer):
+            machine = _known_machines(machine_rows(bodies)).get(offer.reference["machine_type"])
+            return None if machine is None else priced_again(offer, machine, rates)
+        return found_again(offer, parse_all(rates, bodies, [], asked_at))
 
     async def _price_list(self, observed_at: datetime) -> Rates:
         if self._prices is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 from itertools import pairwise
 from typing import Any
@@ -189,6 +189,15 @@ def highest_steps(segments: Iterable[Segment]) -> tuple[Segment, ...]:
     return tuple(steps)
 
 
+def priced_again(offer: Offer, machine: Machine, rates: Rates) -> Offer | None:
+    """A window ``offer`` of ``machine`` at its price in ``rates``; None without one."""
+    try:
+        usd = machine.usd_per_hour(rates, Mode.CALENDAR, offer.region)
+    except RowRejected:
+        return None
+    return replace(offer, price_usd_per_node_hour=usd, native=NativePrice(usd, "USD", PRICED_AS))
+
+
 def _offer(
     key: tuple[str, str],
     segments: list[Segment],
@@ -217,7 +226,7 @@ def _offer(
         source=SOURCE,
         native=NativePrice(usd, "USD", PRICED_AS),
         min_hours=STEP_HOURS,
-        billing_increment_s=1,
+        billing_increment_s=facts.billed.increment_s,
         window=WindowTerms(
             kind=WindowKind.SLOTS,
             segments=steps,

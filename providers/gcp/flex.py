@@ -29,8 +29,6 @@ from broker.domain.market.offer import (
     WindowTerms,
 )
 from providers.gcp.machines import (
-    BILLING_INCREMENT_S,
-    LEAST_BILLED_HOURS,
     PRICED_AS,
     Machine,
     card_shares,
@@ -100,8 +98,8 @@ def _offer(
         observed_at=observed_at,
         source=SOURCE,
         native=NativePrice(usd, "USD", PRICED_AS),
-        min_hours=LEAST_BILLED_HOURS,
-        billing_increment_s=BILLING_INCREMENT_S,
+        min_hours=facts.billed.min_hours,
+        billing_increment_s=facts.billed.increment_s,
         window=WindowTerms(
             kind=WindowKind.REQUEST,
             segments=(),

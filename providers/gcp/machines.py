@@ -38,9 +38,6 @@ from providers.payload import (
 )
 from providers.schema import FOR_PEOPLE, NOT_OF_A_PRICE, OWN_ID, SAME_AS, Rows
 
-BILLING_INCREMENT_S = 1
-LEAST_BILLED_HOURS = 60 / 3600
-"""Compute Engine bills by the second, at least one minute."""
 PRICED_AS = "GPU, core, RAM and local SSD SKUs of a node, an hour"
 LOCAL_SSD_GIB = 375
 """A partition of local SSD; those of A4X, which has no public price, are larger."""
@@ -216,8 +213,8 @@ def _offers_of(
             observed_at=observed_at,
             source=SOURCE,
             native=NativePrice(usd, "USD", PRICED_AS),
-            min_hours=LEAST_BILLED_HOURS,
-            billing_increment_s=BILLING_INCREMENT_S,
+            min_hours=facts.billed.min_hours,
+            billing_increment_s=facts.billed.increment_s,
             compliance=facts.compliance,
             reference={"zone": zone, "machine_type": machine.sku.name},
         )

@@ -37,7 +37,6 @@ from providers.schema import FOR_PEOPLE, OWN_ID, Rows, Schema
 from providers.spec import NamedPayload
 
 NAME = "hyperstack"
-BILLING_INCREMENT_S = 60
 
 Machines = Annotated[int, Field(ge=0, le=1_000_000)]
 _SUFFIX = re.compile(r"-(nvlink|spot)$", re.IGNORECASE)
@@ -174,7 +173,7 @@ def _offer(row: Any, tables: _Tables) -> Offer:
         observed_at=tables.observed_at,
         source="GET /v1/core/flavors, /v1/core/stocks, /v1/pricebook",
         native=NativePrice(per_gpu, "USD", "GPU-hour"),
-        billing_increment_s=BILLING_INCREMENT_S,
+        billing_increment_s=tables.facts.billed.increment_s,
         stock=_stock(flavor, tables),
         compliance=tables.facts.compliance,
         reference={"flavor_name": flavor.name, "region": flavor.region_name},

@@ -176,7 +176,7 @@ def _offer(
         source="GET /plans",
         native=NativePrice(amount, "USD", "server-month" if monthly else "server-hour"),
         min_hours=float(hours) if monthly else 0.0,
-        billing_increment_s=3600 * hours,
+        billing_increment_s=facts.billed.increment_s * hours,
         stock=stock,
         compliance=facts.compliance,
         reference={"plan": plan, "site": site, "billing": "monthly" if monthly else "hourly"},

@@ -7,11 +7,16 @@ one FID per region; auction prices are strings with a dollar sign per instance a
 reserved prices integer US cents per instance and hour, memory of one GPU in GB; a count of InfiniBand ports
 (``ib_count``). Lists of what is held have cursors, the market's lists are bare.
 
+Limits: a bid is the buyer's limit, and a reservation carries it as ``max_unit_price``. The reserved price
+depends on the quantity, so it is asked for one instance and for as many as are free at once. A reservation
+ends early by ``terminate-instances``, for a credit at the seller's buyback price; its instances exist only
+once it has started.
+
 Not said: the ports' rate and the size of an InfiniBand domain (``config/providers/mithril.toml``), the
-country, the billing increment of a bid, and whether a bid for several instances is filled in part: one bid is
-sent for each node. A reservation cannot be given back (pause and return credits are not used); it ends by
-itself. Unverified: the words of refusals for capacity and quota (read by meaning), the meaning of
-``Canceled`` (before the start: capacity was lost), and that ``name`` may be 64 characters long.
+country, and whether a bid for several instances is filled in part: one bid is sent for each node. Unverified:
+the unit of ``max_unit_price`` (taken as cents, like ``unit_price_cents``), the words of refusals for
+capacity, quota and price (read by meaning), the meaning of ``Canceled`` (before the start: capacity was
+lost), and that ``name`` may be 64 characters long. Pause credits are not used.
 
 Environment: ``BROKER_MITHRIL_API_KEY``, ``BROKER_MITHRIL_PROJECT`` (FID of the project);
 ``BROKER_MITHRIL_SSH_KEY`` (FID of a key).

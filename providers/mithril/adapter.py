@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from decimal import ROUND_CEILING, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from functools import partial
-from typing import Annotated, Any
+from http import HTTPStatus
+from typing import Annotated, Any, TypeVar
 
 from broker.catalogue import load_provider_facts
 from broker.domain.basics.errors import (
@@ -16,10 +18,12 @@ from broker.domain.basics.errors import (
     LeaseNotFound,
     OrderRejected,
     PayloadUnreadable,
+    PriceAboveLimit,
     ProviderError,
     QuotaExceeded,
     ReleaseRefused,
 )
+from broker.domain.basics.money import price_words
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch
 from broker.together import all_or_none
@@ -33,6 +37,7 @@ from providers.mithril.offers import (
     Market,
     WindowAnswers,
     dollars,
+    most_free,
     parse_offers,
     reservable,
 )
@@ -41,8 +46,12 @@ from providers.rows import as_utc, window_between
 from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_long_tag, refuse_unless_single
 
+Read = TypeVar("Read")
 PAGE, MOST_PAGES = 100, 100
-CALLS_PER_PAIR = 2
+CALLS_PER_PAIR = 3
+MOST_QUANTITY = 256
+OFFER_KEY = "standard"
+CENT = Decimal("0.01")
 POLICY = HttpPolicy(concurrency=4)
 """No limits are published; 429 and 5xx are to be tried again."""
 
@@ -50,6 +59,7 @@ _NO_CAPACITY = re.compile(
     r"capacity|out of stock|sold out|not (currently )?available|unavailable|no (free )?slot", re.IGNORECASE
 )
 _QUOTA = re.compile(r"quota|insufficient (funds|balance|credit)|payment method", re.IGNORECASE)
+_PRICE = re.compile(r"price", re.IGNORECASE)
 
 
 def classify(reply: Reply) -> ProviderError:
@@ -93,6 +103,7 @@ class _Held(PayloadModel):
     region: str | None = None
     instance_type: str = ""
     instance_quantity: int = 1
+    instances: tuple[str, ...] = ()
     start_time: datetime | None = None
     end_time: datetime | None = None
     deactivated_at: datetime | None = None
@@ -106,6 +117,32 @@ class _Page(PayloadModel):
 
 class _Created(PayloadModel):
     fid: Name
+    total_price: str | None = None
+
+
+class _QuotedOffer(PayloadModel):
+    key: Name
+    unit_price: str
+
+
+class _Quote(PayloadModel):
+    """``GET /v2/reservation/quote``: a price per instance and hour for one window and quantity."""
+
+    offers: tuple[_QuotedOffer, ...]
+
+
+class _Event(PayloadModel):
+    return_credit_cents: Decimal | None = None
+
+
+class _History(PayloadModel):
+    events: tuple[_Event, ...]
+
+
+class _Terminated(PayloadModel):
+    """The answer 207: the instances that were ended, of those that were to end."""
+
+    terminated_instances: tuple[str, ...] = ()
 
 
 _BID_STATES: Mapping[str, LeaseState] = {
@@ -130,7 +167,8 @@ def _bid_lease(bid: _Held) -> Lease:
 
 
 def _reservation_lease(row: _Held) -> Lease:
-    return _lease(row, _reservation_state(row))
+    ended_at = None if row.deactivated_at is None else as_utc(row.deactivated_at)
+    return replace(_lease(row, _reservation_state(row)), ended_at=ended_at)
 
 
 def _reservation_state(row: _Held) -> LeaseState:
@@ -193,11 +231,14 @@ class Mithril(SellerClient):
         return (await self._on_sale(path, params)).body
 
     async def _windows(self, instance_type: str, region: str, observed_at: datetime) -> WindowAnswers:
-        """Reserved price and free slots; a type that cannot be reserved becomes a rejected row."""
+        """Free slots, and the reserved prices of one instance and of as many as are free at once.
+
+        A type that cannot be reserved becomes a rejected row.
+        """
         place = {"instance_type": instance_type, "region": region}
         until = observed_at + timedelta(days=int(self._search["days_ahead"]))
         try:
-            prices = await self._read("/v2/pricing/current", **place)
+            one = await self._price(place, 1)
             slots = await self._read(
                 "/v2/reservation/availability",
                 **place,
@@ -206,28 +247,75 @@ class Mithril(SellerClient):
                 earliest_start_time=time_text(observed_at),
                 latest_end_time=time_text(until),
             )
+            most = min(MOST_QUANTITY, most_free(slots))
+            several = b"" if most == 1 else await self._price(place, most)
         except PayloadUnreadable as error:
             return WindowAnswers(instance_type, region, problem=f"not reservable: {error}")
-        return WindowAnswers(instance_type, region, prices, slots)
+        return WindowAnswers(instance_type, region, one, slots, several)
+
+    async def _price(self, place: Query, quantity: int) -> bytes:
+        return await self._read("/v2/pricing/current", **place, instance_quantity=str(quantity))
 
     def nodes_per_order(self, offer: Offer) -> int | None:
         """Any number in a reservation; one in a bid, because a bid for several might be filled in part."""
         return 1 if offer.window is None else None
 
+    def holds_limit(self, offer: Offer) -> bool:
+        """A reservation above its ``max_unit_price`` fails; a bid below the market's price would stand."""
+        return offer.window is not None
+
     async def reserve(self, order: Order) -> Lease:
         """Bids for one instance, or reserves a window; the tag is the name."""
         if order.offer.window is None:
             refuse_unless_single(order, NAME, self.longest_tag)
-            path, body, state = "/v2/spot/bids", self._bid(order), LeaseState.PROVISIONING
+            made = (await self._order("/v2/spot/bids", self._bid(order))).read(_Created)
+            state, billed = LeaseState.PROVISIONING, None
         else:
-            path, body, state = "/v2/reservation", self._reservation(order), LeaseState.SCHEDULED
-        fid = (await self._order(path, body)).read(_Created).fid
-        return replace(ordered(order, fid, state, order.window), sku=order.offer.reference["instance_type"])
+            made = await self._reserve_window(order)
+            state, billed = LeaseState.SCHEDULED, _amount(made.total_price)
+        lease = ordered(order, made.fid, state, order.window)
+        return replace(lease, sku=order.offer.reference["instance_type"], billed_usd=billed)
 
     def _bid(self, order: Order) -> dict[str, Any]:
-        limit = order.offer.price_usd_per_node_hour * Decimal(self._search["bid_headroom"])
-        cents = limit.quantize(Decimal("0.01"), rounding=ROUND_CEILING)
-        return {**self._order_body(order), "limit_price": f"${cents}"}
+        """The market's price is what is paid, so the bid is the limit."""
+        if order.limit_usd_per_node_hour is None:
+            bid = order.bid_usd_per_node_hour.quantize(CENT, rounding=ROUND_CEILING)
+        else:
+            bid = order.limit_usd_per_node_hour.quantize(CENT, rounding=ROUND_FLOOR)
+        return {**self._order_body(order), "limit_price": f"${bid}"}
+
+    async def _reserve_window(self, order: Order) -> _Created:
+        try:
+            return (await self._order("/v2/reservation", self._reservation(order))).read(_Created)
+        except OrderRejected as error:
+            if _PRICE.search(str(error)):
+                await self._refuse_dearer(order)
+            raise
+
+    async def _refuse_dearer(self, order: Order) -> None:
+        """PriceAboveLimit if the window's price is above the limit now."""
+        limit = order.limit_usd_per_node_hour
+        try:
+            price = await self._window_price(order)
+        except (ProviderError, RowRejected):
+            return
+        if limit is not None and price is not None and price > limit:
+            words = f"asks {price_words(price)} per node-hour; the limit was {price_words(limit)}"
+            raise PriceAboveLimit(NAME, words, asks_usd_per_node_hour=price)
+
+    async def _window_price(self, order: Order) -> Decimal | None:
+        """USD per instance and hour of exactly this window and quantity; None if it is not sold."""
+        window = order.window
+        assert window is not None
+        query = {
+            "project": self._project,
+            **{name: order.offer.reference[name] for name in ("instance_type", "region")},
+            "start_time": time_text(window.start),
+            "end_time": time_text(window.end),
+            "quantity": str(order.nodes),
+        }
+        found = (await self._on_sale("/v2/reservation/quote", query)).read(_Quote).offers
+        return next((dollars(one.unit_price, "unit_price") for one in found if one.key == OFFER_KEY), None)
 
     def _reservation(self, order: Order) -> dict[str, Any]:
         window = order.window
@@ -239,7 +327,11 @@ class Mithril(SellerClient):
             raise OrderRejected(NAME, f"{sold}, not {time_text(window.start)} to {time_text(window.end)}")
         refuse_long_tag(order, NAME, self.longest_tag)
         times = {"start_time": time_text(window.start), "end_time": time_text(window.end)}
-        return {**self._order_body(order), **times}
+        if order.limit_usd_per_node_hour is None:
+            return {**self._order_body(order), **times}
+        cents = int((order.limit_usd_per_node_hour * 100).to_integral_value(ROUND_FLOOR))
+        limit = {"offer_key": OFFER_KEY, "max_unit_price": cents}
+        return {**self._order_body(order), **times, "price_specification": limit}
 
     def _order_body(self, order: Order) -> dict[str, Any]:
         return {
@@ -260,12 +352,27 @@ class Mithril(SellerClient):
         LeasesUnreadable where that list cannot be read: the reservation may be in force.
         """
         found = None if reference.startswith("res_") else await self._find_bid(reference)
-        if found is None:
-            rows = await self._all("/v2/reservation", _reservation_lease)
-            found = next((lease for lease in rows if lease.reference == reference), None)
+        if found is not None:
+            return found
+        row = await self._find_reservation(reference)
+        lease = _reservation_lease(row)
+        ended_early = lease.ended_at and lease.window and lease.ended_at < lease.window.end
+        return await self._with_credit(lease) if ended_early else lease
+
+    async def _find_reservation(self, reference: str) -> _Held:
+        rows = await self._all("/v2/reservation", _itself)
+        found = next((row for row in rows if row.fid == reference), None)
         if found is None:
             raise LeaseNotFound(NAME, f"neither a bid nor a reservation {reference[:60]}")
         return found
+
+    async def _with_credit(self, lease: Lease) -> Lease:
+        """``lease`` with what its early end gave back, where its history can be read."""
+        with contextlib.suppress(ProviderError):
+            history = (await self._held(f"/v2/reservation/{lease.reference}/history")).read(_History)
+            cents = [e.return_credit_cents for e in history.events if e.return_credit_cents is not None]
+            return replace(lease, credit_usd=sum(cents, Decimal(0)) / 100 if cents else None)
+        return lease
 
     async def _find_bid(self, reference: str) -> Lease | None:
         try:
@@ -280,20 +387,43 @@ class Mithril(SellerClient):
         return (*bids, *await self._all("/v2/reservation", _reservation_lease))
 
     @tells_all_or_fails
-    async def _all(self, path: str, read: Callable[[_Held], Lease]) -> tuple[Lease, ...]:
+    async def _all(self, path: str, read: Callable[[_Held], Read]) -> tuple[Read, ...]:
         first = {"project": self._project, "limit": str(PAGE)}
 
         pages = await all_pages(partial(self._held, path), _next_page, first, MOST_PAGES)
         return tuple(read(row) for page in pages for row in page.read(_Page).data)
 
     async def _give_back(self, lease: Lease) -> None:
-        """Cancels a bid; a reservation ends by itself and stays paid."""
-        found = await self.find_lease(lease.reference, lease.region)
-        if found.state in {LeaseState.ENDED, LeaseState.FAILED}:
+        """Cancels a bid; returns the instances of a reservation, for which the seller gives credit."""
+        is_bid = not lease.reference.startswith("res_")
+        bid = await self._find_bid(lease.reference) if is_bid else None
+        if bid is None:
+            await self._return_instances(await self._find_reservation(lease.reference))
+        elif bid.state not in {LeaseState.ENDED, LeaseState.FAILED}:
+            await self._end("DELETE", f"/v2/spot/bids/{lease.reference}")
+
+    async def _return_instances(self, row: _Held) -> None:
+        """Ends every instance of a reservation, which is how it ends early."""
+        if _reservation_state(row) in {LeaseState.ENDED, LeaseState.FAILED}:
             return
-        if found.window is not None:
-            raise ReleaseRefused(NAME, "a reservation ends by itself and stays paid", forever=True)
-        await self._end("DELETE", f"/v2/spot/bids/{lease.reference}")
+        if not row.instances:
+            raise ReleaseRefused(NAME, "it has no instances to return before it starts", forever=False)
+        body = {"instances": list(row.instances), "reduce_capacity": True}
+        try:
+            path = f"/v2/reservation/{row.fid}/terminate-instances"
+            reply = await self._end("POST", path, body)
+        except OrderRejected as error:
+            if error.status == HTTPStatus.BAD_REQUEST:
+                return
+            raise
+        if reply.status == HTTPStatus.MULTI_STATUS:
+            ended = len(reply.read(_Terminated).terminated_instances)
+            words = f"{ended} of {len(row.instances)} instances are ended"
+            raise ReleaseRefused(NAME, words, forever=False)
+
+
+def _itself(row: _Held) -> _Held:
+    return row
 
 
 def _next_page(reply: Reply, _: int) -> Query | None:

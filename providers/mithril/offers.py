@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
@@ -18,6 +18,7 @@ from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.basics.window import Segment
 from broker.domain.market.offer import (
     CancelRule,
+    GpuPool,
     NativePrice,
     Offer,
     OfferBatch,
@@ -98,12 +99,17 @@ class _Slots(PayloadModel):
 
 @dataclass(frozen=True, slots=True)
 class WindowAnswers:
-    """The answers about reservations of one type in one region; ``problem``: why there are none."""
+    """The answers about reservations of one type in one region; ``problem``: why there are none.
+
+    ``prices`` are those of one instance, ``prices_of_most`` those of as many as are free at once (empty: the
+    same).
+    """
 
     instance_type: str
     region: str
     prices: bytes = b""
     slots: bytes = b""
+    prices_of_most: bytes = b""
     problem: str = ""
 
 
@@ -164,7 +170,7 @@ def _windows(
     observed_at: datetime,
 ) -> OfferBatch:
     named = ((f"{_type_name(each.instance_type, types)} in {each.region}, window", each) for each in answers)
-    return collect(named, lambda each: (_window_offer(each, types, facts, observed_at),))
+    return collect(named, lambda each: _window_offers(each, types, facts, observed_at))
 
 
 def _type_name(fid: str, types: Mapping[str, Any]) -> str:
@@ -225,46 +231,74 @@ def _spot_offer(
         observed_at=observed_at,
         source="GET /v2/spot/availability",
         native=NativePrice(price, "USD", "instance-hour"),
+        billing_increment_s=facts.billed.increment_s,
         stock=Stock(StockLevel.UNKNOWN, auction.capacity),
         compliance=facts.compliance,
         reference={"instance_type": kind.fid, "region": auction.region},
     )
 
 
-def _window_offer(
+def _window_offers(
     answers: WindowAnswers, types: Mapping[str, Any], facts: ProviderFacts, observed_at: datetime
-) -> Offer:
+) -> Iterator[Offer]:
+    """One offer; two of the same instances where several of them have another price than one.
+
+    The second has the price of the most that are free at once.
+    """
     kind = _instance_type(answers.instance_type, types)
     sku = _sku(kind, facts)
     if answers.problem:
         raise RowRejected(answers.problem)
-    cents = require_price(
-        decode_model(NAME, answers.prices, _Prices).reserved_price_cents, "reserved_price_cents"
-    )
+    one = _reserved_cents(answers.prices)
+    several = _reserved_cents(answers.prices_of_most or answers.prices)
     segments = free_segments(answers.slots, observed_at)
-    return Offer(
-        offer_id=f"{NAME}/{slug(answers.region)}/{slug(kind.name)}/{Tier.WINDOW}",
+    most = max(segment.nodes for segment in segments)
+    offer_id = f"{NAME}/{slug(answers.region)}/{slug(kind.name)}/{Tier.WINDOW}"
+    pool = None if one == several else GpuPool(offer_id, most * sku.gpus_per_node)
+    offer = Offer(
+        offer_id=offer_id,
         provider=NAME,
         sku=sku,
         region=answers.region,
         country=facts.country_of(answers.region),
         tier=Tier.WINDOW,
-        price_usd_per_node_hour=cents / 100,
+        price_usd_per_node_hour=one / 100,
         observed_at=observed_at,
         source="GET /v2/pricing/current, /v2/reservation/availability?mode=slots",
-        native=NativePrice(cents, "USD", "cents per instance-hour"),
+        native=NativePrice(one, "USD", "cents per instance-hour"),
         min_hours=float(SHORTEST_HOURS),
         window=WindowTerms(
             kind=WindowKind.SLOTS,
             segments=segments,
             step_hours=1.0,
             durations_hours=DURATIONS_HOURS,
-            cancel=CancelRule.NEVER,
+            cancel=CancelRule.RESELL,
+            node_counts=None if pool is None else (1,),
         ),
-        stock=Stock(StockLevel.UNKNOWN, max(segment.nodes for segment in segments)),
+        stock=Stock(StockLevel.UNKNOWN, most, pool),
         compliance=facts.compliance,
         reference={"instance_type": kind.fid, "region": answers.region},
     )
+    yield offer
+    if pool is not None and offer.window is not None:
+        yield replace(
+            offer,
+            offer_id=f"{offer_id}-of-several",
+            price_usd_per_node_hour=several / 100,
+            native=NativePrice(several, "USD", "cents per instance-hour"),
+            window=replace(offer.window, node_counts=tuple(range(2, most + 1))),
+        )
+
+
+def _reserved_cents(prices: bytes) -> Decimal:
+    cents = decode_model(NAME, prices, _Prices).reserved_price_cents
+    return require_price(cents, "reserved_price_cents")
+
+
+def most_free(slots: bytes) -> int:
+    """The largest number of instances in a free slot; 1 where there is none."""
+    rows = as_list(NAME, decode_json(NAME, slots), "slots")
+    return max((slot.quantity for slot in as_payload(NAME, {"slots": rows}, _Slots).slots), default=1) or 1
 
 
 def free_segments(payload: bytes, observed_at: datetime) -> tuple[Segment, ...]:
@@ -302,8 +336,8 @@ def _whole_hours(slot: _Slot, observed_at: datetime) -> tuple[datetime, datetime
 def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
     """Offers of recorded answers.
 
-    ``pricing__<type>__<region>`` and ``slots__<type>__<region>`` belong together; auctions are recognized
-    by the word in the file's name.
+    ``pricing__<type>__<region>``, ``slots__…`` and, where several instances have another price,
+    ``pricing_of_most__…`` belong together; auctions are recognized by the word in the file's name.
     """
     types = auctions = None
     windows: dict[tuple[str, str], dict[str, bytes]] = {}
@@ -319,7 +353,13 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
     if types is None or auctions is None:
         raise PayloadUnreadable(NAME, "both instance types and spot availability are needed")
     answers = [
-        WindowAnswers(fid, region, found.get("pricing", b"null"), found.get("slots", b"null"))
+        WindowAnswers(
+            fid,
+            region,
+            found.get("pricing", b"null"),
+            found.get("slots", b"null"),
+            found.get("pricing_of_most", b""),
+        )
         for (fid, region), found in windows.items()
     ]
     return parse_offers(Market(types, auctions, answers), observed_at)

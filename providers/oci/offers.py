@@ -217,6 +217,7 @@ def _offer(shape: str, prices: _Prices, domain: str | None, stock: Stock, observ
         source=SOURCE,
         native=NativePrice(usd, "USD", "GPU-hour"),
         stock=stock,
+        billing_increment_s=facts.billed.increment_s,
         compliance=facts.compliance,
         reference={"availability_domain": domain or "", "shape": shape},
     )

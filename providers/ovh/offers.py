@@ -214,6 +214,7 @@ class _Reader:
             source=f"{call}; {price.rate}" if price.rate else call,
             native=NativePrice(price.units, self._currency, "hundred-millionths per instance-hour"),
             stock=Stock(StockLevel.SOME if flavor else StockLevel.UNKNOWN),
+            billing_increment_s=self._facts.billed.increment_s,
             compliance=self._facts.compliance,
             reference={"flavor_id": flavor.id if flavor else "", "region": flavor.region if flavor else ""},
         )

@@ -167,6 +167,7 @@ def _offers_of(row: Any, page: Page, facts: ProviderFacts, observed_at: datetime
         native=NativePrice(quoted, read.prices.currency, f"configuration-hour of {nodes} node(s)"),
         min_hours=read.prepaidTime or 0.0,
         stock=Stock(level, nodes if nodes > 1 else None),
+        billing_increment_s=facts.billed.increment_s,
         compliance=facts.compliance,
         reference=_reference(read, nodes, quoted / nodes),
         host=_HOSTS.get(read.security),

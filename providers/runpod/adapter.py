@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from decimal import Decimal
+from decimal import ROUND_FLOOR, Decimal
 from typing import Annotated, Any
 
 from broker.domain.basics.errors import (
@@ -28,6 +28,7 @@ from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_unless_single
 
 POLICY = HttpPolicy(concurrency=4)
+BID_STEP = Decimal("0.000001")
 
 _NO_CAPACITY = re.compile(
     r"no longer any instances available|no instances (currently )?available|enough (disk space|resources)"
@@ -225,7 +226,7 @@ class RunPod(SellerClient):
             "cloudType": "SECURE",
             "gpuTypeId": note["gpu_type_id"],
             "gpuCount": int(note["gpu_count"]),
-            "bidPerGpu": float(note["bid_per_gpu"]),
+            "bidPerGpu": float(_bid_per_gpu(order)),
             "containerDiskInGb": int(self._settings.options["disk_gb"]),
             "volumeInGb": 0,
             "ports": "22/tcp",
@@ -247,3 +248,9 @@ class RunPod(SellerClient):
 
     async def _give_back(self, lease: Lease) -> None:
         await self._end("DELETE", f"/v2/pods/{lease.reference}")
+
+
+def _bid_per_gpu(order: Order) -> Decimal:
+    """USD per GPU and hour; what is bid is what is paid."""
+    bid = order.bid_usd_per_node_hour / int(order.offer.reference["gpu_count"])
+    return bid.quantize(BID_STEP, ROUND_FLOOR)

@@ -42,7 +42,6 @@ from providers.schema import FOR_PEOPLE, SAME_AS, Rows, Schema, Words
 from providers.spec import NamedPayload
 
 NAME = "runpod"
-BILLING_INCREMENT_S = 1
 COUNTS = (1, 2, 4, 8)
 ANY_REGION = "any"
 
@@ -136,14 +135,13 @@ def _offer(
         observed_at=observed_at,
         source=source,
         native=NativePrice(price, "USD", "GPU-hour"),
-        billing_increment_s=BILLING_INCREMENT_S,
+        billing_increment_s=facts.billed.increment_s,
         stock=Stock(level),
         compliance=facts.compliance,
         reference={
             "gpu_type_id": pod.gpu_type,
             "gpu_count": str(pod.count),
             "data_center_id": "" if region == ANY_REGION else region,
-            "bid_per_gpu": str(price) if tier is Tier.SPOT else "",
         },
         host=HostKind.DATACENTER,
     )

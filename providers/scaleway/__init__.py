@@ -16,8 +16,8 @@ A termination deletes local volumes and only detaches block volumes, which would
 ever: they are tagged ``broker-ended`` first, and every list of leases deletes those that are detached by
 then. Where tagging fails the server is terminated all the same and the volume named in a warning.
 
-Not said: counts of stock, links, any network between Instances (no fabric), local disks. Hours begun are
-assumed to be billed. Not verified against the live API: the bodies of 401 and 429, what refuses a release
+Not said: counts of stock, links, any network between Instances (no fabric), local disks. Billing by the
+minute is not in the API. Not verified against the live API: the bodies of 401 and 429, what refuses a release
 while a server starts, and that tags of an attached volume can be changed.
 
 Environment: ``BROKER_SCALEWAY_SECRET_KEY``; ``BROKER_SCALEWAY_PROJECT_ID``, ``BROKER_SCALEWAY_IMAGE``,

@@ -34,7 +34,6 @@ from providers.spec import NamedPayload
 
 NAME = "scaleway"
 CURRENCY = "EUR"
-BILLING_INCREMENT_S = 3600
 ANY_ZONE = "any"
 BYTES_PER_GIB = 2**30
 
@@ -145,7 +144,7 @@ def _offers_of(
         observed_at=observed_at,
         source=f"GET /instance/v1/zones/{zone}/products/servers; {rate}",
         native=NativePrice(euros, CURRENCY, "Instance-hour"),
-        billing_increment_s=BILLING_INCREMENT_S,
+        billing_increment_s=facts.billed.increment_of(name),
         stock=Stock(level),
         compliance=facts.compliance,
         reference={"commercial_type": name, "zone": "" if zone == ANY_ZONE else zone},

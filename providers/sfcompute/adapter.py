@@ -175,6 +175,10 @@ class SfCompute(Seller):
         )
         return read_quote(reply.body)
 
+    def holds_limit(self, offer: Offer) -> bool:
+        """An order is filled at once at its limit or below, or cancelled."""
+        return True
+
     def nodes_per_order(self, offer: Offer) -> int | None:
         """Any number: an order is filled completely, in one zone, or not at all."""
         return None

@@ -383,7 +383,7 @@ def _offer(
         native=NativePrice(quote.price, "USD", f"cents for {quote.quantity} nodes over {hours:g} h"),
         country=facts.country_of(zone.region),
         min_hours=1.0,
-        billing_increment_s=3600,
+        billing_increment_s=facts.billed.increment_s,
         window=WindowTerms(
             kind=WindowKind.ORDERBOOK,
             segments=segments,

@@ -31,7 +31,6 @@ from providers.rows import gpu_node, page_by_page
 from providers.schema import FOR_PEOPLE, SAME_AS, Rows, Schema
 
 NAME = "tensordock"
-BILLING_INCREMENT_S = 1
 
 _Units = Annotated[int, Field(ge=0, le=10_000_000)]
 
@@ -201,7 +200,7 @@ def _offer(
         observed_at=observed_at,
         source="GET /hostnodes",
         native=NativePrice(price, "USD", "machine-hour, the sum of its parts"),
-        billing_increment_s=BILLING_INCREMENT_S,
+        billing_increment_s=facts.billed.increment_s,
         stock=Stock(
             StockLevel.UNKNOWN,
             _nodes(host, gpu, size, facts),

@@ -220,7 +220,10 @@ class Vast(SellerClient):
             "target_state": "running",
         }
         bid = order.offer.reference["bid"]
-        return {**body, "price": float(bid)} if bid else body
+        if not bid:
+            return body
+        disk = order.offer.at_list_price().price_usd_per_node_hour - Decimal(bid)
+        return {**body, "price": float(order.bid_usd_per_node_hour - disk)}
 
     async def _undo(self, error: _StillMade) -> None:
         try:

@@ -40,7 +40,6 @@ from providers.schema import NOT_OF_A_PRICE, OF_THE_HOST, OWN_ID, SAME_AS, Rows,
 from providers.spec import NamedPayload
 
 NAME = "vast"
-BILLING_INCREMENT_S = 1
 UNKNOWN_REGION = "unknown"
 
 
@@ -179,7 +178,7 @@ def _offer(
         observed_at=observed_at,
         source=f"POST /api/v0/bundles/ {'bid' if ask.is_bid else 'on-demand'}",
         native=NativePrice(quoted, "USD", "offer-hour"),
-        billing_increment_s=BILLING_INCREMENT_S,
+        billing_increment_s=facts.billed.increment_s,
         stock=Stock(StockLevel.LOW, 1),
         compliance=facts.compliance if host is HostKind.DATACENTER else frozenset(),
         reference={

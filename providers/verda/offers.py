@@ -32,7 +32,6 @@ from providers.schema import FOR_PEOPLE, OF_THE_HOST, OWN_ID, SAME_AS, Rows, Sch
 from providers.spec import NamedPayload
 
 NAME = "verda"
-BILLING_INCREMENT_S = 600
 ANY_REGION = "any"
 
 _FORMS = {"V": Form.VM, "M": Form.BARE_METAL}
@@ -171,7 +170,7 @@ def _offer(
         observed_at=observed_at,
         source="GET /v1/instance-types, /v1/instance-availability",
         native=NativePrice(price, "USD", "instance-hour"),
-        billing_increment_s=BILLING_INCREMENT_S,
+        billing_increment_s=facts.billed.increment_s,
         stock=Stock(StockLevel.UNKNOWN if region == ANY_REGION else StockLevel.SOME),
         compliance=facts.compliance,
         reference={

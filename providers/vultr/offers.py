@@ -33,7 +33,6 @@ from providers.rows import gpu_node, page_by_page
 from providers.schema import NOT_OF_A_PRICE, OF_THE_HOST, PER_MONTH, SAME_AS, Rows, Schema
 
 NAME = "vultr"
-BILLING_INCREMENT_S = 3600
 VIRTUAL, METAL = "plans", "plans_metal"
 """The key of the rows in each of the two lists."""
 
@@ -148,7 +147,7 @@ def _offer(
         observed_at=observed_at,
         source=_SOURCES[key],
         native=NativePrice(price, "USD", "plan-hour"),
-        billing_increment_s=BILLING_INCREMENT_S,
+        billing_increment_s=facts.billed.increment_s,
         stock=Stock(StockLevel.SOME),
         compliance=facts.compliance,
         reference={"plan": plan.id, "region": region, "endpoint": _ORDERED_AT[key]},

@@ -307,6 +307,7 @@ def _reservations(team: Caller, admin: Caller, plan: Any) -> None:
         "workload": "notebooks",
         "max_price_usd_per_node_hour": offers[0]["price_usd_per_node_hour"],
     }
+    team.ask("POST", "/v1/reservations/quote", body=wish)
     row = team.ask("POST", "/v1/reservations", body=wish)
     time.sleep(8)
     for one in [row, *reserved.get("reservations", ())]:

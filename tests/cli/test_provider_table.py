@@ -7,16 +7,36 @@ from pathlib import Path
 
 import pytest
 
-from api.cli.market.providers import capability_table, show_feeds
+from api.cli.market.providers import billing_table, capability_table, show_feeds
+from broker.catalogue import load_provider_facts
 from broker.domain.market.market import FeedHealth
 from broker.domain.market.polling import PollPlan, polling_of
+from providers.registry import SPECS
+from providers.spec import Capability
 from tests.fakes.clock import NOON
 
 README = Path(__file__).resolve().parents[2] / "README.md"
+OFFERS = README.parent / "docs" / "offers.md"
 
 
 def test_the_readme_holds_the_table_that_the_command_prints() -> None:
     assert capability_table() in README.read_text(), "broker providers list --markdown prints it"
+
+
+def test_the_guide_holds_how_each_seller_rounds_what_it_bills() -> None:
+    assert billing_table() in OFFERS.read_text(), "api.cli.market.providers.billing_table() gives it"
+
+
+def test_every_seller_says_where_its_rounding_stands_or_why_it_is_assumed() -> None:
+    for name, spec in SPECS.items():
+        billing = load_provider_facts(name).billing
+        assert (billing is not None) == (Capability.RESERVE in spec.capabilities), name
+        assert billing is None or bool(billing.source) != bool(billing.assumed), name
+
+
+def test_scaleway_bills_gpu_instances_by_the_minute_and_render_s_by_the_hour() -> None:
+    billing = load_provider_facts("scaleway").billed
+    assert (billing.increment_of("L4-1-24G"), billing.increment_of("RENDER-S")) == (60, 3600)
 
 
 def test_feeds_say_where_they_stand(capsys: pytest.CaptureFixture[str]) -> None:

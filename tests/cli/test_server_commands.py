@@ -398,6 +398,54 @@ def test_an_offer_is_reserved_by_its_id() -> None:
     assert "rsv_1" in done.stdout
 
 
+QUOTE = ("POST", "/v1/reservations/quote")
+EIGHT_MI300X = {
+    "offer_id": "digitalocean/8xMI300X",
+    "nodes": 1,
+    "start": "2026-11-24T00:00:00Z",
+    "end": "2026-11-27T18:00:00Z",
+    "price_usd_per_node_hour": "17.52",
+    "limit_usd_per_node_hour": "17.8704",
+    "usd_per_hour": "17.52",
+    "cost_usd": "1576.80",
+    "most_usd": "1608.34",
+    "at_once_usd": "0",
+    "on_release": {**ESTIMATE, "back_usd": "0", "stays_usd": "0.29"},
+}
+"""90 hours of a node at 17.52 an hour."""
+
+
+def test_an_order_of_an_offer_says_what_it_costs_before_and_after() -> None:
+    held = reservation("held", nodes=1, end="2026-11-27T18:00:00Z", price_usd_per_node_hour="17.60")
+    with fake_server({QUOTE: [(200, EIGHT_MI300X)], ORDER: [(202, held)]}) as server:
+        done = broker(
+            "reserve", "--offer", "digitalocean/8xMI300X", "--end", "2026-11-27T18:00Z", env=server.env
+        )
+    assert done.exit_code == 0, done.output
+    before = " ".join(done.stderr.split())
+    assert "1 node of digitalocean/8xMI300X: $1,576.80, 24 Nov 00:00 to 27 Nov 18:00 UTC" in before
+    assert "($17.52 per node-hour, at most $17.87 per node-hour or $1,608.34 in all)" in before
+    assert "Released right after the order: Nothing comes back, $0.29 stays owed." in before
+    assert "It costs $1,584.00 until 27 Nov 18:00 UTC, $17.60 an hour." in " ".join(done.stdout.split())
+    assert [path for _, path, _ in server.seen] == ["/v1/reservations/quote", "/v1/reservations"]
+
+
+def test_an_order_without_an_end_says_what_an_hour_costs_and_json_stays_json() -> None:
+    quote = {**EIGHT_MI300X, "end": None, "cost_usd": None, "most_usd": None}
+    with fake_server({QUOTE: [(200, quote)], ORDER: [(202, reservation("held"))]}) as server:
+        done = broker("reserve", "--offer", "digitalocean/8xMI300X", "--json", env=server.env)
+    assert done.exit_code == 0, done.output
+    assert "$17.52 an hour until released" in " ".join(done.stderr.split())
+    assert [row["reservation_id"] for row in json.loads(done.stdout)["reservations"]] == ["rsv_1"]
+
+
+def test_what_would_exceed_a_budget_is_refused_at_the_quote() -> None:
+    with fake_server({QUOTE: [problem(409, "over-budget")]}) as server:
+        refused = broker("reserve", "--offer", "o", env=server.env)
+    assert refused.exit_code == 7
+    assert [path for _, path, _ in server.seen] == ["/v1/reservations/quote"]
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [

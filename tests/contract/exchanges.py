@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -144,7 +145,13 @@ def _order(exchange: Mapping[str, Any], offers: Mapping[str, Offer]) -> Order:
         nodes=exchange.get("nodes", 1),
         window=Window(*(datetime.fromisoformat(instant) for instant in window)) if window else None,
         wait_s=exchange.get("wait_s", 0),
+        limit_usd_per_node_hour=_limit(exchange),
     )
+
+
+def _limit(exchange: Mapping[str, Any]) -> Decimal | None:
+    limit = exchange.get("limit_usd_per_node_hour")
+    return None if limit is None else Decimal(limit)
 
 
 def lease_facts(lease: Lease, names: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,9 +159,7 @@ def lease_facts(lease: Lease, names: Mapping[str, Any]) -> dict[str, Any]:
     facts = {name: getattr(lease, name) for name in names}
     if lease.window is not None and "window" in facts:
         facts["window"] = [lease.window.start.isoformat(), lease.window.end.isoformat()]
-    if lease.price_usd_per_node_hour is not None and "price_usd_per_node_hour" in facts:
-        facts["price_usd_per_node_hour"] = str(lease.price_usd_per_node_hour)
-    return facts
+    return {name: str(fact) if isinstance(fact, Decimal) else fact for name, fact in facts.items()}
 
 
 def offer_facts(offer: Offer, names: Mapping[str, Any]) -> dict[str, Any]:

@@ -75,7 +75,7 @@ async def _hold(adapter: ProviderAdapter, offers: Sequence[Offer], market: Marke
     """Buys one of each kind, reads, lets them begin, reads and releases them, where that may be."""
     leases = [
         await _bought(adapter, f"broker-{adapter.provider}-{number}".replace("_", "-"), alike)
-        for number, alike in enumerate(_by_kind(offers))
+        for number, alike in enumerate(by_kind(offers))
     ]
     await _read(adapter, leases)
     await market.advance(LATER_S)
@@ -91,7 +91,7 @@ async def _bought(adapter: ProviderAdapter, tag: str, offers: Sequence[Offer]) -
     """A lease of the first offer that can be had; what lists of prices hold may be sold out."""
     for offer in offers:
         with suppress(InsufficientCapacity):
-            return await adapter.reserve(_order(tag, offer))
+            return await adapter.reserve(order_of(tag, offer))
     raise AssertionError(f"none of {len(offers)} offers like {offers[0].offer_id} could be bought")
 
 
@@ -102,7 +102,7 @@ async def _read(adapter: ProviderAdapter, leases: Sequence[Lease]) -> None:
             await adapter.find_lease(lease.reference, lease.region)
 
 
-def _by_kind(offers: Sequence[Offer]) -> list[list[Offer]]:
+def by_kind(offers: Sequence[Offer]) -> list[list[Offer]]:
     """Offers in stock by tier, kind of window and family of machines, a few of each."""
     kinds: dict[object, list[Offer]] = {}
     for offer in offers:
@@ -116,7 +116,7 @@ def _by_kind(offers: Sequence[Offer]) -> list[list[Offer]]:
     return [alike[:TRIES] for alike in kinds.values()]
 
 
-def _order(tag: str, offer: Offer) -> Order:
+def order_of(tag: str, offer: Offer) -> Order:
     terms = offer.window
     if terms is None or terms.kind is WindowKind.LISTED:
         return Order(tag, offer, 1)

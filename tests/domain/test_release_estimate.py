@@ -215,12 +215,12 @@ def test_what_is_due_and_not_bought_may_be_bought_at_any_moment() -> None:
         (
             ("87.18", "21.80", (Resale("x", Decimal("0.8"), 3),)),
             "You get about $87.18 back, about $21.80 stays owed."
-            " X sells it on: your last 3 sales there brought 80% of the price.",
+            " X pays for what is left: your last 3 releases there brought 80% of its price.",
         ),
         (
             ("0", "108.98", (Resale("x", ZERO, 0),)),
             "Nothing is sure to come back, at most $108.98 stays owed."
-            " X sells it on: what a buyer pays comes back too, and is known after the sale.",
+            " What X pays for what is left comes back too, and is known after the release.",
         ),
     ],
 )

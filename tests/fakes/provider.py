@@ -130,6 +130,10 @@ class FakeProvider:
             raise ProviderUnavailable(self.provider, "down")
         return OfferBatch(tuple(replace(offer, observed_at=observed_at) for offer in self.offers))
 
+    def holds_limit(self, offer: Offer) -> bool:
+        """Whether orders carry their limit: no."""
+        return False
+
     def barred(self, offer: Offer) -> str:
         """Why nothing is ordered."""
         return self.barred_because

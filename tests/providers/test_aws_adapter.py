@@ -17,7 +17,7 @@ import pytest
 import respx
 
 from broker.catalogue import load_provider_facts
-from broker.domain.basics.errors import OrderRejected, PayloadUnreadable
+from broker.domain.basics.errors import PayloadUnreadable, PriceAboveLimit
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Order
 from broker.domain.market.offer import Offer, Tier
@@ -248,7 +248,7 @@ async def test_a_block_is_not_bought_over_two_percent_dearer(
     if bought:
         await adapter.reserve(Order(TAG, block_offer(), 1))
     else:
-        with pytest.raises(OrderRejected, match="now costs"):
+        with pytest.raises(PriceAboveLimit, match="the limit was"):
             await adapter.reserve(Order(TAG, block_offer(), 1))
     assert ("PurchaseCapacityBlock" in actions) is bought
 

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import pytest
 
-from broker.domain.basics.errors import InsufficientCapacity, OutcomeUnknown, ReleaseRefused
+from broker.domain.basics.errors import (
+    InsufficientCapacity,
+    OutcomeUnknown,
+    PriceAboveLimit,
+    ReleaseRefused,
+)
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import LeaseState, Order
 from broker.domain.market.offer import CancelRule, Offer, Tier, WindowKind
@@ -27,7 +33,7 @@ def test_overlapping_slots_become_steps_on_whole_hours() -> None:
     (terms,) = [offer.window for offer in offers if offer.window is not None]
     steps = [((s.start - ON_HOUR) / timedelta(hours=1), s.hours, s.nodes) for s in terms.segments]
     assert steps == [(12, 12, 4), (24, 24, 6), (48, 24, 2)]
-    assert (terms.kind, terms.step_hours, terms.cancel) == (WindowKind.SLOTS, 1.0, CancelRule.NEVER)
+    assert (terms.kind, terms.step_hours, terms.cancel) == (WindowKind.SLOTS, 1.0, CancelRule.RESELL)
     assert terms.durations_hours is not None
     assert (terms.durations_hours[0], terms.durations_hours[-1], len(terms.durations_hours)) == (3, 336, 334)
 
@@ -75,21 +81,63 @@ async def test_a_bid_is_held_found_by_its_tag_and_released(mithril: Mithril, san
     assert (row["instance_id"], row["released_at"] is not None) == (lease.reference, True)
 
 
-async def test_a_window_is_reserved_and_ends_only_by_itself(mithril: Mithril, sandbox: str) -> None:
+async def test_a_window_is_reserved_and_returned_for_a_credit(mithril: Mithril, sandbox: str) -> None:
     offer = await offer_of(mithril, sandbox, Tier.WINDOW)
     order = Order("broker-res", offer, 2, first_hours(offer, 6))
     lease = await mithril.reserve(order)
     found = await mithril.find_lease(lease.reference, "")
     assert (found.nodes, found.window, found.tag) == (2, order.window, "broker-res")
-    assert found.billed_usd == offer.price_usd_per_node_hour * 12
-    with pytest.raises(ReleaseRefused) as refused:
-        await mithril.release(lease)
-    assert refused.value.forever
+    assert lease.billed_usd == found.billed_usd == offer.price_usd_per_node_hour * 12
     assert order.window is not None
-    left = order.window.end - market_now(sandbox)
-    control(sandbox, "/_sandbox/clock", advance_s=left.total_seconds() + 60)
-    assert (await mithril.find_lease(lease.reference, "")).state is LeaseState.ENDED
+    if market_now(sandbox) < order.window.start:
+        with pytest.raises(ReleaseRefused) as refused:
+            await mithril.release(lease)
+        assert not refused.value.forever
+    after = order.window.start + timedelta(hours=2) - market_now(sandbox)
+    control(sandbox, "/_sandbox/clock", advance_s=after.total_seconds())
     await mithril.release(lease)
+    await mithril.release(lease)
+    left = await mithril.find_lease(lease.reference, "")
+    assert left.state is LeaseState.ENDED
+    paid, credit = offer.price_usd_per_node_hour * 12, left.credit_usd
+    assert credit is not None
+    assert 0 < credit <= paid / 2 * 4 / 6
+    (row,) = ledger(sandbox, "broker-res")
+    assert Decimal(row["billed_usd"]) == paid - credit
+
+
+async def test_an_order_is_held_to_its_limit(mithril: Mithril, sandbox: str) -> None:
+    offer = await offer_of(mithril, sandbox, Tier.WINDOW)
+    price = offer.price_usd_per_node_hour
+    limit, window = price * Decimal("1.02"), first_hours(offer, 3)
+    control(sandbox, "market", provider="mithril", sku=offer.sku.name, price_usd=str(price + 1))
+    try:
+        with pytest.raises(PriceAboveLimit, match=r"asks \$.* per node-hour; the limit was \$") as caught:
+            await mithril.reserve(Order("broker-dear", offer, 1, window, limit_usd_per_node_hour=limit))
+    finally:
+        control(sandbox, "market", provider="mithril", sku=offer.sku.name, price_factor=1)
+    assert caught.value.asks_usd_per_node_hour == price + 1
+    assert ledger(sandbox, "broker-dear") == []
+
+
+def test_several_instances_at_another_price_are_an_offer_of_their_own() -> None:
+    recorded = payloads("mithril")
+    named = "pricing__it_a1__us-central2-a.json"
+    prices = next(body for name, body in recorded if name.endswith(named))
+    many = prices.replace(b'"reserved_price_cents": 2400', b'"reserved_price_cents": 2600')
+    assert many != prices
+    answers = [*recorded, (named.replace("pricing__", "pricing_of_most__"), many)]
+    one, several = [offer for offer in SPEC.parse(answers, OBSERVED_AT).offers if offer.window is not None]
+    assert one.window is not None
+    assert several.window is not None
+    assert (one.price_usd_per_node_hour, one.window.node_counts) == (Decimal(24), (1,))
+    assert (several.price_usd_per_node_hour, several.window.node_counts) == (
+        Decimal(26),
+        (2, 3, 4, 5, 6),
+    )
+    assert one.stock == several.stock
+    assert one.stock.pool is not None
+    assert one.stock.pool.gpus == 48
 
 
 @pytest.mark.parametrize("tier", [Tier.SPOT, Tier.WINDOW])

@@ -62,7 +62,7 @@ async def test_a_droplet_is_new_then_active_and_hidden_but_for_gpus(bench: Bench
     assert (await bench.call("DELETE", f"{API}/droplets/{made['id']}")).status_code == 204
     assert (await bench.call("DELETE", f"{API}/droplets/{made['id']}")).status_code == 404
     (entry,) = await bench.ledger(str(made["id"]))
-    assert (entry["tag"], entry["billed_usd"]) == ("broker-1", "35.280000")
+    assert (entry["tag"], entry["billed_usd"]) == ("broker-1", "0.588000")
 
 
 async def test_a_create_that_loses_its_capacity_stays_new_with_an_errored_action(bench: Bench) -> None:

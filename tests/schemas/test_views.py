@@ -39,6 +39,7 @@ from api.schemas.holding.reconciliation import ProspectsForm, UnreadForm
 from api.schemas.holding.reservation import (
     ExtensionRequest,
     FleetForm,
+    OrderQuoteForm,
     RefusalForm,
     ReservationForm,
     ReservationRequest,
@@ -96,6 +97,7 @@ from broker.domain.planning.workload import (
     Training,
 )
 from broker.domain.spend.budgets import BudgetEffect, BudgetStatus
+from broker.domain.spend.order_quote import OrderQuote
 from broker.domain.spend.spend import SpendRow
 from broker.services.moving.all_knowing import AllKnowing
 from broker.services.moving.backtest import Outcome
@@ -116,6 +118,7 @@ VIEWS: Mapping[type[BaseModel], type] = {
     ModelForm: KnownModel,
     IntervalForm: _Bands,
     KeyForm: ApiKey,
+    OrderQuoteForm: OrderQuote,
     ReservationForm: Reservation,
     StandingForm: _Shown,
     UnitsForm: Economics,
@@ -181,6 +184,9 @@ NOT_TOLD: Mapping[str, str] = {
     "PlanRequest._waiting": "an index of workloads",
     "PlanRequest.held": "what is held stands in the store",
     "PlanRequest.quotas": "they are the installation's",
+    "OrderQuoteForm.Intent.requested": "the caller asked for it",
+    "OrderQuoteForm.Intent.workload": "the caller named it",
+    "OrderQuoteForm.Offer": OFFER,
     "ReservationForm.Offer": OFFER,
     "ReservationForm.Reservation.requested_by": "the history of the reservation names who",
     "ReservationForm.Reservation.version": "guards writes of the store",

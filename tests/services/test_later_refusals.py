@@ -228,7 +228,8 @@ async def test_what_has_no_end_is_given_up_after_a_day(house: House) -> None:
 async def test_a_release_that_its_seller_refuses_says_so_with_what_it_costs(house: House) -> None:
     house.sell(an_offer(price="2.906"))
     house.provider.per_order, house.provider.price_factor = None, Decimal(2)
-    row = await house.reservations.reserve_offer(ALICE, "o-1", 2)
+    most = Decimal("5.812")
+    row = await house.reservations.reserve_offer(ALICE, "o-1", 2, most_usd_per_node_hour=most)
     house.provider.fail("release", *[Fault.DOWN] * 5)
     await house.reservations.release(ALICE, row.reservation_id)
     for _ in range(10):
@@ -251,14 +252,15 @@ async def test_a_release_that_its_seller_refuses_says_so_with_what_it_costs(hous
 
 async def test_why_a_dear_lease_was_given_back_outlives_a_refused_release(house: House) -> None:
     house.sell(an_offer(price="1"))
-    house.provider.price_factor = Decimal(3)
+    house.provider.price_factor, house.provider.quoted_usd = Decimal(3), Decimal(1)
     house.provider.fail("release", *[Fault.DOWN] * 5)
     with pytest.raises(PriceAboveLimit):
         await house.reservations.reserve_offer(ALICE, "o-1", 1, most_usd_per_node_hour=Decimal("1.05"))
     await house.settle(8)
     assert house.states() == [S.RELEASED]
     assert house.rows()[0].reason == (
-        "fake: charges $3.00 per node-hour; the limit was $1.05; the provider accepted the release"
+        "fake: charges $3.00 per node-hour; the limit was $1.05, 5.0% above the $1.00 of the offer; "
+        "the provider accepted the release"
     )
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import Conflict, InsufficientCapacity, PriceAboveLimit, ProviderError
-from broker.domain.holding.lease_money import price_basis, rate_usd_per_node_hour
+from broker.domain.holding.lease_money import is_kept_above_limit, price_basis, rate_usd_per_node_hour
 from broker.domain.holding.reservation import PriceBasis, Reservation, ReservationState
 from broker.domain.market.offer import ContractTerms
 from broker.domain.reconciling.shortfalls import find_shortfalls
@@ -47,7 +47,7 @@ async def test_the_bill_is_the_ledgers(factor: int, nodes: int, hours: int) -> N
     house = House()
     house.sell(an_offer())
     house.provider.price_factor = Decimal(factor) / 100
-    row = await ordered(house, nodes=nodes)
+    row = await ordered(house, "40", nodes=nodes)
     house.clock.advance(hours=hours)
     await house.reservations.release(ALICE, row.reservation_id)
     assert owed_usd(house.rows(), house.clock.now()) == billed_usd(house)
@@ -56,9 +56,10 @@ async def test_the_bill_is_the_ledgers(factor: int, nodes: int, hours: int) -> N
 
 async def test_what_is_charged_above_the_limit_is_given_back_at_once(house: House) -> None:
     house.sell(an_offer())
-    house.provider.price_factor = Decimal(3)
+    house.provider.price_factor, house.provider.quoted_usd = Decimal(3), Decimal(10)
     words = (
-        r"charges \$30\.00 per node-hour; the limit was \$10\.50\. Everything was given back; cost \$30\.00"
+        r"charges \$30\.00 per node-hour; the limit was \$10\.50, 5\.0% above the \$10\.00 of the offer\. "
+        r"Everything was given back; cost \$30\.00"
     )
     with pytest.raises(PriceAboveLimit, match=words):
         await ordered(house, "10.5", nodes=3)
@@ -70,7 +71,7 @@ async def test_what_is_charged_above_the_limit_is_given_back_at_once(house: Hous
 async def test_a_price_that_is_told_later_is_held_against_the_limit_later() -> None:
     house = House()
     house.sell(an_offer())
-    house.provider.price_factor = Decimal(3)
+    house.provider.price_factor, house.provider.quoted_usd = Decimal(3), Decimal(10)
     house.provider.tells_price_at_once = False
     house.provider.fail("find", Fault.DOWN)
     row = await ordered(house, "10.5")
@@ -80,6 +81,46 @@ async def test_a_price_that_is_told_later_is_held_against_the_limit_later() -> N
     assert house.states() == [S.RELEASED]
     assert "charges $30.00 per node-hour; the limit was $10.50" in house.rows()[0].reason
     assert owed_usd(house.rows(), house.clock.now()) == billed_usd(house)
+
+
+async def test_an_order_without_a_limit_takes_the_price_and_its_tolerance(house: House) -> None:
+    house.sell(an_offer(price="1.712"))
+    house.provider.price_factor = Decimal("2.60") / Decimal("1.712")
+    words = (
+        r"asks \$2\.60 per node-hour; the limit was \$1\.746, 2\.0% above the \$1\.712 of the offer\. Nothing"
+    )
+    with pytest.raises(PriceAboveLimit, match=words):
+        await ordered(house)
+    assert house.provider.ledger == []
+    house.provider.price_factor = Decimal("1.02")
+    row = await ordered(house)
+    assert (row.limit_usd_per_node_hour, rate_usd_per_node_hour(row)) == (
+        Decimal("1.74624"),
+        Decimal("1.74624"),
+    )
+
+
+async def test_a_window_that_became_dearer_than_its_limit_is_not_bought(house: House) -> None:
+    house.sell(an_offer(window=slot_terms(NOON, 48)))
+    house.provider.price_factor = Decimal("1.03")
+    with pytest.raises(PriceAboveLimit, match=r"asks \$10\.30 per node-hour"):
+        await house.reservations.reserve_offer(ALICE, "o-1", 1, NOON + 4 * HOUR, NOON + 8 * HOUR)
+    assert house.provider.ledger == []
+    house.provider.price_factor = Decimal("1.01")
+    row = await house.reservations.reserve_offer(ALICE, "o-1", 1, NOON + 4 * HOUR, NOON + 8 * HOUR)
+    assert owed_usd((row,), house.clock.now()) == Decimal("40.40")
+
+
+@pytest.mark.parametrize(("billed", "is_above"), [("42.00", False), ("42.01", True)])
+async def test_a_window_that_is_billed_above_its_limit_is_kept_and_says_so(
+    house: House, billed: str, is_above: bool
+) -> None:
+    house.sell(an_offer(window=slot_terms(NOON, 48)))
+    house.provider.billed_usd = Decimal(billed)
+    row = await house.reservations.reserve_offer(
+        ALICE, "o-1", 1, NOON + 4 * HOUR, NOON + 8 * HOUR, most_usd_per_node_hour=Decimal("10.5")
+    )
+    assert (row.state, is_kept_above_limit(row)) == (S.SCHEDULED, is_above)
 
 
 async def test_an_answer_without_a_price_is_looked_up(house: House) -> None:
@@ -174,7 +215,7 @@ async def test_a_contracts_price_stands_against_what_is_charged(house: House) ->
 
 async def test_what_is_owed_for_its_term_anyway_is_kept_and_shows_its_price(house: House) -> None:
     house.sell(an_offer(min_hours=720))
-    house.provider.price_factor = Decimal(2)
+    house.provider.price_factor, house.provider.quoted_usd = Decimal(2), Decimal(10)
     row = await ordered(house, "10.5")
     assert row.state is S.ACTIVE
     assert rate_usd_per_node_hour(row) == Decimal(20)
@@ -184,7 +225,7 @@ async def test_what_is_owed_for_its_term_anyway_is_kept_and_shows_its_price(hous
 async def test_what_a_death_left_above_its_limit_is_given_back(house: House) -> None:
     house.sell(an_offer())
     house.provider.price_factor = Decimal(3)
-    row = await ordered(house)
+    row = await ordered(house, "30")
     limited = replace(row, limit_usd_per_node_hour=Decimal("10.5"))
     house.tables.reservations[row.reservation_id] = limited
     await house.settle()
@@ -234,7 +275,8 @@ class TestSellersWhoseLeasesTellNoPrice:
     async def test_a_quote_above_the_limit_buys_nothing(self, house: House) -> None:
         self._on_sale(house, "3")
         words = (
-            r"asks \$30\.00 per node-hour; the limit was \$10\.50\. Nothing was bought; cost \$0\.00\. Plan"
+            r"asks \$30\.00 per node-hour; the limit was \$10\.50, 5\.0% above the \$10\.00 of the offer\. "
+            r"Nothing was bought; cost \$0\.00\. Plan"
         )
         with pytest.raises(PriceAboveLimit, match=words):
             await ordered(house, "10.5")
@@ -243,7 +285,7 @@ class TestSellersWhoseLeasesTellNoPrice:
 
     async def test_a_quote_is_what_it_costs_and_is_an_estimate(self, house: House) -> None:
         self._on_sale(house, "3")
-        row = await ordered(house)
+        row = await ordered(house, "30")
         house.clock.advance(hours=4)
         assert price_basis(row) is PriceBasis.ESTIMATED
         assert owed_usd((row,), house.clock.now()) == billed_usd(house) == Decimal(120)

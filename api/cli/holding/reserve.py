@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from decimal import Decimal, InvalidOperation
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from api.cli.companions import require_companions
 from api.cli.configuration import load_settings
-from api.cli.errors import TimedOut
-from api.cli.figures import plural
+from api.cli.errors import ExitCode, TimedOut
+from api.cli.figures import day_and_time, plural
 from api.cli.holding.reservation_view import UNSETTLED, exit_code_of_rows, print_reservations, wait_until
 from api.cli.output import Json, print_json, stderr, stdout
 from api.cli.times import TIME_HELP, read_time
 from api.client import ServerTimedOut, connect
-from api.schemas.holding.reservation import Fit
+from api.release_words import estimate_words
+from api.schemas.holding.reservation import Fit, OrderQuoteForm, ReservationForm
 from broker.domain.basics.errors import ApprovalRequired, FieldProblem, InputError
-from broker.domain.basics.money import ZERO
-from broker.domain.holding.reservation import ReservationState
+from broker.domain.basics.money import ZERO, price_words, to_cents, usd_words
+from broker.domain.holding.reservation import OPEN_STATES, ReservationState
 
 app = typer.Typer(add_completion=False)
 
 
-OF_OFFER = frozenset({"offer", "nodes", "start", "end", "workload", "fit", "max_price"})
+OF_OFFER = frozenset({"offer", "nodes", "start", "end", "workload", "fit", "max_price", "yes"})
 EVER = frozenset({"timeout", "idempotency_key"})
 ANSWERS = {"": EVER, "plan_id": EVER, "offer": EVER | OF_OFFER}
 
@@ -45,8 +47,13 @@ def reserve(
         bool, typer.Option("--fit", help="Extend the times to the shortest window on sale that covers them.")
     ] = False,
     max_price: Annotated[
-        str | None, typer.Option(metavar="USD", help="Buy nothing above this price of a node-hour.")
+        str | None,
+        typer.Option(
+            metavar="USD",
+            help="Buy nothing above this price of a node-hour; without it: its price and the tolerance.",
+        ),
     ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Order an offer without asking.")] = False,
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for providers.")] = 120.0,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Repeat an order whose answer was lost, without buying twice.")
@@ -54,6 +61,8 @@ def reserve(
     as_json: Json = False,
 ) -> None:
     """Reserve all of a plan on the running server, or nothing of it; or nodes of one offer.
+
+    An order of one offer says what it costs first, and asks in a terminal.
 
     Exit codes: 3 the key may not, 4 no such plan or offer, 5 prices or stock changed, 7 approval or budget
     needed, 8 a provider failed, 9 the reservation is not done yet.
@@ -67,26 +76,25 @@ def reserve(
         problem = FieldProblem("PLAN_ID", "nothing", "the id of a plan, or --offer with the id of an offer")
         raise InputError("command line", (problem,))
     key = idempotency_key or f"cli-{uuid.uuid4()}"
-    begin, until, most = read_time("--start", start), read_time("--end", end), _price(max_price)
+    order: dict[str, Any] = {
+        "start": read_time("--start", start),
+        "end": read_time("--end", end),
+        "fit": Fit.OUTWARD if fit else Fit.EXACT,
+        "max_price_usd_per_node_hour": _price(max_price),
+    }
+    quote: OrderQuoteForm | None = None
     with connect(load_settings()) as client:
         try:
             if offer is None:
                 rows = client.reserve_plan(str(plan_id), key)
             else:
-                row = client.reserve_offer(
-                    offer,
-                    nodes,
-                    start=begin,
-                    end=until,
-                    workload=workload,
-                    fit=Fit.OUTWARD if fit else Fit.EXACT,
-                    max_price_usd_per_node_hour=most,
-                    idempotency_key=key,
-                )
-                rows = [row]
+                if idempotency_key is None:
+                    quote = client.quote_offer(offer, nodes, **order)
+                    _tell_cost(quote, asks=not yes)
+                rows = [client.reserve_offer(offer, nodes, **order, workload=workload, idempotency_key=key)]
         except ApprovalRequired as error:
-            yes = f"broker approvals --approve {plan_id}"
-            raise ApprovalRequired(f"{error}; finance decides with `{yes}`") from error
+            way = f"broker approvals --approve {plan_id}"
+            raise ApprovalRequired(f"{error}; finance decides with `{way}`") from error
         except ServerTimedOut as error:
             raise TimedOut(f"{error}; ask again with --idempotency-key {key}") from error
         later = sum(row.state is ReservationState.SCHEDULED and not row.provider_references for row in rows)
@@ -98,7 +106,47 @@ def reserve(
         print_json({"reservations": [row.model_dump(mode="json") for row in rows]})
     else:
         print_reservations(stdout(), rows)
+        if quote is not None and rows[0].state in OPEN_STATES:
+            stdout().print(_ordered_words(quote, rows[0]), markup=False, highlight=False)
     raise typer.Exit(exit_code_of_rows(rows, in_time))
+
+
+def _tell_cost(quote: OrderQuoteForm, *, asks: bool) -> None:
+    """Says what the order costs before it is placed, and asks in a terminal; raises Exit after a no."""
+    stderr().print(_cost_words(quote), markup=False, highlight=False, soft_wrap=True)
+    if asks and sys.stdin.isatty() and not typer.confirm("Order it?", err=True):
+        stderr().print("Nothing was ordered.", markup=False)
+        raise typer.Exit(ExitCode.INTERRUPTED)
+
+
+def _cost_words(quote: OrderQuoteForm) -> str:
+    what = f"{plural(quote.nodes, 'node')} of {quote.offer_id}"
+    hourly = f"{price_words(quote.price_usd_per_node_hour)} per node-hour"
+    limit = quote.limit_usd_per_node_hour
+    most = "" if limit is None else f", at most {price_words(limit)} per node-hour"
+    if quote.cost_usd is None or quote.end is None:
+        return (
+            f"{what}: {usd_words(quote.usd_per_hour)} an hour until released ({hourly}{most}). {_back(quote)}"
+        )
+    if most and quote.most_usd is not None:
+        most = f"{most} or {usd_words(quote.most_usd)} in all"
+    at_once = ", paid at once" if quote.at_once_usd else ""
+    span = f"{day_and_time(quote.start)} to {day_and_time(quote.end)} UTC"
+    return f"{what}: {usd_words(quote.cost_usd)}{at_once}, {span} ({hourly}{most}). {_back(quote)}"
+
+
+def _back(quote: OrderQuoteForm) -> str:
+    return f"Released right after the order: {estimate_words(quote.on_release)}"
+
+
+def _ordered_words(quote: OrderQuoteForm, row: ReservationForm) -> str:
+    """What was ordered costs, at the price that is billed."""
+    rate = row.price_usd_per_node_hour or quote.price_usd_per_node_hour
+    hourly = f"{usd_words(rate * row.nodes)} an hour"
+    if quote.cost_usd is None or row.end is None:
+        return f"It costs {hourly} until it is released."
+    cost = to_cents(quote.cost_usd * rate / quote.price_usd_per_node_hour)
+    return f"It costs {usd_words(cost)} until {day_and_time(row.end)} UTC, {hourly}."
 
 
 def _price(text: str | None) -> Decimal | None:

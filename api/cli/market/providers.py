@@ -23,12 +23,13 @@ from api.cli.output import Json, print_json, read_bytes, stdout
 from api.cli.plain_table import PlainTable, markdown_lines
 from api.schemas.market.provider import (
     BATCH,
+    BILLING,
     FEED,
     MISSING,
     PROBE,
     Feed,
 )
-from broker.catalogue import load_operators
+from broker.catalogue import Billing, load_operators, load_provider_facts
 from broker.domain.basics.errors import FieldProblem, InputError, PayloadUnreadable
 from broker.domain.market.market import FeedHealth
 from broker.domain.market.polling import Polling
@@ -66,6 +67,24 @@ def capability_table() -> str:
         for name, spec in sorted(SPECS.items())
     )
     return "\n".join(markdown_lines(PlainTable(headers, rows, len(headers)))) + "\n"
+
+
+def billing_table() -> str:
+    """How each provider that takes orders rounds the time that it bills, as Markdown."""
+    rows = []
+    for name in sorted(SPECS):
+        billing = load_provider_facts(name).billing
+        if billing is not None:
+            told = f"assumed: {billing.assumed}" if billing.assumed else billing.source
+            rows.append((f"`{name}`", _seconds(billing.increment_s), _seconds(billing.minimum_s), told))
+    headers = ("provider", "billed by", "at least", "source")
+    return "\n".join(markdown_lines(PlainTable(headers, tuple(rows), len(headers)))) + "\n"
+
+
+def _seconds(seconds: int) -> str:
+    """A span in words; empty for none."""
+    words = {0: "", 1: "second", 60: "minute", 3600: "hour"}
+    return words.get(seconds, f"{seconds // 60} minutes" if seconds % 60 == 0 else f"{seconds} s")
 
 
 def field_table(spec: ProviderSpec) -> str:
@@ -136,10 +155,12 @@ def list_providers(
                 MISSING.write(one) for one in (spec.missing(found[name]) if name in found else ())
             ],
             "keyless": spec.keyless,
+            "billing": None if billing is None else BILLING.write(billing),
             "capabilities": sorted(spec.capabilities),
             "variables": [spec.variable(field) for field in (*spec.credentials, *spec.optional_credentials)],
         }
         for name, spec in sorted(SPECS.items())
+        for billing in (load_provider_facts(name).billing,)
     ]
     if as_json:
         print_json({"items": rows, "next_cursor": None})
@@ -148,18 +169,26 @@ def list_providers(
     table.add_column("provider", no_wrap=True)
     table.add_column("configured", no_wrap=True)
     table.add_column("orders", no_wrap=True)
+    table.add_column("billed by", overflow="fold")
     table.add_column("can", overflow="fold")
     table.add_column("credentials", overflow="fold")
     for name, spec in sorted(SPECS.items()):
         where = "no" if name not in found else ("sandbox" if found[name].sandbox else "yes")
         names = ", ".join(spec.variable(field) for field in spec.credentials) or "none"
         orders = "yes" if is_orderable(name, found) else "no"
-        table.add_row(name, where, orders, ", ".join(sorted(spec.capabilities)), names)
+        billed = _billed_by(load_provider_facts(name).billing)
+        table.add_row(name, where, orders, billed, ", ".join(sorted(spec.capabilities)), names)
     stdout().print(table)
     for name, missing in missing_settings(found).items():
         which = "not all" if is_orderable(name, found) else "no"
         told = f"{name} takes {which} orders until a setting is made: {'; '.join(map(str, missing))}"
         stdout().print(told, markup=False, highlight=False, soft_wrap=True)
+
+
+def _billed_by(billing: Billing | None) -> str:
+    if billing is None:
+        return ""
+    return _seconds(billing.increment_s) + (" (assumed)" if billing.assumed else "")
 
 
 Asked = tuple[FeedHealth, Polling]

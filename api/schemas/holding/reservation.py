@@ -23,6 +23,7 @@ from broker.domain.market.offer import Tier
 from broker.domain.reconciling.shortfalls import Shortfall
 from broker.domain.spend.charging import credited_usd, final_usd
 from broker.domain.spend.release_estimate import OwedAt, ReleaseEstimate, Resale
+from broker.domain.spend.order_quote import OrderQuote
 
 
 class Fit(StrEnum):
@@ -128,8 +129,8 @@ class ReservationRequest(BaseModel):
     released.
 
     ``fit`` (an addition) ``outward``: for a time off the seller's grid, the shortest window that covers it is
-    bought. ``max_price_usd_per_node_hour``: the order is refused if the offer has become dearer, and a lease
-    for which the seller charges more is released at once.
+    bought. ``max_price_usd_per_node_hour`` (null: the offer's price and the price tolerance): the order is
+    refused if the offer has become dearer, and a lease for which the seller charges more is released at once.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -141,6 +142,33 @@ class ReservationRequest(BaseModel):
     workload: Annotated[str, Field(min_length=1, max_length=200, pattern=PRINTABLE)] | None = None
     fit: Fit = Fit.EXACT
     max_price_usd_per_node_hour: NotNegativeMoney | None = None
+
+
+class OrderQuoteForm(BaseModel):
+    """What an order of one offer would buy and cost now; nothing is ordered.
+
+    ``start`` and ``end`` are the times as they would be ordered. ``cost_usd`` is the cost until the end at
+    the present price, and ``most_usd`` at the limit (null: it has no end). ``usd_per_hour`` is the price of
+    all nodes, ``at_once_usd`` what is paid with the order. ``on_release`` is what a release right after it
+    gives back.
+    """
+
+    offer_id: Annotated[str, From("intent.offer.offer_id")]
+    nodes: Annotated[int, From("intent.nodes")]
+    start: Annotated[Instant, From("intent.start")]
+    end: Annotated[Instant | None, From("intent.end")]
+    price_usd_per_node_hour: Annotated[Money, From("intent.offer.price_usd_per_node_hour")]
+    limit_usd_per_node_hour: Annotated[Money | None, From("intent.limit_usd_per_node_hour")]
+    usd_per_hour: Money
+    cost_usd: Money | None
+    most_usd: Money | None
+    at_once_usd: Money
+    on_release: ReleaseEstimateForm
+
+
+def quote_to_document(quote: OrderQuote) -> dict[str, Any]:
+    """The JSON form of ``quote`` as plain data."""
+    return write(OrderQuoteForm, quote)
 
 
 class ExtensionRequest(BaseModel):

@@ -11,6 +11,7 @@ from pydantic import PlainSerializer
 from api.schemas.base.forms import Form, From, UtcInstant
 from api.schemas.base.parts import Money
 from api.schemas.market.offer import OfferForm
+from broker.catalogue import Billing
 from broker.domain.market.market import FeedHealth, PollRound
 from broker.domain.market.offer import OfferBatch, RejectedRow
 from broker.domain.market.polling import Polling
@@ -42,7 +43,8 @@ class ConfiguredProvider:
     """A configured provider: its adapter's capabilities, whether it takes orders, and its last rejected rows.
 
     ``missing_settings`` names what prevents orders; if ``orderable`` is true, only some orders. Price lists
-    take no orders. ``probe``: how its answers differed from the expected ones; null: it was not probed yet.
+    take no orders, and their ``billing`` is null. ``probe``: how its answers differed from the expected ones;
+    null: it was not probed yet.
     """
 
     feed: Feed
@@ -51,6 +53,7 @@ class ConfiguredProvider:
     idempotency: str | None
     orderable: bool
     missing_settings: tuple[Missing, ...]
+    billing: Billing | None
     probe: ProbeReport | None
     rejected_rows: tuple[RejectedRow, ...]
 
@@ -100,6 +103,10 @@ Form(
     """,
 )
 Form(ComparedCall, about="One kind of answer that was compared, and its number of rows.")
+BILLING = Form(
+    Billing,
+    about="How it rounds the time that it bills outside windows, and whether it says so or that is assumed.",
+)
 PROBE = Form(
     ProbeReport,
     name="ProbeForm",

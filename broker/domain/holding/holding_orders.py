@@ -4,7 +4,7 @@ and the outcome of a step."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 
@@ -147,7 +147,22 @@ def limit_usd_per_node_hour(placement: Placement, offer: Offer, tolerance: float
     now_usd = holding_cost_usd(offer, placement.segments)
     price = offer.price_usd_per_node_hour
     planned = price * (placement.capacity_usd + CENT / 2) / now_usd if now_usd else price
-    return (planned * (1 + Decimal(str(tolerance)))).quantize(MICRO, ROUND_CEILING)
+    return with_tolerance(planned, tolerance)
+
+
+def with_tolerance(usd_per_node_hour: Decimal, tolerance: float) -> Decimal:
+    """A price plus the share ``tolerance``, in whole micro-dollars, rounded up."""
+    return (usd_per_node_hour * (1 + Decimal(str(tolerance)))).quantize(MICRO, ROUND_CEILING)
+
+
+def at_limit(intent: Intent) -> Intent:
+    """``intent`` at the highest price that it accepts, which is what it may cost."""
+    offer, limit = intent.offer, intent.limit_usd_per_node_hour
+    if limit is None or offer.contract is not None or limit <= offer.price_usd_per_node_hour:
+        return intent
+    rise = limit / offer.price_usd_per_node_hour
+    upfront = None if offer.upfront_usd is None else offer.upfront_usd * rise
+    return replace(intent, offer=replace(offer, price_usd_per_node_hour=limit, upfront_usd=upfront))
 
 
 def _wish(placement: Placement, window: Window) -> Wish | None:

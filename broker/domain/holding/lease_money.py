@@ -12,7 +12,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from broker.domain.basics.errors import PriceAboveLimit
-from broker.domain.basics.money import MICRO, ZERO, price_words, usd_words
+from broker.domain.basics.money import CENT, MICRO, ZERO, price_words, usd_words
 from broker.domain.holding.holding_orders import leaves_cheaply
 from broker.domain.holding.reservation import Lease, PriceBasis, Reservation, Unit, UnitState
 from broker.domain.market.offer import Offer
@@ -133,7 +133,7 @@ def above_limit(reservation: Reservation) -> PriceAboveLimit | None:
 
 
 def is_kept_above_limit(reservation: Reservation) -> bool:
-    """Whether the rate is above the limit, but a minimum term makes a release save nothing."""
+    """Whether the rate is above the limit, but a minimum term or a window makes a release save nothing."""
     rate, limit = _highest_rate(reservation), reservation.limit_usd_per_node_hour
     dear = rate is not None and limit is not None and rate > limit
     return dear and not leaves_cheaply(reservation.offer)
@@ -144,14 +144,18 @@ def dearer(reservation: Reservation, rate: Decimal, verb: str = "asks") -> Price
     limit, offer = reservation.limit_usd_per_node_hour, reservation.offer
     if limit is None or offer.contract is not None or rate <= limit:
         return None
+    at_order = offer.price_usd_per_node_hour
     words = f"{verb} {price_words(rate)} per node-hour; the limit was {price_words(limit)}"
+    if limit > at_order:
+        words += f", {limit / at_order - 1:.1%} above the {price_words(at_order)} of the offer"
     return PriceAboveLimit(offer.provider, words, asks_usd_per_node_hour=rate)
 
 
 def _highest_rate(reservation: Reservation) -> Decimal | None:
+    """The highest confirmed rate of what is held; of a window from its bill, without its rounding."""
+    held = [unit for unit in reservation.units if unit.state is UnitState.HELD]
     if reservation.offer.window is not None:
-        return None
-    held = (unit for unit in reservation.units if unit.state is UnitState.HELD and unit.is_price_confirmed)
-    return max(
-        (u.price_usd_per_node_hour for u in held if u.price_usd_per_node_hour is not None), default=None
-    )
+        exact = (replace(u, paid_usd=u.paid_usd - CENT / 2) for u in held if u.paid_usd)
+        return max((_rate_of(reservation, unit) for unit in exact), default=None)
+    told = (unit.price_usd_per_node_hour for unit in held if unit.is_price_confirmed)
+    return max((rate for rate in told if rate is not None), default=None)

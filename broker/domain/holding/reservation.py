@@ -281,8 +281,8 @@ class Order:
     """What to buy with one call. ``window`` None means from now until released.
 
     ``wait_s`` is how long capacity may take to appear, for windows that begin when it does.
-    ``limit_usd_per_node_hour`` is the highest price to accept (None: the offer's price plus a small
-    tolerance).
+    ``limit_usd_per_node_hour`` is the highest price to accept (None: no limit, for a contract price).
+    ``quoted_usd_per_node_hour`` is the provider's price just before the order (None: not asked).
     """
 
     tag: str
@@ -291,6 +291,13 @@ class Order:
     window: Window | None = None
     wait_s: int = 0
     limit_usd_per_node_hour: Decimal | None = None
+    quoted_usd_per_node_hour: Decimal | None = None
+
+    @property
+    def bid_usd_per_node_hour(self) -> Decimal:
+        """What to bid where the bid is what is paid: the price just before the order, at most the limit."""
+        price = self.quoted_usd_per_node_hour or self.offer.price_usd_per_node_hour
+        return price if self.limit_usd_per_node_hour is None else min(price, self.limit_usd_per_node_hour)
 
 
 @dataclass(frozen=True, slots=True)

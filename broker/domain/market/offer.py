@@ -43,7 +43,8 @@ class CancelRule(StrEnum):
     """Terms for ending a bought window early.
 
     ``never``: nothing is refunded. ``until``: it can be cancelled free of charge before its start.
-    ``resell``: only a buyer may take it over. ``any_time``: it is billed up to its end.
+    ``resell``: what is left is sold, to a buyer or back to the provider, at a price that is known afterwards.
+    ``any_time``: it is billed up to its end.
     """
 
     NEVER = "never"

@@ -38,6 +38,7 @@ def order_of(reservation: Reservation, unit: Unit, now: datetime) -> Order:
         window=window,
         wait_s=wait // timedelta(seconds=1),
         limit_usd_per_node_hour=None if reservation.offer.contract else reservation.limit_usd_per_node_hour,
+        quoted_usd_per_node_hour=None if reservation.offer.contract else unit.price_usd_per_node_hour,
     )
 
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from broker.domain.basics.money import ZERO, to_cents
 from broker.domain.holding.cost_of_keeping import HeldCapacity, kept_usd
-from broker.domain.holding.holding_orders import Intent, unplaced_order
+from broker.domain.holding.holding_orders import Intent, at_limit, unplaced_order
 from broker.domain.spend.release_estimate import ReleaseEstimate, ResaleShares, estimate_order_release
 
 
@@ -16,13 +16,14 @@ from broker.domain.spend.release_estimate import ReleaseEstimate, ResaleShares, 
 class OrderQuote:
     """What ``intent`` buys, at the offer's present price.
 
-    ``cost_usd`` is its cost until its end (None: it has no end). ``at_once_usd`` is paid at the purchase.
-    ``usd_per_hour`` is the price of all its nodes together. ``on_release``: what a release gives back, right
-    after the order and after its start.
+    ``cost_usd`` is its cost until its end (None: it has no end), and ``most_usd`` the same at the highest
+    price that it accepts. ``at_once_usd`` is paid at the purchase. ``usd_per_hour`` is the price of all its
+    nodes together. ``on_release``: what a release gives back, right after the order and after its start.
     """
 
     intent: Intent
     cost_usd: Decimal | None
+    most_usd: Decimal | None
     at_once_usd: Decimal
     usd_per_hour: Decimal
     on_release: ReleaseEstimate
@@ -30,13 +31,19 @@ class OrderQuote:
 
 def quote_of(intent: Intent, team: str, now: datetime, shares: ResaleShares) -> OrderQuote:
     """The quote of an order of ``team`` that is placed at ``now``."""
-    offer, start = intent.offer, intent.start
-    held = HeldCapacity(intent.workload or "", offer, intent.nodes, start, intent.end or start)
-    cost = None if intent.end is None else to_cents(kept_usd(held))
+    offer, cost = intent.offer, _cost_usd(intent)
     return OrderQuote(
         intent=intent,
         cost_usd=cost,
+        most_usd=_cost_usd(at_limit(intent)),
         at_once_usd=ZERO if offer.window is None else cost or ZERO,
         usd_per_hour=offer.price_usd_per_node_hour * intent.nodes,
         on_release=estimate_order_release(unplaced_order(intent, team, now), now, shares),
     )
+
+
+def _cost_usd(intent: Intent) -> Decimal | None:
+    if intent.end is None:
+        return None
+    held = HeldCapacity(intent.workload or "", intent.offer, intent.nodes, intent.start, intent.end)
+    return to_cents(kept_usd(held))

@@ -79,8 +79,8 @@ class LeaseService:
     async def buy(self, reservation: Reservation, actor: str) -> Outcome:
         """Orders each planned unit in turn, and stops at the first that is not held.
 
-        A provider that accepts no orders as configured is not called. The first order is preceded by a quote
-        if the provider's leases do not state their price, or for a later purchase with a price limit.
+        A provider that accepts no orders as configured is not called. The first order is preceded by a
+        quote, unless the provider's order keeps the limit.
         """
         leases: list[Lease] = []
         try:
@@ -103,19 +103,16 @@ class LeaseService:
     async def _quote(self, reservation: Reservation) -> Decimal | None:
         """The provider's current price in USD per node-hour; None if no quote is needed.
 
-        Leases of some providers state their price. A later purchase with a limit is quoted nevertheless,
-        because its price had time to change, and a lease states its price only after the purchase. Raises
-        OrderRejected if nothing can be ordered, PriceAboveLimit, InsufficientCapacity if the offer is no
-        longer on sale, and the provider's error.
+        An order at a contract price needs none, nor one that the provider itself holds against the limit.
+        Raises OrderRejected if nothing can be ordered, PriceAboveLimit, InsufficientCapacity if the offer is
+        no longer on sale, and the provider's error.
         """
         offer = reservation.offer
         reserver = self.reserver(offer.provider)
         if barred := reserver.barred(offer):
             raise OrderRejected(offer.provider, barred)
-        if offer.window is not None or offer.contract is not None:
-            return None
-        is_later = bought_later(offer, reservation.start, reservation.created_at)
-        if reserver.tells_price and not (is_later and reservation.limit_usd_per_node_hour is not None):
+        is_limited = reservation.limit_usd_per_node_hour is not None
+        if offer.contract is not None or (is_limited and reserver.holds_limit(offer)):
             return None
         crash_points.here("call.quote.before")
         found = await reserver.quote(offer, self._clock.now())

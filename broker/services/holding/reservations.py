@@ -29,11 +29,13 @@ from broker.domain.basics.page import Page
 from broker.domain.basics.window import Wish
 from broker.domain.holding.holding_orders import (
     Intent,
+    at_limit,
     ends_by_itself,
     find_drifts,
     intents_of,
     placement_cost_usd,
     unplaced_order,
+    with_tolerance,
 )
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.holding.window_orders import (
@@ -76,8 +78,8 @@ RECENT = 200
 class ReservingRules:
     """Tolerances between planning and purchase.
 
-    ``price_tolerance``: share by which a placement's price may have risen. ``start_patience``: how late a
-    planned run may begin, with unchanged length.
+    ``price_tolerance``: share by which the price of a placement may have risen, and that of an order without
+    a limit may rise. ``start_patience``: how late a planned run may begin, with unchanged length.
     """
 
     price_tolerance: float = 0.02
@@ -285,8 +287,9 @@ class ReservationsService:
         """Reserves ``nodes`` of one offer, now or from ``start``, until ``end`` or until released.
 
         ``outward``: times off the provider's grid are extended to the shortest window on sale that covers
-        them. Raises InputError that names the field, NotFound, Conflict if there is too little stock or the
-        price is above ``most_usd_per_node_hour``, OverQuota, OverBudget for a budget of the team, and the
+        them. ``most_usd_per_node_hour`` None: the offer's price plus the price tolerance. Raises InputError
+        that names the field, NotFound, Conflict if there is too little stock or the price is above
+        ``most_usd_per_node_hour``, OverQuota, OverBudget for a budget of the team, and the
         provider's error; nothing is held then.
         """
         order = OfferOrder(offer_id, nodes, start, end, workload, outward, most_usd_per_node_hour)
@@ -328,8 +331,8 @@ class ReservationsService:
     async def _intent_of(self, uow: UnitOfWork, order: OfferOrder) -> Intent:
         """What ``order`` buys. Raises NotFound, Conflict, and InputError that names the field."""
         offer = await _on_sale(uow, order.offer_id)
-        most = order.most_usd_per_node_hour
-        _check_price(offer, most)
+        _check_price(offer, order.most_usd_per_node_hour)
+        most = order.most_usd_per_node_hour or self._default_limit(offer)
         now = self._clock.now()
         begin, until = default_window(offer, order.start, order.end, now)
         intent = Intent(offer, order.nodes, begin, until, order.workload, Wish(begin, until), most)
@@ -340,18 +343,24 @@ class ReservationsService:
             raise InputError("reservation", problems)
         return replace(intent, start=max(begin, now)) if offer.window is None else intent
 
+    def _default_limit(self, offer: Offer) -> Decimal:
+        """The highest price of an order that names none: the offer's price plus the price tolerance."""
+        return with_tolerance(offer.price_usd_per_node_hour, self._rules.price_tolerance)
+
     async def _require_within_budgets(self, caller: Caller, order: OfferOrder) -> None:
-        """Raises OverBudget for an order that would exceed a budget of the team: no plan of it can wait for
-        approval."""
+        """Raises OverBudget for an order that would exceed a budget of the team at its limit: no plan of it
+        can wait for approval."""
         if self._budgets is None:
             return
         async with self._uow_factory(scope_of(caller)) as uow:
             intent = await self._intent_of(uow, order)
-        row = unplaced_order(intent, caller.team, self._clock.now())
+        row = unplaced_order(at_limit(intent), caller.team, self._clock.now())
         why = await self._budgets.find_overruns_of_order(row)
         if why:
+            limit = intent.limit_usd_per_node_hour
+            price = "" if limit is None else f", at its limit of {price_words(limit)} per node-hour"
             way = "order less, or ask for a plan (POST /v1/plans), which finance can approve"
-            raise OverBudget(f"{'; '.join(why)}: {way}").naming(
+            raise OverBudget(f"{'; '.join(why)}{price}: {way}").naming(
                 FieldProblem("/nodes", str(order.nodes), "an order within the budget, or a plan")
             )
 

@@ -124,7 +124,16 @@ class Instances:
             )
         now = self._sandbox.clock.now()
         sources = [_Source(item, self._sandbox.market.free(item, now)) for item in items]
-        return max(sources, key=lambda source: source.free)
+        source = max(sources, key=lambda source: source.free)
+        most = call.params.get("InstanceMarketOptions.SpotOptions.MaxPrice")
+        price = self._sandbox.market.price(source.item)
+        if most is not None and price is not None and price > Decimal(most):
+            raise ec2_error(
+                "SpotMaxPriceTooLow",
+                f"Your Spot request price of {most} is lower than the minimum required Spot request"
+                f" fulfillment price of {price:f}.",
+            )
+        return source
 
     def _new(self, call: Ec2Call, source: _Source, launch_id: str) -> Entry:
         sandbox, now, item = self._sandbox, self._sandbox.clock.now(), source.item

@@ -296,6 +296,14 @@ class ScaleSets(Resources):
             raise arm_error(
                 409, "SkuNotAvailable", f"The requested VM size '{size}' is not available in '{location}'."
             )
+        profile = body["properties"]["virtualMachineProfile"].get("billingProfile") or {}
+        most, price = Decimal(str(profile.get("maxPrice", -1))), self.sandbox.market.price(item)
+        if is_spot and price is not None and -1 != most < price:
+            raise arm_error(
+                409,
+                "OperationNotAllowed",
+                f"The provided max price '{most}' is below the spot price '{price}'.",
+            )
         return item
 
     def _row(self, call: Call, entry: Entry) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 Prices are dollars per Droplet and hour, one a size; GPU memory is the size's total. A size lists the
 regions that can make it. A create is answered 202 with a create action, which may still end ``errored``;
 the Droplet then stays ``new``. GPU Droplets show only in ``type=gpus``. While an action is pending
-nothing else may be done. Errors are ``{"id", "message", "request_id"}``. Billed by the hour begun here;
-the provider is reported to bill by the second since 2026. Sources: DigitalOcean's OpenAPI specification,
+nothing else may be done. Errors are ``{"id", "message", "request_id"}``. Billed by the
+second, at least a minute. Sources: DigitalOcean's OpenAPI specification,
 error messages in users' reports.
 """
 
@@ -136,7 +136,7 @@ class DigitalOcean(SellerProtocol):
         return self.seller.sell(
             item,
             name,
-            Tariff(self.seller.price(item), increment_s=3600),
+            Tariff(self.seller.price(item), increment_s=1, minimum_s=60),
             {"request": body, "action": action, "gpus": item.gpus},
             instance_id=str(droplet_id),
             fails=call.loses_capacity,

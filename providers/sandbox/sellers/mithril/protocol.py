@@ -2,14 +2,17 @@
 
 Auctions and bids: prices are strings with a dollar sign, per instance and hour. A bid that is below the
 auction's price, or that finds no instances, stays open and costs nothing. Reservations are windows of 3 to
-336 whole hours, paid upfront and never given back. Errors are FastAPI's. Lists of what is held have cursors.
-Sources: models of mithril-client 0.1.0rc3; Mithril's documentation of reservations. What a refusal for want
-of capacity looks like is documented nowhere: the sandbox answers 400 with a sentence.
+336 whole hours, paid upfront; one whose price is above its ``max_unit_price`` fails. Instances of a running
+reservation can be returned for a credit. Errors are FastAPI's. Lists of what is held have cursors.
+Sources: Mithril's OpenAPI 1.0.0 (api-evangelist/mithril, 2026-08-22), models of mithril-client 0.1.0rc3. What
+refusals for capacity and price look like is documented nowhere: the sandbox answers 400 with a sentence. The
+share of the price that a return gives back is illustrative.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -30,6 +33,8 @@ from providers.sandbox.sellers.mithril.market import (
 
 _SHORTEST_H, _LONGEST_H = 3, 336
 _PAGE = 20
+_BUYBACK = Decimal("0.5")
+_CENT = Decimal("0.01")
 _IN_BODY = ("project", "region", "instance_type", "instance_quantity", "name", "launch_specification")
 
 
@@ -52,8 +57,11 @@ class Mithril(SellerProtocol):
             Route("GET", "/v2/spot/bids", "get", self._bids),
             Route("GET", "/v2/spot/bids/{id}", "get", self._one_bid),
             Route("DELETE", "/v2/spot/bids/{id}", "delete", self._cancel),
+            Route("GET", "/v2/reservation/quote", "list", self._quote),
             Route("POST", "/v2/reservation", "create", self._reserve),
             Route("GET", "/v2/reservation", "get", self._reservations),
+            Route("GET", "/v2/reservation/{id}/history", "get", self._history),
+            Route("POST", "/v2/reservation/{id}/terminate-instances", "delete", self._terminate),
         )
 
     def errors(self) -> ErrorForms:
@@ -92,6 +100,8 @@ class Mithril(SellerProtocol):
         return json_reply(rows)
 
     def _prices(self, call: Call) -> Reply:
+        if not 1 <= int(call.query.get("instance_quantity", "1")) <= 256:
+            raise Refusal(_invalid("instance_quantity", "Input should be 1 to 256", place="query"))
         spot = self._item(call.query, "spot")
         reserved = self._window_item(spot)
         free = self.seller.free(spot)
@@ -217,6 +227,27 @@ class Mithril(SellerProtocol):
 
     # Reservations
 
+    def _quote(self, call: Call) -> Reply:
+        query = call.query
+        for name in ("project", "instance_type", "region", "start_time", "end_time", "quantity"):
+            if not query.get(name):
+                raise Refusal(_invalid(name, "Field required", place="query"))
+        unit = self.seller.price(self._item(query, WINDOW))
+        hours = Decimal((_instant(query, "end_time") - _instant(query, "start_time")) // HOUR)
+        total = unit * hours * int(query["quantity"])
+        offer = {
+            "key": "standard",
+            "display_name": "Standard",
+            "unit_price": f"${unit:.2f}",
+            "return_buyback_price": f"${unit * _BUYBACK:.2f}",
+            "pause_buyback_price": "$0.00",
+            "total_price": f"${total:.2f}",
+            "total_etbp_value": f"${total * _BUYBACK:.2f}",
+            "total_fubp_value": "$0.00",
+            "option_premium": "$0.00",
+        }
+        return json_reply({"offers": [offer]})
+
     def _reserve(self, call: Call) -> Reply:
         body = _required(call.json_object(), (*_IN_BODY, "start_time", "end_time"))
         item, quantity, now = self._item(body, WINDOW), _quantity(body), self.now
@@ -229,6 +260,9 @@ class Mithril(SellerProtocol):
         if not is_free(self.sandbox, item, start, end, quantity):
             raise Refusal(self.errors().no_capacity)
         unit = self.seller.price(item)
+        most = (body.get("price_specification") or {}).get("max_unit_price")
+        if most is not None and unit * 100 > most:
+            raise Refusal(_error(400, f"The current unit price ${unit:.2f} is above max_unit_price"))
         entry = self.seller.sell(
             item,
             body["name"],
@@ -247,17 +281,16 @@ class Mithril(SellerProtocol):
         now = self.now
         if entry.failed(now):
             return "Canceled"
-        if entry.ends_at is not None and now >= entry.ends_at:
+        if entry.released_at is not None or (entry.ends_at is not None and now >= entry.ends_at):
             return "Ended"
         return "Active" if now >= entry.starts_at else "Pending"
 
     def _reservation_row(self, entry: Entry) -> dict[str, Any]:
         status = self._reservation_status(entry)
-        shown = range(entry.nodes) if status == "Active" else ()
         over = entry.over_at if status in {"Canceled", "Ended"} else None
         return {
             **_held_row(entry),
-            "instances": [f"inst_{entry.instance_id[4:]}{number}" for number in shown],
+            "instances": _instances(entry) if status == "Active" else [],
             "status": status,
             "start_time": zulu(entry.starts_at),
             "end_time": zulu(entry.ends_at or entry.starts_at),
@@ -265,6 +298,45 @@ class Mithril(SellerProtocol):
             "unit_price": f"${Decimal(entry.detail['unit_usd']):.2f}",
             "deactivated_at": None if over is None else zulu(over),
         }
+
+    def _reservation(self, call: Call) -> Entry:
+        entry = self.sandbox.ledger.find(self.name, call.parts["id"])
+        if entry is None or entry.instance_id.startswith("bid_"):
+            raise Refusal(_error(404, f"Reservation {call.parts['id']} not found"))
+        return entry
+
+    def _terminate(self, call: Call) -> Reply:
+        """Returns instances, for half of the price of the hours that are left, by the second."""
+        entry, body = self._reservation(call), call.json_object()
+        named, status = body.get("instances"), self._reservation_status(entry)
+        if body.get("reduce_capacity") is not True or not isinstance(named, list) or not named:
+            raise Refusal(_invalid("instances", "Field required"))
+        if status in {"Ended", "Canceled"}:
+            raise Refusal(_error(400, "The reservation was already ended."))
+        if status != "Active" or not set(named) <= set(_instances(entry)):
+            raise Refusal(_error(404, "One of the instances could not be found."))
+        left = Decimal(((entry.ends_at or self.now) - self.now) // timedelta(seconds=1)) / 3600
+        credit = Decimal(entry.detail["unit_usd"]) * _BUYBACK * left * len(named)
+        returned = [*entry.detail.get("returned", ()), *named]
+        entry = replace(
+            entry.with_detail(returned=returned),
+            refund_usd=entry.refund_usd + credit.quantize(_CENT),
+            units=entry.nodes - len(returned),
+            released_at=self.now if len(returned) == entry.nodes else None,
+        )
+        self.sandbox.ledger.write(entry)
+        return json_reply(None)
+
+    def _history(self, call: Call) -> Reply:
+        entry = self._reservation(call)
+        cents = int(Decimal(entry.detail["unit_usd"]) * 100)
+        placed = {"timestamp": zulu(entry.created_at), "event_type": "Placed", "unit_price_cents": cents}
+        events: list[dict[str, Any]] = [placed]
+        if entry.released_at is not None:
+            credit = int(entry.refund_usd * 100)
+            ended = {"event_type": "Ended", "return_credit_cents": credit}
+            events.append({"timestamp": zulu(entry.released_at), **ended})
+        return json_reply({"reservation_fid": entry.instance_id, "events": events})
 
     def _reservations(self, call: Call) -> Reply:
         if not call.query.get("project"):
@@ -288,6 +360,12 @@ def _type_row(kind: Kind, region: str) -> dict[str, Any]:
         "bridge_count": 0,
         "network_type": "InfiniBand" if kind.ib_count else None,
     }
+
+
+def _instances(entry: Entry) -> list[str]:
+    """The instances of a running reservation that were not returned."""
+    every = [f"inst_{entry.instance_id[4:]}{number}" for number in range(entry.nodes)]
+    return [name for name in every if name not in entry.detail.get("returned", ())]
 
 
 def _held_row(entry: Entry) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 Prices are euros per Instance and hour; memory is in bytes. Types and stock are two objects by name. A
 server is created stopped, holds its place from then on here, and costs from the moment it is powered on.
 ``terminate`` ends a running server, ``DELETE`` a stopped one; block volumes outlive both. Errors carry a
-``type``. Totals are in the header ``X-Total-Count``. Billed by the hour begun. Sources: Scaleway's Python
+``type``. Totals are in the header ``X-Total-Count``. Billed by the minute begun. Sources: Scaleway's Python
 and Go SDKs, captured lists, users' reports of 412 ``out_of_stock``; what refuses an action in a wrong
 state is not confirmed.
 """
@@ -211,7 +211,7 @@ class Scaleway(SellerProtocol):
             started = replace(
                 entry,
                 starts_at=now,
-                tariff=Tariff(Decimal(entry.detail["usd_per_hour"]), increment_s=3600),
+                tariff=Tariff(Decimal(entry.detail["usd_per_hour"]), _increment_s(entry.sku)),
                 failed_at=up_at if loses else None,
             )
             changed_at = up_at if loses else now
@@ -378,3 +378,8 @@ def _out_of_stock(sku: str) -> Reply:
 
 def _error(status: int, kind: str, message: str, **more: Any) -> Reply:
     return json_reply({"type": kind, **({"message": message} if message else {}), **more}, status)
+
+
+def _increment_s(sku: str) -> int:
+    """GPU Instances are billed by the minute, RENDER-S by the hour (Scaleway's FAQ on Instances)."""
+    return 3600 if sku.startswith("RENDER-S") else 60
