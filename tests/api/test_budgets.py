@@ -199,3 +199,29 @@ async def test_every_form_of_spend_tells_leases_without_an_end_apart(home: Home)
     whole = (await team.get("/v1/spend/projection", params={"interval": "month"})).json()
     to_the_month_s_end = Decimal("20.5") * 7 * 24
     assert Decimal(whole["until_released_usd"]) == to_the_month_s_end, "no period was asked for"
+
+
+async def test_an_order_without_a_limit_passes_no_budget_at_a_price_that_nobody_saw(home: Home) -> None:
+    team = await home.team("research")
+    await put(team, MONTH, "505.00")
+    body = {"offer_id": "h100-b", "nodes": 1, "end": "2026-11-24T12:00:00Z"}
+    quote = (await team.post("/v1/reservations/quote", json=body)).json()
+    assert (quote["cost_usd"], quote["most_usd"]) == ("492.00", "501.84")
+    home.house.provider.price_factor = Decimal("1.52")
+    refused = await team.post("/v1/reservations", json=body)
+    assert (refused.status_code, refused.json()["code"]) == (409, "price-above-limit"), refused.text
+    assert "asks $31.16 per node-hour; the limit was $20.91" in refused.json()["detail"]
+    assert home.house.provider.ledger == []
+    assert (await team.get(MONTH)).json()["expected_usd"] == "0.00"
+
+
+async def test_an_order_is_held_against_a_budget_at_its_limit(home: Home) -> None:
+    team = await home.team("research")
+    await put(team, MONTH, "500.00")
+    body = {"offer_id": "h100-b", "nodes": 1, "end": "2026-11-24T12:00:00Z"}
+    for path in ("/v1/reservations/quote", "/v1/reservations"):
+        refused = await team.post(path, json=body)
+        assert (refused.status_code, refused.json()["code"]) == (409, "over-budget"), refused.text
+        assert "at its limit of $20.91 per node-hour" in refused.json()["detail"]
+    exact = {**body, "max_price_usd_per_node_hour": "20.5"}
+    assert (await team.post("/v1/reservations", json=exact)).status_code == 202

@@ -33,7 +33,7 @@ class Terms(NamedTuple):
 
 
 TERMS: Mapping[tuple[str, str], Terms] = {
-    ("digitalocean", ""): Terms(HOUR, timedelta(0)),
+    ("digitalocean", ""): Terms(SECOND, timedelta(minutes=1)),
     ("vultr", ""): Terms(HOUR, timedelta(0)),
     ("prime_intellect", ""): Terms(HOUR, timedelta(0)),
     ("prime_intellect", "8xB200-prepaid"): Terms(HOUR, 24 * HOUR),
