@@ -37,10 +37,13 @@ from broker.domain.planning.model_shape import GpuSpec, ModelShape
 from broker.domain.spend.energy import EnergyFacts, GridFigure
 from broker.models.config import model_from_hf_config
 from broker.models.rows import model_of
+from broker.models.weight_formats import without_format
 
 CONFIG = Path(__file__).resolve().parents[1] / "config"
-TUNED = re.compile(r"-(instruct|chat|it|base)(-.*)?$", re.IGNORECASE)
+TUNED = re.compile(r"-(instruct|chat|it|base|thinking)(-.*)?$", re.IGNORECASE)
 """The end of the name of a model that was tuned for instructions."""
+DATED = re.compile(r"-\d{4}$")
+"""The date of a later version of the same shape: ``DeepSeek-R1-0528``."""
 
 
 def _number(text: str) -> float | None:
@@ -247,16 +250,34 @@ def load_compliance_tags() -> Mapping[str, str]:
 def known_model(name: str) -> str:
     """The name of a model here, from its name here or at Hugging Face; other names stay as they are.
 
-    Case and spaces do not matter. A model that was tuned for instructions has the shape of the one that it
-    was made of.
+    Case and spaces do not matter. A model that was tuned for instructions, a later version with a date, and
+    weights in another number format (``named_format``) have the shape of the one that they were made of.
     """
-    folded = {known.lower(): known for known in load_models()}
-    folded |= {hub.lower(): model for model, hub in load_hugging_face_names().items() if hub}
+    folded = _models_by_name()
     name = "-".join(name.split())
     last = name.rpartition("/")[2]
-    tries = (name, last, *(variant for word in (name, last) for variant in (TUNED.sub("", word),)))
+    stem = without_format(last)[0]
+    tries = (name, last, stem, *(cut.sub("", word) for word in (last, stem) for cut in (TUNED, DATED)))
     found = (folded.get(one.lower()) or folded.get(one.lower().removeprefix("meta-")) for one in tries)
     return next(filter(None, found), name)
+
+
+@cache
+def _models_by_name() -> Mapping[str, str]:
+    """Models by their names here and at Hugging Face in small letters, the latter also without a format."""
+    found = {known.lower(): known for known in load_models()}
+    for model, hub in load_hugging_face_names().items():
+        stem = without_format(hub.rpartition("/")[2])[0]
+        found |= {hub.lower(): model, stem.lower(): found.get(stem.lower(), model)}
+    return MappingProxyType(found)
+
+
+def named_format(name: str) -> str | None:
+    """The number format that the name of a model states: ``fp8`` of ``Qwen3-32B-FP8``; None if there is none.
+
+    It may be one that no plan has, such as ``int8``.
+    """
+    return without_format("-".join(name.split()).rpartition("/")[2])[1]
 
 
 def resolve_model(name: str, base: Path, pointer: str, source: str) -> ModelShape:
