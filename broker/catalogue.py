@@ -42,6 +42,16 @@ from broker.models.weight_formats import without_format
 CONFIG = Path(__file__).resolve().parents[1] / "config"
 TUNED = re.compile(r"-(instruct|chat|it|base|thinking)(-.*)?$", re.IGNORECASE)
 """The end of the name of a model that was tuned for instructions."""
+SAME_FAMILY = 0.7
+OTHER_MODELS: Mapping[str, re.Pattern[str]] = {
+    "speech": re.compile(r"whisper|wav2vec|speech|audio|\b(asr|tts)\b|parakeet|canary|voxtral|kokoro|bark\b"),
+    "images": re.compile(
+        r"diffusion|\bsdxl?\b|flux|\bvae\b|\b(clip|vit|siglip)\b|\bwan2|hunyuanvideo|cogvideo"
+    ),
+    "images and text": re.compile(r"-vl\b|-vl-|vision|llava|internvl|pixtral|-omni\b"),
+    "embeddings": re.compile(r"embed|\b(bge|gte|e5|minilm|mpnet)\b|rerank|colbert|sentence"),
+}
+"""Models that are no language models, by words of their names."""
 DATED = re.compile(r"-\d{4}$")
 """The date of a later version of the same shape: ``DeepSeek-R1-0528``."""
 
@@ -298,13 +308,34 @@ def resolve_model(name: str, base: Path, pointer: str, source: str) -> ModelShap
     called = known_model(name)
     if called in models:
         return models[called]
-    folded = {known.lower(): known for known in models}
-    near = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.4)
-    known = ", ".join(folded[match] for match in near)
-    expected = "a model that the broker knows (`GET /v1/models`), or the path of a Hugging Face config.json"
-    if known:
-        expected += f" (nearest: {known})"
-    raise InputError(source, (FieldProblem(pointer, repr(name), expected),))
+    raise InputError(source, (FieldProblem(pointer, repr(name), _model_expected(name)),))
+
+
+def _model_expected(name: str) -> str:
+    """What is expected in the place of an unknown name: a near one, a language model, or the base model."""
+    last = without_format(name.rpartition("/")[2].lower())[0]
+    other = next((kind for kind, words in OTHER_MODELS.items() if words.search(last)), None)
+    if other is not None:
+        return f"a language model that writes text: a model of {other} cannot be planned yet"
+    folded = {known.lower(): known for known in load_models()}
+    family = _family(last)
+    alike = [
+        key for key in folded if difflib.SequenceMatcher(None, family, _family(key)).ratio() >= SAME_FAMILY
+    ]
+    near = difflib.get_close_matches(last, alike, n=3, cutoff=0.5)
+    if near:
+        listed = ", ".join(folded[match] for match in near)
+        return f"a model that the broker knows (`GET /v1/models`), or its config.json (nearest: {listed})"
+    return (
+        "a model that the broker knows (`GET /v1/models`); for a model of your own the one that it was made "
+        "of, or its config.json: its path on the command line, its text under 'Add its workload' on the page"
+    )
+
+
+def _family(name: str) -> str:
+    """The letters at the beginning of a name: ``llama`` of ``llama-3.1-8b``."""
+    found = re.match(r"(meta-)?([a-z]+)", name)
+    return found[2] if found is not None else name
 
 
 def resolve_gpu(name: str, pointer: str, source: str) -> str:

@@ -143,7 +143,8 @@ def test_another_method_is_never_planned_as_full_training(line: str, named: str)
 def test_options_of_a_full_run_are_all_used_or_listed() -> None:
     found = begin(
         "torchrun --nproc_per_node 8 --master_port 1 train.py --use_lora False --lora_r 8 --bf16 True "
-        "--optim adamw_torch --max_steps 10 --num_train_epochs 3 --deepspeed ds.json --my_trick 7 --seed 1 recipe.yaml"
+        "--optim adamw_torch --max_steps 10 --num_train_epochs 3 --deepspeed ds.json --my_trick 7 "
+        "--seed 1 recipe.yaml"
     )
     listed = left_out(found)
     assert {
