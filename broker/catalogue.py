@@ -264,7 +264,7 @@ def known_model(name: str) -> str:
     weights in another number format (``named_format``) have the shape of the one that they were made of.
     """
     folded = _models_by_name()
-    name = "-".join(name.split())
+    name = "-".join(name.split()).rstrip("/")
     last = name.rpartition("/")[2]
     stem = without_format(last)[0]
     tries = (name, last, stem, *(cut.sub("", word) for word in (last, stem) for cut in (TUNED, DATED)))
@@ -287,7 +287,7 @@ def named_format(name: str) -> str | None:
 
     It may be one that no plan has, such as ``int8``.
     """
-    return without_format("-".join(name.split()).rpartition("/")[2])[1]
+    return without_format("-".join(name.split()).rstrip("/").rpartition("/")[2])[1]
 
 
 def resolve_model(name: str, base: Path, pointer: str, source: str) -> ModelShape:

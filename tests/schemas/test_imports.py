@@ -47,6 +47,7 @@ def left_out(found: StartingPoint) -> dict[str, str]:
         ("vllm serve unsloth/Llama-3.3-70B-Instruct-bnb-4bit", "Llama-3.3-70B", ["int4"]),
         ("vllm serve x/Llama-3.1-70B-Instruct-quantized.w4a16", "Llama-3.1-70B", ["int4"]),
         ("vllm serve Qwen/Qwen3-8B --quantization bitsandbytes", "Qwen3-8B", ["int4"]),
+        ("vllm serve /mnt/models/Qwen3-30B-A3B-quantized.w4a16/ --dtype float16", "Qwen3-30B-A3B", ["int4"]),
         ("vllm serve Qwen/Qwen3-8B", "Qwen3-8B", None),
     ],
 )

@@ -108,7 +108,7 @@ HARMLESS = re.compile(
     r"num-gpus|gpus|skip-.*|show-.*|numa.*|stream-.*|model-loader-extra-config|disable-frontend.*|h(elp)?"
 )
 OF_CHECKPOINT = frozenset({
-    "auto", "none", "compressed-tensors", "compressed_tensors", "modelopt", "quark", "torchao",
+    "auto", "none", "marlin", "compressed-tensors", "compressed_tensors", "modelopt", "quark", "torchao",
     "inc", "gguf", "bitsandbytes",
 })  # fmt: skip
 """Methods that leave the format to the checkpoint."""

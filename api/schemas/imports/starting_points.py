@@ -81,7 +81,10 @@ def read_starting_point(
             draft.leave("#SBATCH", "directives of the scheduler are not read; state gpus")
         _leave_environment(draft, shell)
         return _finished(title, draft)
-    shown = text.strip().splitlines()[0][:SHOWN] if text.strip() else "nothing"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    shown = next((line for line in lines if not line.startswith("#")), lines[0] if lines else "nothing")[
+        :SHOWN
+    ]
     raise InputError(source, (FieldProblem("", repr(shown), EXPECTED),))
 
 

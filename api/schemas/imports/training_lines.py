@@ -77,6 +77,7 @@ NOTED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
          r"(gradient|activation)-checkpointing.*|recompute.*|fsdp-.*|overlap-.*", LAYOUT),
         (r"(use-)?flash-attn.*|attn-implementation|use-liger.*|use-unsloth.*|torch-compile.*|compile",
          "tuned kernels are planned; state measured for the rate of yours"),
+        (r"optim|optimizer(-type)?", "AdamW with states in 32 bits is planned"),
         (r"packing|.*pack.*|padding.*", "sequences are planned as full"),
         (r"freeze-.*|.*trainable.*|modules-to-save", "all weights are planned as trained"),
         (r"num-layers|hidden-size|ffn-hidden-size|num-attention-heads|num-query-groups|max-position.*|vocab.*",
@@ -137,6 +138,8 @@ def draft_of_launcher(launcher: Launcher, source: str) -> Draft:
     files = [word for word in (*beside, *rest) if word.endswith((".yaml", ".yml", ".json", ".toml", ".py"))]
     for word in files:
         draft.leave(word, UNREAD_FILE)
+    if script:
+        draft.leave(script, "what the script sets by itself is not read")
     draft.leave_together([word for word in (*beside, *rest) if word not in files], NO_FIELD, prefix="")
     return draft
 
