@@ -18,7 +18,10 @@ from api.schemas.market.market import read_market
 from api.schemas.workloads.what_if import ChangeForm, changed_document
 from api.schemas.workloads.workload_forms import MOST_UNKNOWN
 from api.schemas.workloads.workloads import read_workloads
+from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.errors import InputError
+from optimizer.calibration.own.rows import check_rows
+from optimizer.performance.constants.calibrated import load_calibration
 from tests.fakes.clock import NOON
 
 HEAD = "team: a\nhorizon: {start: tomorrow, days: 14}\n"
@@ -93,6 +96,14 @@ def test_other_inputs_stop_too() -> None:
     with pytest.raises(InputError) as unseen:
         require_plain(json.dumps(["\u202e"] * MANY).encode())
     assert len(unseen.value.problems) == MAX_SHOWN + 1
+
+
+def test_measured_rows_are_checked_as_far_as_they_are_shown() -> None:
+    rows = [{"id": str(number), "kind": "dreaming"} for number in range(MANY)]
+    with pytest.raises(InputError) as error:
+        check_rows(rows, "runs.csv", load_calibration(), load_gpus(), load_models())
+    assert len(error.value.problems) == MAX_SHOWN + 1
+    assert error.value.problems[-1].found == "further faults"
 
 
 def test_a_patch_cannot_double_the_document_forty_times() -> None:

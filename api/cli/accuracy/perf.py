@@ -106,15 +106,18 @@ def evaluate(
     else:
         rows = bundled_rows()
         report = evaluate_bundled(calibration, load_priors(), gpus, models)
+    unused = _left_out(rows) if measured is not None else []
     nearby = evaluate_hybrid(rows, calibration, load_kernels(), gpus, models) if hybrid else ()
     if as_json:
-        more = {"hybrid": [asdict(line) for line in nearby]} if hybrid else {}
+        more: dict[str, Any] = {"hybrid": [asdict(line) for line in nearby]} if hybrid else {}
+        more |= {"left_out": [asdict(one) for one in unused]} if measured is not None else {}
         print_json(_finite(asdict(report) | more))
     elif as_markdown:
         stdout().file.write(markdown_report(report))
     else:
         print_report(stdout(), report)
         print_hybrid(stdout(), nearby)
+        _tell_left_out(unused)
 
 
 @app.command()
