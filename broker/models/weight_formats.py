@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-PLANNED = ("bf16", "fp16", "fp8", "fp4", "int4")
+from broker.domain.planning.workload import Precision
+
+PLANNED = tuple(one.value for one in Precision)
 """The formats that a plan can have."""
 MXFP4_BYTES = 0.5 + 1 / 32
 NVFP4_BYTES = 0.5 + 1 / 16

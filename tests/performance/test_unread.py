@@ -42,6 +42,8 @@ TRAINING = {
         ({"optimizer_offload": "all"}, "offload is not predicted"),
         ({"load_in_4bit": "True"}, "weights in few bits are not trained"),
         ({"use_lora": "true"}, "write lora in the column workload"),
+        ({"zero_fsdp": "ZeRO-3 offload"}, "offload is not predicted"),
+        ({"kind": "tuning"}, "known are training and serving"),
         ({"framework": "TRL GRPO"}, "a method that is not predicted"),
     ],
 )

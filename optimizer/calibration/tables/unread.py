@@ -14,11 +14,14 @@ from broker.domain.basics.left_out import LeftOut
 from optimizer.calibration.table_constants import load_table_constants
 from optimizer.calibration.tables.cells import NOTHING, Unreadable
 from optimizer.calibration.tables.serving_words import FORMATS, format_named
+from optimizer.performance.training.layouts import RECOMPUTE
 
 OFF = NOTHING | {"no", "false", "0", "off", "0.0"}
 METHODS = frozenset(
     {"pretrain", "pretraining", "pre-training", "finetune", "fine-tune", "finetuning", "full", "sft", "lora"}
 )
+KINDS = ("training", "serving")
+HOW_COLUMNS = ("zero", "zero_fsdp", "recompute", "schedule")
 METHOD_COLUMNS = ("workload", "method", "training_method", "stage", "finetuning_type", "task")
 ADAPTER_COLUMNS = ("adapter", "adapters", "peft", "use_lora", "lora", "use_peft")
 RANK_COLUMNS = ("lora_r", "lora_rank", "lora_alpha", "rank")
@@ -83,6 +86,10 @@ def require_predictable(row: Mapping[str, str], *, serving: bool) -> None:
 def _reason(column: str, value: str, row: Mapping[str, str], *, serving: bool) -> str | None:
     """Why a cell cannot be predicted; None if it can."""
     word, is_on = value.lower(), value.lower() not in OFF
+    if column == "kind" and word not in KINDS:
+        return f"known are {' and '.join(KINDS)}"
+    if column in HOW_COLUMNS and "offload" in word:
+        return ON_REFUSES["offload"]
     if is_on and (column in ON_REFUSES or "offload" in column):
         is_told = column == "quantization" and bool((row.get("weight_precision") or "").strip())
         return None if is_told else ON_REFUSES.get(column, ON_REFUSES["offload"])
@@ -144,6 +151,9 @@ def left_out_of(row: Mapping[str, str], *, serving: bool) -> Iterator[LeftOut]:
             yield LeftOut(column, "any rank from 16 to 64 is predicted alike")
         elif name not in METHOD_COLUMNS + ADAPTER_COLUMNS + OPTIMIZER_COLUMNS:
             yield LeftOut(column, "a column that is not read")
+    rebuilt = (row.get("recompute") or "").strip().split("(")[0].lower()
+    if not serving and rebuilt not in RECOMPUTE and rebuilt not in NOTHING:
+        yield LeftOut(f"recompute {rebuilt}", f"known are {', '.join(RECOMPUTE)}; every kind is tried")
     engine, framework = (row.get("engine") or "").strip(), (row.get("framework") or "").strip()
     if serving and engine and not _is_known_engine(row):
         yield LeftOut(f"engine {engine}", f"predicted as {constants.default_engine}")
