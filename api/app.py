@@ -109,6 +109,7 @@ def _rooms() -> Sequence[BaseRoute]:
         together.include_router(room.router)
     together.include_router(keys.own)
     together.include_router(plans.estimates)
+    together.include_router(plans.starting_points)
     return tuple(together.routes)
 
 

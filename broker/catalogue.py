@@ -37,10 +37,23 @@ from broker.domain.planning.model_shape import GpuSpec, ModelShape
 from broker.domain.spend.energy import EnergyFacts, GridFigure
 from broker.models.config import model_from_hf_config
 from broker.models.rows import model_of
+from broker.models.weight_formats import without_format
 
 CONFIG = Path(__file__).resolve().parents[1] / "config"
-TUNED = re.compile(r"-(instruct|chat|it|base)(-.*)?$", re.IGNORECASE)
+TUNED = re.compile(r"-(instruct|chat|it|base|thinking)(-.*)?$", re.IGNORECASE)
 """The end of the name of a model that was tuned for instructions."""
+SAME_FAMILY = 0.7
+OTHER_MODELS: Mapping[str, re.Pattern[str]] = {
+    "speech": re.compile(r"whisper|wav2vec|speech|audio|\b(asr|tts)\b|parakeet|canary|voxtral|kokoro|bark\b"),
+    "images": re.compile(
+        r"diffusion|\bsdxl?\b|flux|\bvae\b|\b(clip|vit|siglip)\b|\bwan2|hunyuanvideo|cogvideo"
+    ),
+    "images and text": re.compile(r"-vl\b|-vl-|vision|llava|internvl|pixtral|-omni\b"),
+    "embeddings": re.compile(r"embed|\b(bge|gte|e5|minilm|mpnet)\b|rerank|colbert|sentence"),
+}
+"""Models that are no language models, by words of their names."""
+DATED = re.compile(r"-\d{4}$")
+"""The date of a later version of the same shape: ``DeepSeek-R1-0528``."""
 
 
 def _number(text: str) -> float | None:
@@ -247,16 +260,34 @@ def load_compliance_tags() -> Mapping[str, str]:
 def known_model(name: str) -> str:
     """The name of a model here, from its name here or at Hugging Face; other names stay as they are.
 
-    Case and spaces do not matter. A model that was tuned for instructions has the shape of the one that it
-    was made of.
+    Case and spaces do not matter. A model that was tuned for instructions, a later version with a date, and
+    weights in another number format (``named_format``) have the shape of the one that they were made of.
     """
-    folded = {known.lower(): known for known in load_models()}
-    folded |= {hub.lower(): model for model, hub in load_hugging_face_names().items() if hub}
-    name = "-".join(name.split())
+    folded = _models_by_name()
+    name = "-".join(name.split()).rstrip("/")
     last = name.rpartition("/")[2]
-    tries = (name, last, *(variant for word in (name, last) for variant in (TUNED.sub("", word),)))
+    stem = without_format(last)[0]
+    tries = (name, last, stem, *(cut.sub("", word) for word in (last, stem) for cut in (TUNED, DATED)))
     found = (folded.get(one.lower()) or folded.get(one.lower().removeprefix("meta-")) for one in tries)
     return next(filter(None, found), name)
+
+
+@cache
+def _models_by_name() -> Mapping[str, str]:
+    """Models by their names here and at Hugging Face in small letters, the latter also without a format."""
+    found = {known.lower(): known for known in load_models()}
+    for model, hub in load_hugging_face_names().items():
+        stem = without_format(hub.rpartition("/")[2])[0]
+        found |= {hub.lower(): model, stem.lower(): found.get(stem.lower(), model)}
+    return MappingProxyType(found)
+
+
+def named_format(name: str) -> str | None:
+    """The number format that the name of a model states: ``fp8`` of ``Qwen3-32B-FP8``; None if there is none.
+
+    It may be one that no plan has, such as ``int8``.
+    """
+    return without_format("-".join(name.split()).rstrip("/").rpartition("/")[2])[1]
 
 
 def resolve_model(name: str, base: Path, pointer: str, source: str) -> ModelShape:
@@ -277,13 +308,34 @@ def resolve_model(name: str, base: Path, pointer: str, source: str) -> ModelShap
     called = known_model(name)
     if called in models:
         return models[called]
-    folded = {known.lower(): known for known in models}
-    near = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.4)
-    known = ", ".join(folded[match] for match in near)
-    expected = "a model that the broker knows (`GET /v1/models`), or the path of a Hugging Face config.json"
-    if known:
-        expected += f" (nearest: {known})"
-    raise InputError(source, (FieldProblem(pointer, repr(name), expected),))
+    raise InputError(source, (FieldProblem(pointer, repr(name), _model_expected(name)),))
+
+
+def _model_expected(name: str) -> str:
+    """What is expected in the place of an unknown name: a near one, a language model, or the base model."""
+    last = without_format(name.rpartition("/")[2].lower())[0]
+    other = next((kind for kind, words in OTHER_MODELS.items() if words.search(last)), None)
+    if other is not None:
+        return f"a language model that writes text: a model of {other} cannot be planned yet"
+    folded = {known.lower(): known for known in load_models()}
+    family = _family(last)
+    alike = [
+        key for key in folded if difflib.SequenceMatcher(None, family, _family(key)).ratio() >= SAME_FAMILY
+    ]
+    near = difflib.get_close_matches(last, alike, n=3, cutoff=0.5)
+    if near:
+        listed = ", ".join(folded[match] for match in near)
+        return f"a model that the broker knows (`GET /v1/models`), or its config.json (nearest: {listed})"
+    return (
+        "a model that the broker knows (`GET /v1/models`); for a model of your own the one that it was made "
+        "of, or its config.json: its path on the command line, its text under 'Add its workload' on the page"
+    )
+
+
+def _family(name: str) -> str:
+    """The letters at the beginning of a name: ``llama`` of ``llama-3.1-8b``."""
+    found = re.match(r"(meta-)?([a-z]+)", name)
+    return found[2] if found is not None else name
 
 
 def resolve_gpu(name: str, pointer: str, source: str) -> str:

@@ -25,6 +25,7 @@ from api.client.synchronous import address_and_key, authorization
 from api.schemas.accounts.webhooks import NewWebhookForm, TestDeliveryForm, ToldWebhookForm, WebhookForm
 from api.schemas.finance.spend import SpendForm
 from api.schemas.holding.reservation import Fit, OrderQuoteForm, ReservationForm
+from api.schemas.imports.starting_points import StartingPoint
 from api.schemas.plans.comparison import AcceptedComparisonForm, ComparisonDocument
 from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm, UnmadePlanForm
 from broker.domain.basics.webhook import EVERYTHING, WebhookFormat
@@ -96,6 +97,13 @@ class AsyncBrokerClient:
         Raises InputError for the document.
         """
         return await self._do(calls.estimate(workloads))
+
+    async def read_source(self, text: str, kind: str | None = None) -> StartingPoint:
+        """The workload that a SkyPilot task, a ``config.json`` or a command describes, and what is left out.
+
+        Raises InputError for what cannot be planned, and for a source of another ``kind``.
+        """
+        return await self._do(calls.read_source(text, kind))
 
     async def ask_for_plan(
         self,

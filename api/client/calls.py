@@ -24,6 +24,8 @@ from api.schemas.holding.reservation import (
     ReservationRequest,
     ReservationsForm,
 )
+from api.schemas.imports.answers import STARTING_POINT
+from api.schemas.imports.starting_points import StartingPoint
 from api.schemas.market.offer import OFFER, OfferForm
 from api.schemas.plans.comparison import COMPARISON, AcceptedComparisonForm, ComparisonDocument
 from api.schemas.plans.cost_estimate import COST_ESTIMATE
@@ -135,6 +137,11 @@ def estimate(workloads: Workloads) -> Call[CostEstimate]:
     headers = {"Content-Type": "application/yaml"}
     content = _text(workloads).encode()
     return Call("POST", "/v1/estimates", COST_ESTIMATE.read, headers=headers, content=content)
+
+
+def read_source(text: str, kind: str | None) -> Call[StartingPoint]:
+    """``POST /v1/starting-points``."""
+    return Call("POST", "/v1/starting-points", STARTING_POINT.read, body={"text": text, "kind": kind})
 
 
 def ask_what_if(

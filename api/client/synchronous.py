@@ -39,6 +39,7 @@ from api.schemas.holding.reservation import (
     ReservationForm,
     ShortfallForm,
 )
+from api.schemas.imports.starting_points import StartingPoint
 from api.schemas.market.provider import QUARANTINED, QuarantinedForm
 from api.schemas.plans.comparison import AcceptedComparisonForm, ComparisonDocument
 from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm, UnmadePlanForm
@@ -132,6 +133,13 @@ class BrokerClient:
         Raises InputError for the document.
         """
         return self._do(calls.estimate(workloads))
+
+    def read_source(self, text: str, kind: str | None = None) -> StartingPoint:
+        """The workload that a SkyPilot task, a ``config.json`` or a command describes, and what is left out.
+
+        Raises InputError for what cannot be planned, and for a source of another ``kind``.
+        """
+        return self._do(calls.read_source(text, kind))
 
     def ask_for_plan(
         self,

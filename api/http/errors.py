@@ -15,7 +15,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from api.schemas.base.document import describe, pointer_of
+from api.schemas.base.document import MAX_SHOWN, describe, input_error, pointer_of
 from api.schemas.base.problem import MEDIA_TYPE
 from api.schemas.base.validation import expected_of
 from broker.domain.basics import errors
@@ -406,8 +406,10 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
 
 
 def field_problems(error: RequestValidationError) -> tuple[errors.FieldProblem, ...]:
-    """Every wrong field that FastAPI's own validation found."""
-    return tuple(_field_problem(item, error.body) for item in error.errors())
+    """The wrong fields that FastAPI's own validation found, the first ones and the number of the others."""
+    found = error.errors()
+    problems = [_field_problem(item, error.body) for item in found[: MAX_SHOWN + 1]]
+    return input_error("request", problems, len(found) - len(problems)).problems
 
 
 def _field_problem(item: Mapping[str, Any], body: object) -> errors.FieldProblem:

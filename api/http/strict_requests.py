@@ -15,7 +15,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from api.schemas.base.document import Document, describe, input_error, pointer_of
+from api.schemas.base.document import MAX_SHOWN, Document, describe, input_error, pointer_of
 from api.schemas.base.given_text import require_seen
 from api.schemas.base.json_reader import read_json
 from broker.domain.basics.errors import FieldProblem, InputError
@@ -69,7 +69,8 @@ async def only_known_parameters(request: Request) -> None:
     known = [one["name"] for one in operation.get("parameters", ()) if one["in"] == "query"]
     unknown = [name for name in request.query_params if name not in known]
     if unknown:
-        raise input_error("request", [_problem(name, request.query_params[name], known) for name in unknown])
+        told = [_problem(name, request.query_params[name], known) for name in unknown[: MAX_SHOWN + 1]]
+        raise input_error("request", told, len(unknown) - len(told))
 
 
 def _problem(name: str, value: str, known: Sequence[str]) -> FieldProblem:

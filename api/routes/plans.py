@@ -46,6 +46,8 @@ from api.schemas.holding.reservation import (
     ReservationsForm,
     reservation_to_document,
 )
+from api.schemas.imports.answers import STARTING_POINT, StartingPointForm, StartingPointQuestion
+from api.schemas.imports.starting_points import read_starting_point
 from api.schemas.plans.comparison import AcceptedComparisonForm
 from api.schemas.plans.cost_estimate import COST_ESTIMATE, CostEstimateForm
 from api.schemas.plans.plan_record import (
@@ -79,6 +81,7 @@ from broker.services.holding.reservations import PlanPart
 from broker.services.planning.planning import Comparison
 from broker.services.spend.approvals import Looked
 
+starting_points = APIRouter(prefix="/v1/starting-points", tags=["plans"], route_class=FormRoute)
 estimates = APIRouter(prefix="/v1/estimates", tags=["plans"], route_class=FormRoute)
 router = APIRouter(prefix="/v1/plans", tags=["plans"], route_class=FormRoute)
 WORKLOADS_BODY: dict[str, Any] = {
@@ -175,6 +178,23 @@ async def estimate_workloads(request: Request, caller: PlanReader) -> Response:
     async def act() -> Answer:
         found = await estimate(product_of(request), caller, text, "request")
         return json_answer(200, COST_ESTIMATE.write(found))
+
+    return await answer_once(request, caller, act)
+
+
+@starting_points.post("", responses={200: {"model": StartingPointForm}})
+async def read_source(
+    request: Request, caller: PlanReader, source: Annotated[StartingPointQuestion, Body()]
+) -> Response:
+    """Makes a workload of a SkyPilot task, a `config.json`, or the command of a server or of a training run.
+
+    `left_out` names everything of the source that is not used. What would be another workload, such as
+    adapters, and a source of another `kind` than was asked for is an error. Nothing is stored.
+    """
+
+    async def act() -> Answer:
+        found = await asyncio.to_thread(read_starting_point, source.text, "request", kind=source.kind)
+        return json_answer(200, STARTING_POINT.write(found))
 
     return await answer_once(request, caller, act)
 

@@ -11,17 +11,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from broker.domain.planning.model_shape import Attention, CacheIndex, ModelShape, PackedExperts
+from broker.domain.planning.model_shape import Attention, CacheIndex, MixedWeights, ModelShape
 from broker.models.fields import count, needed
 from broker.models.mixers import Mixers, mixers_of
+from broker.models.weight_formats import MXFP4_BYTES, PLANNED, format_of_config
+from broker.models.wide_modules import WideModules
 
 NESTED = ("text_config", "llm_config", "language_config")
 GROUPS = ("attn_config", "ffn_config")
 HIDDEN = ("hidden_size", "d_model", "n_embd")
 USUAL_INDEX = 128
 NO_WINDOW: dict[str, Any] = {"sliding_window": None, "full_attn_layers": None}
-MXFP4_BYTES = 0.5 + 1 / 32
-NVFP4_BYTES = 0.5 + 1 / 16
+NARROW = frozenset({"fp8", "fp4", "int4"})
+MOST_OF_IT = 0.5
 REFUSED = {
     "state_size": "a state-space model without attention",
     "block_configs": "a model whose blocks differ in size",
@@ -105,36 +107,42 @@ def model_from_hf_config(config: Mapping[str, Any], name: str) -> ModelShape:
 
 def _with_format(shape: ModelShape, config: Mapping[str, Any], text: Mapping[str, Any]) -> ModelShape:
     """The shape with the number format of its weights, from ``quantization_config`` or ``torch_dtype``."""
-    told = text.get("quantization_config") or config.get("quantization_config")
-    if not isinstance(told, Mapping):
+    told = quantization_of(config)
+    if told is None:
         kinds = (source.get(key) for source in (text, config) for key in ("torch_dtype", "dtype"))
         kind = next((str(kind) for kind in kinds if kind), "")
         return replace(shape, published_precision="fp16" if kind == "float16" else "bf16")
-    precision, bytes_each = _quantised(told)
+    stored = format_of_config(told)
+    precision = stored.planned
+    if precision is None:
+        raise ValueError(f"quantization_config: {stored.name} is no format of a plan ({', '.join(PLANNED)})")
     if text.get("expert_dtype") == "fp4":
-        return replace(shape, published_precision="fp4", packed=PackedExperts("fp4", MXFP4_BYTES, precision))
-    left_out = told.get("ignore") or told.get("modules_to_not_convert") or ()
-    apart = any("attn" in str(name) for name in left_out)
-    packed = PackedExperts(precision, bytes_each, "bf16") if apart and precision in {"fp4", "int4"} else None
-    return replace(shape, published_precision=precision, packed=packed)
+        return replace(shape, published_precision="fp4", packed=MixedWeights("fp4", MXFP4_BYTES, precision))
+    return replace(
+        shape, published_precision=precision, packed=_mixed(shape, told, stored.bytes_each, precision)
+    )
 
 
-def _quantised(told: Mapping[str, Any]) -> tuple[str, float]:
-    """Number format and bytes per weight (including scales) of a ``quantization_config``."""
-    method, algorithm = str(told.get("quant_method", "")), str(told.get("quant_algo", "")).lower()
-    if method == "mxfp4":
-        return "fp4", MXFP4_BYTES
-    groups: Any = told.get("config_groups")
-    group: Any = next(iter(groups.values()), {}) if isinstance(groups, Mapping) else {}
-    weights: Any = group.get("weights")
-    said = weights if isinstance(weights, Mapping) else told
-    bits, size = said.get("num_bits", said.get("bits")), said.get("group_size")
-    if bits == 4:
-        scale = 2.0 / size if isinstance(size, int) and size > 0 else 0.0
-        return ("fp4", NVFP4_BYTES) if said.get("type") == "float" else ("int4", 0.5 + scale)
-    if "fp4" in algorithm:
-        return "fp4", NVFP4_BYTES
-    return ("fp8", 1.0) if bits == 8 or "fp8" in (method, algorithm) else ("bf16", 2.0)
+def quantization_of(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The ``quantization_config`` of a ``config.json``, also of a nested language model; None without one."""
+    holders = (config, *(config[key] for key in NESTED if isinstance(config.get(key), Mapping)))
+    names = ("quantization_config", "compression_config")
+    found = (holder.get(name) for holder in reversed(holders) for name in names)
+    return next((one for one in found if isinstance(one, Mapping)), None)
+
+
+def _mixed(
+    shape: ModelShape, told: Mapping[str, Any], bytes_each: float, precision: str
+) -> MixedWeights | None:
+    """The parts of the weights that are left in 16 bits; None where all linear layers are quantized."""
+    if precision not in NARROW:
+        return None
+    wide = WideModules(told, shape)
+    if shape.is_moe and wide.attention_share > MOST_OF_IT:
+        return MixedWeights(precision, bytes_each, "bf16")
+    if not wide.params:
+        return None
+    return MixedWeights(precision, bytes_each, precision, wide.params)
 
 
 def _language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:

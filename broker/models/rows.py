@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.domain.planning.model_shape import Attention, CacheIndex, ModelShape, PackedExperts, StateLayers
+from broker.domain.planning.model_shape import Attention, CacheIndex, MixedWeights, ModelShape, StateLayers
 
 UNEQUAL_LAYERS = 0.05
 
@@ -56,7 +56,7 @@ def model_of(row: Mapping[str, str]) -> ModelShape:
         ),
         index=_index(row),
         published_precision=row["published_precision"],
-        packed=_packed(row["packed_experts"]),
+        packed=_packed(row["mixed_weights"]),
         source=row["source"],
     )
 
@@ -73,11 +73,11 @@ def _index(row: Mapping[str, str]) -> CacheIndex:
     return CacheIndex(chosen, _count(row["index_layers"]), keys, share)
 
 
-def _packed(text: str) -> PackedExperts | None:
+def _packed(text: str) -> MixedWeights | None:
     if not text.strip():
         return None
-    precision, bytes_each, rest = text.split()
-    return PackedExperts(precision, float(bytes_each), rest)
+    precision, bytes_each, rest, *wide = text.split()
+    return MixedWeights(precision, float(bytes_each), rest, 1e9 * float(wide[0]) if wide else 0.0)
 
 
 def _params(row: Mapping[str, str], column: str) -> float:

@@ -272,6 +272,7 @@ def _plans(team: Caller, plan: Any) -> None:
     name = plan["plan_id"]
     team.ask("GET", "/v1/plans")
     team.ask("POST", "/v1/estimates", body=DOCUMENT)
+    team.ask("POST", "/v1/starting-points", body={"text": "vllm serve Qwen/Qwen3-32B-FP8 --port 80"})
     team.ask("POST", "/v1/plans/{plan_id}/intend", name, body={"intended": True})
     team.plan(TOO_FAST)
     changes = [

@@ -90,3 +90,20 @@ async def test_who_comes_when_many_are_under_way_is_asked_to_wait(home: Home) ->
     assert refused.headers["Retry-After"] == "1"
     assert [answer.status_code for answer in await asyncio.gather(*tasks)] == [200] * MOST_WAITING
     assert product.estimating.under_way == 0
+
+
+async def test_a_source_becomes_a_workload_and_says_what_it_leaves_out(home: Home) -> None:
+    reader = await home.team("research", {Scope.PLANS_READ})
+    line = {"text": "vllm serve Qwen/Qwen3-32B-FP8 --port 80"}
+    answer = await reader.post("/v1/starting-points", json=line)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert (found["workload"]["model"], found["workload"]["precisions"]) == ("Qwen3-32B", ["fp8"])
+    assert found["left_out"] == [
+        {"what": "--port", "why": "they set up the server and change nothing that is planned"}
+    ]
+    assert "Requests per second at the peak" in found["missing"]
+    other = await reader.post("/v1/starting-points", json={**line, "kind": "training"})
+    assert (other.status_code, other.json()["errors"][0]["pointer"]) == (422, "/kind")
+    lora = {"text": "torchrun --nproc_per_node 8 train.py --use_lora True"}
+    assert "--use-lora True" in (await reader.post("/v1/starting-points", json=lora)).text

@@ -55,6 +55,7 @@ PLAN, FLEET = "/v1/plans/{plan_id}", "/v1/reservations/{reservation_id}"
 LOOK, BUDGET = "/v1/reoptimizations/{reoptimization_id}", "/v1/budgets/{team}/{period}"
 EXPECTED: Mapping[tuple[str, str], Expect] = {
     ("POST", "/v1/estimates"): E.REFUSED,  # as for a plan
+    ("POST", "/v1/starting-points"): E.SHARED,
     ("POST", "/v1/plans"): E.REFUSED,  # the document names its team
     ("GET", "/v1/plans"): E.SUMS,
     ("GET", PLAN): E.HIDDEN,
@@ -143,6 +144,7 @@ QUERIES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
 """What must be asked; else nothing is."""
 BODIES: Mapping[str, object] = {
     "/v1/estimates": DOCUMENT,
+    "/v1/starting-points": {"text": "vllm serve Qwen/Qwen3-8B"},
     "/v1/plans": DOCUMENT,  # it names the owner
     f"{PLAN}/intend": {"intended": True},
     "/v1/reservations": {"offer_id": "h100-b", "nodes": 1},
@@ -344,6 +346,7 @@ DECIDED_BY_ALL_TEAMS = {
     ("PUT", BUDGET),
     ("DELETE", BUDGET),
     ("POST", "/v1/estimates"),  # which reads the market alone
+    ("POST", "/v1/starting-points"),  # which reads what was sent alone
 }
 """What a key of all teams may do for any team."""
 

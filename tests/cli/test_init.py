@@ -124,3 +124,23 @@ def test_a_terminal_is_asked_and_asked_again_for_what_is_wrong(tmp_path: Path) -
     (run,) = document.workloads
     assert (document.team, run.name, run.model.name) == ("ml", "tune", "Llama-3.1-8B")
     assert document.horizon.hours == 21 * 24
+
+
+def test_json_says_what_is_left_out_and_the_kind_is_binding(tmp_path: Path) -> None:
+    source, file = tmp_path / "serve.sh", tmp_path / "w.yaml"
+    source.write_text("vllm serve Qwen/Qwen3-32B-FP8 -tp 2 --port 80\n")
+    told = {"BROKER_DATABASE_URL": f"sqlite:///{tmp_path / 'none.db'}"}
+    made = broker("init", file, "--from", source, "--yes", "--json", env=told)
+    assert made.exit_code == 0, made.stderr
+    answer = json.loads(made.stdout)
+    assert (answer["file"], answer["source"]) == (str(file), "a vllm serve line")
+    assert answer["document"] == file.read_text()
+    assert [one["what"] for one in answer["left_out"]] == ["--tensor-parallel-size 2", "--port"]
+    assert "Input tokens each" in answer["missing"]
+    for kind, expected in (("training", 2), ("batch", 0)):
+        other = broker("init", tmp_path / kind, "--from", source, "--yes", "--kind", kind, env=told)
+        assert other.exit_code == expected, other.stderr
+    source.write_text("torchrun --nproc_per_node 8 train.py --use_lora True --lora_r 8\n")
+    lora = broker("init", tmp_path / "lora", "--from", source, "--yes", env=told)
+    assert (lora.exit_code, (tmp_path / "lora").exists()) == (2, False)
+    assert "--use-lora True, --lora-r 8" in lora.stderr

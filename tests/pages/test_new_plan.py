@@ -139,7 +139,7 @@ def test_no_finding_of_axe_on_cards_with_errors(shopping: Open, size: tuple[int,
 def test_a_command_line_becomes_a_card(shopping: Open) -> None:
     page = shopping(who="team", scripts=False)
     page.goto("/plans/new")
-    pasted = page.get_by_label("A vllm serve or torchrun line")
+    pasted = page.get_by_label("The command of a server or of a training run")
     pasted.fill("ls -l")
     page.get_by_role("button", name="Add its workload").click()
     expect(page.get_by_role("alert")).to_contain_text("a SkyPilot task, or a command line")
@@ -148,6 +148,8 @@ def test_a_command_line_becomes_a_card(shopping: Open) -> None:
     pasted.fill(f"{line} --served-model-name pasted")
     page.get_by_role("button", name="Add its workload").click()
     expect(page.locator("section.notice")).to_contain_text("examples in their place: requests per second")
+    notice = page.locator("section.notice")
+    expect(notice).not_to_contain_text("Not used")
     added = card(page, "Service: pasted")
     expect(added.get_by_label("Model")).to_have_value("Llama-3.1-70B")
     page.get_by_label("Or its file").set_input_files(
@@ -155,6 +157,33 @@ def test_a_command_line_becomes_a_card(shopping: Open) -> None:
     )
     page.get_by_role("button", name="Add its workload").click()
     expect(card(page, "Training run: training").get_by_label("GPUs at most")).to_have_value("8")
+    page.get_by_label("Kind").select_option("batch")
+    pasted.fill("vllm serve Qwen/Qwen3-8B --port 80 --enforce-eager")
+    page.get_by_role("button", name="Add its workload").click()
+    expect(notice).to_contain_text("--enforce-eager: planned with CUDA graphs")
+    expect(notice).to_contain_text("--port: they set up the server")
+    expect(card(page, "Batch: batch").get_by_label("Model")).to_have_value("Qwen3-8B")
+
+
+def test_a_renamed_run_is_followed_and_problems_lead_to_their_fields(shopping: Open) -> None:
+    page = shopping(who="team")
+    page.goto("/plans/new")
+    run, service = card(page, "Training run: finetune-8b"), card(page, "Service: assistant-8b")
+    run.get_by_label("Name").fill("tune")
+    after = service.get_by_label("Starts after the run")
+    expect(after).to_have_accessible_description("tune, as the run is called now")
+    after_problem = page.locator("#estimate-all")
+    expect(after_problem).not_to_contain_text("to correct")
+    service.get_by_text("Further fields").click()
+    service.get_by_label("Hosts").fill("nowhere")
+    service.get_by_text("Further fields").click()
+    page.get_by_role("link", name="1 problem to correct first").click()
+    expect(service.get_by_label("Hosts")).to_be_in_viewport()
+    page.get_by_role("button", name="Make a plan").click()
+    alert = page.get_by_role("alert")
+    alert.get_by_role("link", name="assistant-8b: Hosts").click()
+    expect(service.get_by_label("Hosts")).to_be_in_viewport()
+    expect(card(page, "Service: assistant-8b").get_by_label("Starts after the run")).to_have_value("tune")
 
 
 SHORT, LONG = "A short fine-tune, then a small service", "A pretraining run, then the model served"

@@ -10,7 +10,7 @@ import pytest
 from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.estimate import Parallelism
 from broker.domain.market.sku import IntraNode, LinkKind, Sku
-from broker.domain.planning.model_shape import PackedExperts
+from broker.domain.planning.model_shape import MixedWeights
 from broker.domain.planning.workload import Precision, Slo, Traffic, TrafficShape
 from broker.models.config import model_from_hf_config
 from optimizer.performance.arrays import number
@@ -90,7 +90,7 @@ def test_every_named_model_says_its_format() -> None:
     for name, shape in load_models().items():
         assert Precision(shape.published_precision), name
         if shape.packed is not None:
-            assert shape.is_moe
+            assert shape.is_moe or shape.packed.wide_params
             assert Precision(shape.packed.precision)
             assert Precision(shape.packed.rest)
 
@@ -124,7 +124,7 @@ INT4 = {"config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int", 
                 }
             },
             "fp4",
-            PackedExperts("fp4", 0.53125, "bf16"),
+            MixedWeights("fp4", 0.53125, "bf16"),
         ),
         (
             {
@@ -132,14 +132,14 @@ INT4 = {"config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int", 
                 | {"quant_method": "compressed-tensors", "ignore": ["re:.*self_attn.*"]}
             },
             "int4",
-            PackedExperts("int4", 0.5625, "bf16"),
+            MixedWeights("int4", 0.5625, "bf16"),
         ),
         ({"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}}, "int4", None),
         ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}, "fp4", None),
     ],
 )
 def test_a_config_file_says_the_format(
-    said: dict[str, Any], precision: str, packed: PackedExperts | None
+    said: dict[str, Any], precision: str, packed: MixedWeights | None
 ) -> None:
     shape = model_from_hf_config(json.loads(json.dumps(CONFIG | said)), "m")
     assert (shape.published_precision, shape.packed) == (precision, packed)

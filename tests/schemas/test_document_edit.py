@@ -90,6 +90,21 @@ def test_a_form_that_nobody_touched_changes_no_letter(path: Path) -> None:
     assert document.text == text
 
 
+def test_a_service_follows_the_new_name_of_its_run() -> None:
+    document = EditedDocument((FIXTURES / "examples" / "quickstart.yaml").read_text(encoding="utf-8"), "test")
+    sent = sent_back(document) | {"/workloads/0/name": "tune"}
+    take_over(document, sent, NOW)
+    assert yaml.safe_load(document.text)["workloads"][1]["starts"]["after"] == "tune"
+    (shown,) = (
+        one
+        for one in build_cards(document, NOW, (), sent).cards[1].folded
+        if one.field.path == "starts/after"
+    )
+    assert (shown.value, shown.meaning) == ("tune", "tune, as the run is called now")
+    take_over(document, sent_back(document) | {"/workloads/1/starts/after": ""}, NOW)
+    assert "starts" not in yaml.safe_load(document.text)["workloads"][1]
+
+
 def test_changed_added_and_removed_fields_leave_all_else_as_it_was() -> None:
     text = edited(
         (head("horizon/days"), None, "14"),

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
+from api.schemas.imports.starting_points import StartingPoint, read_starting_point
 from api.schemas.workloads.document_edit import EditedDocument, empty_document
-from api.schemas.workloads.starting_points import StartingPoint, read_starting_point
 from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import known_model
 from broker.domain.basics.errors import InputError
+from broker.domain.basics.left_out import LeftOut
+from broker.domain.planning.workload import WorkloadKind
 from tests.domain.test_model_config import NAMED
 from tests.fakes.clock import NOON
 from tests.peers_env import run
@@ -66,8 +68,12 @@ def test_a_vllm_line_tells_model_format_and_name() -> None:
     assert (found.workload["name"], found.workload["precisions"]) == ("chat", ["fp8"])
     assert "Requests per second at the peak" in found.missing
     assert "Model" not in found.missing
-    options = {words.partition(":")[0] for words in found.left_out}
-    assert options == {"--tensor-parallel-size", "--enable-prefix-caching", "--max-model-len"}
+    assert {one.what for one in found.left_out} == {
+        "--tensor-parallel-size 4",
+        "--enable-prefix-caching",
+        "--max-model-len 8192",
+        "CUDA_VISIBLE_DEVICES",
+    }
 
 
 def test_a_flag_before_the_model_does_not_take_it_for_its_value() -> None:
@@ -92,7 +98,7 @@ def test_an_elastic_run_and_one_without_a_number_of_gpus() -> None:
     assert elastic.workload["gpus"] == {"max": 32, "min": 8}
     module = begin("python3 -m torch.distributed.run --nproc_per_node gpu -m axolotl.cli.train")
     assert "gpus" not in module.workload
-    assert any("nproc-per-node" in words for words in module.left_out)
+    assert any("nproc-per-node" in one.what for one in module.left_out)
     assert {"Model", "Tokens to train on", "Sequence length"} <= set(module.missing)
 
 
@@ -122,7 +128,7 @@ def test_a_skypilot_task_is_read_as_skypilot_reads_it(tmp_path: Path) -> None:
     cloud, _, region = told["resources"]["infra"].partition("/")
     assert chat.workload["policy"] == {"regions": [region], "providers": {"only": [cloud]}}
     assert (chat.workload["kind"], chat.workload["model"]) == ("serving", "Llama-3.1-8B")
-    assert "accelerators A100-80GB: the planner chooses the kind of GPU" in chat.left_out
+    assert LeftOut("accelerators A100-80GB:2", "the planner chooses the kind of GPU") in chat.left_out
 
 
 @pytest.mark.parametrize("name", sorted(NAMED))
@@ -147,7 +153,7 @@ def test_a_config_of_an_own_model_is_named_by_its_file() -> None:
     "text", ["", "hello", "ls -l", "vllm bench", '{"a": 1}', "torchrun 'unclosed", "[1, 2]"]
 )
 def test_what_is_none_of_them_is_told_what_would_be(text: str) -> None:
-    with pytest.raises(InputError, match="a SkyPilot task, or a command line"):
+    with pytest.raises(InputError, match="a SkyPilot task, or a command line with"):
         read_starting_point(text, "test")
 
 
@@ -166,7 +172,7 @@ RESOURCES: list[Any] = [
 @pytest.mark.parametrize("resources", RESOURCES, ids=str)
 def test_tasks_of_any_form_are_read(resources: Any) -> None:
     text = yaml.safe_dump({"num_nodes": "${N}", "resources": resources, "run": None})
-    assert begin(text).workload["kind"] == "training"
+    assert begin(text, kind=WorkloadKind.TRAINING).workload["kind"] == "training"
 
 
 def test_names_of_models_at_hugging_face() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +22,7 @@ from api.planning.planning_call import load_own_shift
 from api.schemas.base.csv_reader import read_table
 from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.left_out import LeftOut
 from optimizer.calibration.evaluation.evaluate import evaluate_bundled, evaluate_rows
 from optimizer.calibration.evaluation.fitted_store import (
     interval_half_widths,
@@ -34,7 +36,8 @@ from optimizer.calibration.own.kernel_fit import fit_kernels, save_kernels
 from optimizer.calibration.own.predictions import predict_rows_with_own
 from optimizer.calibration.own.rows import check_rows, joined, load_own_rows, report_of, save_own_rows
 from optimizer.calibration.tables.bundled import beside_rows, bundled_rows
-from optimizer.calibration.tables.rows import COLUMNS
+from optimizer.calibration.tables.rows import COLUMNS, is_serving
+from optimizer.calibration.tables.unread import left_out_of
 from optimizer.performance.constants.calibrated import load_calibration, load_priors
 from optimizer.performance.own.shift import load_kernels
 
@@ -52,23 +55,28 @@ def predict(
     """Predict every row of a table of training or serving runs, with 80 % intervals.
 
     Measured columns are never read. Predictions near your own measurements (`broker perf calibrate`) are
-    corrected by them. A row that cannot be predicted is kept, with the reason in `note`.
+    corrected by them. A row that cannot be predicted is kept, with the reason in `note`: also one whose
+    method, optimizer, format or engine is not known. `note` names columns that are not used.
 
     Example: broker perf predict runs.csv predictions.csv
     """
     own = load_own_shift(load_settings().calibration_file)
-    rows = predict_rows_with_own(read_rows(source), load_calibration(), load_gpus(), load_models(), own)
+    asked = read_rows(source)
+    rows = predict_rows_with_own(asked, load_calibration(), load_gpus(), load_models(), own)
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     write_text(target, text.getvalue())
     blank = sum(not row["fits"] for row in rows)
+    unused = _left_out(asked)
     if as_json:
-        print_json({"rows": len(rows), "unpredicted": blank, "file": str(target)})
+        told = {"rows": len(rows), "unpredicted": blank, "file": str(target)}
+        print_json(told | {"left_out": [asdict(one) for one in unused]})
     else:
         unread = f", {blank} of them not predicted (see note)" if blank else ""
         stderr().print(f"{plural(len(rows), 'row')} written to {target}{unread}", markup=False)
+        _tell_left_out(unused)
 
 
 @app.command()
@@ -98,15 +106,18 @@ def evaluate(
     else:
         rows = bundled_rows()
         report = evaluate_bundled(calibration, load_priors(), gpus, models)
+    unused = _left_out(rows) if measured is not None else []
     nearby = evaluate_hybrid(rows, calibration, load_kernels(), gpus, models) if hybrid else ()
     if as_json:
-        more = {"hybrid": [asdict(line) for line in nearby]} if hybrid else {}
+        more: dict[str, Any] = {"hybrid": [asdict(line) for line in nearby]} if hybrid else {}
+        more |= {"left_out": [asdict(one) for one in unused]} if measured is not None else {}
         print_json(_finite(asdict(report) | more))
     elif as_markdown:
         stdout().file.write(markdown_report(report))
     else:
         print_report(stdout(), report)
         print_hybrid(stdout(), nearby)
+        _tell_left_out(unused)
 
 
 @app.command()
@@ -132,11 +143,13 @@ def calibrate(
     report = report_of(rows, calibration, load_kernels(), gpus, models)
     save_own_rows(file, rows)
     replaced = len(stored) + len(fresh) - len(rows)
+    unused = _left_out(fresh)
     if as_json:
         counts = {"file": str(file), "rows": len(rows), "added": len(fresh) - replaced, "replaced": replaced}
-        print_json(counts | asdict(report))
+        print_json(counts | {"left_out": [asdict(one) for one in unused]} | asdict(report))
     else:
         print_own_report(stdout(), report)
+        _tell_left_out(unused)
         stderr().print(f"{plural(len(rows), 'row')} kept in {file} ({replaced} replaced)", markup=False)
 
 
@@ -187,11 +200,31 @@ def _finite(part: Any) -> Any:
     return None if isinstance(part, float) and not math.isfinite(part) else part
 
 
+def _left_out(rows: Sequence[Row]) -> list[LeftOut]:
+    """What of the rows is not used, each once."""
+    found = (one for row in rows for one in left_out_of(row, serving=is_serving(row)))
+    return list(dict.fromkeys(found))
+
+
+def _tell_left_out(unused: Sequence[LeftOut]) -> None:
+    for one in unused:
+        stderr().print(f"left out: {one}", markup=False, soft_wrap=True)
+
+
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a CSV file with an ``id`` column; InputError says what is missing."""
+    """The rows of a CSV file with an ``id`` column; InputError says what is missing or too much."""
     columns, rows = read_table(read_text(path), str(path), fill="")
     if "id" not in columns:
         found = f"the columns {', '.join(columns) or 'of an empty file'}"
         expected = "a CSV header with at least id and kind"
         raise InputError(str(path), (FieldProblem("/header", found[:120], expected, 1, 1),))
-    return [{name: value for name, value in row.items() if name is not None} for _, row in rows]
+    return [_cells(line, row, str(path)) for line, row in rows]
+
+
+def _cells(line: int, row: dict[Any, Any], source: str) -> Row:
+    """The cells of a row by column. Raises InputError for cells beyond the header, which have no column."""
+    beyond = [cell for cell in row.pop(None, ()) if cell.strip()]
+    if beyond:
+        expected = "a cell for each column of the header; text with commas stands in quotes"
+        raise InputError(source, (FieldProblem("", f"{beyond[0]!r} after the last column", expected, line),))
+    return row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -11,9 +12,10 @@ from typing import Annotated
 import typer
 
 from api.cli.market_source import find_market
-from api.cli.output import read_text, require_writable, stderr, write_text
+from api.cli.output import Json, print_json, read_text, require_writable, stderr, write_text
 from api.cli.plans.asked import MarketFile
 from api.planning.planning_call import build_planner
+from api.schemas.imports.starting_points import StartingPoint, read_starting_point
 from api.schemas.market.market import Market
 from api.schemas.workloads.document_edit import EditedDocument, empty_document, field_of
 from api.schemas.workloads.form_fields import (
@@ -27,7 +29,6 @@ from api.schemas.workloads.form_fields import (
     shown,
     value_at,
 )
-from api.schemas.workloads.starting_points import StartingPoint, read_starting_point
 from api.schemas.workloads.workloads import read_workloads
 from api.schemas.workloads.written_values import exact_time, meaning, start_of
 from broker.domain.basics.errors import Conflict, FieldProblem, InputError, NotFound
@@ -42,12 +43,16 @@ STDOUT = Path("-")
 @app.command()
 def init(
     output: Annotated[Path, typer.Argument(help="The file to write; - for stdout.")] = Path("workloads.yaml"),
-    kind: Annotated[WorkloadKind | None, typer.Option(help="Kind of workload; default: training.")] = None,
+    kind: Annotated[
+        WorkloadKind | None,
+        typer.Option(help="Kind of workload; default: that of --from, else training. It is binding."),
+    ] = None,
     start: Annotated[
         Path | None,
         typer.Option(
             "--from",
-            help="A config.json, a SkyPilot task, or a file with a vllm serve or torchrun line; - for stdin.",
+            help="A config.json, a SkyPilot task, or a file with the command of a server (vllm, SGLang, "
+            "TensorRT-LLM) or of a run (torchrun, accelerate, deepspeed); - for stdin.",
         ),
     ] = None,
     team: Annotated[str, typer.Option(help="The team that asks.")] = "research",
@@ -58,11 +63,13 @@ def init(
     market: MarketFile = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Write over a file.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write a workloads document: asks for the main fields, or takes them from flags and from --from.
 
     In a terminal it asks, with what is known as the default; elsewhere, and with --yes, it asks nothing and
-    says which fields have examples. It tells a first estimate where a market is at hand.
+    says which fields have examples. It names each part of --from that is not used. It tells a first estimate
+    where a market is at hand.
 
     Example: broker init chat.yaml --from serve.sh --set traffic.peak_requests_per_s=12 --yes
     """
@@ -75,7 +82,7 @@ def init(
     begun = (
         None
         if start is None
-        else read_starting_point(read_text(start), str(start), _model_file(start, output))
+        else read_starting_point(read_text(start), str(start), _model_file(start, output), kind)
     )
     document.add(begun.workload if begun is not None else NEW_WORKLOADS[kind or WorkloadKind.TRAINING])
     fields = list(_fields(document))
@@ -88,15 +95,31 @@ def init(
         touched = {at for at, _ in fields}
     base = Path() if output == STDOUT else output.parent
     request = read_workloads(document.text, source=SOURCE, base=base, now=now)
+    if output != STDOUT:
+        write_text(output, document.text)
+    estimates = (
+        [] if found is None else build_planner().estimate(request, found.offers, found.as_of).workloads
+    )
+    missing = _missing(begun, [one.label for at, one in fields if at not in touched])
+    if as_json:
+        print_json(
+            {
+                "file": None if output == STDOUT else str(output),
+                "document": document.text,
+                "source": None if begun is None else begun.found,
+                "missing": missing,
+                "left_out": [asdict(one) for one in begun.left_out] if begun is not None else [],
+                "estimates": [{"workload": one.workload, "says": one.says} for one in estimates],
+            }
+        )
+        return
     if output == STDOUT:
         sys.stdout.write(document.text)
     else:
-        write_text(output, document.text)
         _say(f"wrote {output}")
-    _tell(begun, [one.label for at, one in fields if at not in touched])
-    if found is not None:
-        for one in build_planner().estimate(request, found.offers, found.as_of).workloads:
-            _say(f"{one.workload}: {one.says}")
+    _tell(begun, missing)
+    for one in estimates:
+        _say(f"{one.workload}: {one.says}")
     if output != STDOUT:
         _say(f"next: broker plan {output}, or broker plans --new {output}")
 
@@ -185,15 +208,19 @@ def _market(path: Path | None) -> Market | None:
         return None
 
 
-def _tell(begun: StartingPoint | None, untouched: Sequence[str]) -> None:
-    """Says what the source did not tell, and what the document has no field for."""
+def _missing(begun: StartingPoint | None, untouched: Sequence[str]) -> list[str]:
+    """Fields that have examples, because neither the source nor the command states them."""
+    return [] if begun is None else [label for label in begun.missing if label in untouched]
+
+
+def _tell(begun: StartingPoint | None, missing: Sequence[str]) -> None:
+    """Says what the source did not tell, and what of it is not used."""
     if begun is None:
         return
-    missing = [label for label in begun.missing if label in untouched]
     if missing:
         _say(f"{begun.found} does not say these, which have examples in their place: {', '.join(missing)}")
-    for words in begun.left_out:
-        _say(f"left out: {words}")
+    for one in begun.left_out:
+        _say(f"left out: {one}")
 
 
 def _say(text: str) -> None:

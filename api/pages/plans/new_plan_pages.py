@@ -32,11 +32,11 @@ from api.pages.plans.workload_cards import (
     workload_of,
 )
 from api.plan_requests import ask_for_plan, estimate, options_of
+from api.schemas.imports.starting_points import StartingPoint, read_starting_point
 from api.schemas.workloads.document_edit import EditedDocument
 from api.schemas.workloads.form_fields import NEW_WORKLOADS
 from api.schemas.workloads.recurrence import MOST_TIMES, PERIODS, write_out
 from api.schemas.workloads.shortest import as_yaml, shortened
-from api.schemas.workloads.starting_points import StartingPoint, read_starting_point
 from broker.catalogue import CONFIG, load_hugging_face_names, load_models
 from broker.domain.basics.account import Caller
 from broker.domain.basics.errors import FieldProblem, InputError, TooManyEstimates
@@ -225,7 +225,9 @@ def _begun(writing: Writing, form: SentForm) -> Writing:
     pasted = form.fields.get("source") or form.fields.get("begin", "").replace("\r\n", "\n")
     writing = replace(writing, pasted=pasted)
     try:
-        begun = read_starting_point(pasted, "start from")
+        word = form.text("start_kind")
+        kind = WorkloadKind(word) if word in set(WorkloadKind) else None
+        begun = read_starting_point(pasted, "start from", kind=kind)
     except InputError as error:
         return replace(writing, problems=error.problems)
     document = EditedDocument(writing.text, SOURCE)

@@ -31,6 +31,8 @@ KIND_WORDS: Mapping[WorkloadKind, str] = {
 }
 MOST_CARDS = 20
 """A longer document is edited as text."""
+AFTER = next(one for one in WORKLOAD_FIELDS[WorkloadKind.SERVING] if one.path == "starts/after")
+"""The field of a service that names another workload."""
 _OF_WORKLOAD = re.compile(r"/workloads/(\d+)(?=/|$)")
 
 
@@ -53,8 +55,8 @@ class ShownField:
 
     @property
     def can_mean(self) -> bool:
-        """Whether it is an amount or a time, which is said in full beneath it."""
-        return self.field.entry in (Entry.NUMBER, Entry.TIME)
+        """Whether it is an amount, a time or the name of a run, which is said in full beneath it."""
+        return self.field.entry in (Entry.NUMBER, Entry.TIME) or self.field is AFTER
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -107,6 +109,18 @@ class DocumentCards:
     problems: tuple[FieldProblem, ...] = ()
     beyond: tuple[str, ...] = ()
     runs: tuple[str, ...] = field(default=())
+
+    @property
+    def wrong(self) -> tuple[tuple[str, str], ...]:
+        """The places in the page where something is wrong, in its order: id, and what stands there."""
+        found = [(one.id, one.field.label) for one in self.head if one.wrong]
+        for card in self.cards:
+            if card.problems:
+                found.append((f"card-{card.index}", card.title))
+            found += [
+                (one.id, f"{card.title}: {one.field.label}") for one in card.first + card.folded if one.wrong
+            ]
+        return tuple(found)
 
 
 def can_be_shown(document: EditedDocument) -> bool:
@@ -195,7 +209,10 @@ def _shown(
     one: FormField, holder: object, index: int | None, wrong: Mapping[str, str], understood: Understanding
 ) -> ShownField:
     name, value = pointer_to(one, index), value_at(holder, one.steps)
-    says = meaning(one, value, understood.written.get(name, ""), understood.now, understood.start)
+    written = understood.written.get(name, "")
+    says = meaning(one, value, written, understood.now, understood.start)
+    if one is AFTER and written.strip() and value is not None and written.strip() != shown(value):
+        says = f"{shown(value)}, as the run is called now"
     return ShownField(one, name, shown(value), wrong.get(name, ""), says)
 
 
@@ -204,12 +221,28 @@ def take_over(document: EditedDocument, fields: Mapping[str, str], now: datetime
 
     Words of time such as ``next friday`` become times, counted from ``now``.
     """
+    before = _names_of(document)
     for one in DOCUMENT_FIELDS:
         _take(document, one, None, fields, now)
     for index, row in enumerate(document.workloads):
         kind = kind_of_workload(row)
         for one in WORKLOAD_FIELDS[kind] if kind is not None else ():
             _take(document, one, index, fields, now)
+    _follow_new_names(document, before)
+
+
+def _names_of(document: EditedDocument) -> list[str]:
+    return [shown(value_at(row, ("name",))) for row in document.workloads]
+
+
+def _follow_new_names(document: EditedDocument, before: Sequence[str]) -> None:
+    """Services that start after a run name it as it is called now."""
+    names = _names_of(document)
+    new_names = {old: new for old, new in zip(before, names, strict=True) if old and new and old not in names}
+    for index, row in enumerate(document.workloads):
+        new = new_names.get(shown(value_at(row, AFTER.steps)))
+        if new is not None:
+            document.put(AFTER, index, new)
 
 
 def _take(

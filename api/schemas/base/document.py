@@ -77,12 +77,18 @@ def _listed(names: list[object]) -> str:
     return shown + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def input_error(source: str, problems: list[FieldProblem]) -> InputError:
-    """An InputError of the first MAX_SHOWN problems, with a line that counts the others."""
+def input_error(
+    source: str, problems: list[FieldProblem], further: int = 0, *, stopped: bool = False
+) -> InputError:
+    """An InputError of the first MAX_SHOWN problems, with a line that counts the others.
+
+    ``further``: problems that are not listed. ``stopped``: the rest of the input was not checked.
+    """
     shown = problems[:MAX_SHOWN]
-    if len(problems) > MAX_SHOWN:
-        rest = len(problems) - MAX_SHOWN
-        shown.append(FieldProblem("", f"{rest} more problems", "the problems above corrected first"))
+    rest = len(problems) - len(shown) + further
+    if rest:
+        found = f"{'at least ' if stopped else ''}{rest} more problem{'' if rest == 1 else 's'}"
+        shown.append(FieldProblem("", found, "the problems above corrected first"))
     return InputError(source, tuple(shown))
 
 

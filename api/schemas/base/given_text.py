@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
-from api.schemas.base.document import Document, describe, input_error, pointer_of
+from api.schemas.base.document import MAX_SHOWN, Document, describe, input_error, pointer_of
 from broker.unseen import find_unseen, name_of, shown
 
 EXPECTED = "text without control characters and invisible characters"
@@ -15,10 +16,10 @@ def require_seen(document: Document) -> None:
     """Raises InputError that names each field whose text, or whose own name, has an invisible character."""
     problems = [
         document.problem(pointer_of(*path), f"{describe(shown(text))} with {name_of(character)}", EXPECTED)
-        for path, text, character in _unseen(document.data, ())
+        for path, text, character in islice(_unseen(document.data, ()), MAX_SHOWN + 1)
     ]
     if problems:
-        raise input_error(document.source, problems)
+        raise input_error(document.source, problems, stopped=True)
 
 
 def require_seen_fields(fields: Mapping[str, str], source: str) -> None:

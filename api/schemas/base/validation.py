@@ -9,9 +9,13 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from api.schemas.base.document import Document, describe, input_error, pointer_of
+from api.schemas.base.document import MAX_SHOWN, Document, describe, input_error, pointer_of
 from broker.domain.basics.errors import FieldProblem
 
+NEAR_ENOUGH = 0.7
+"""A slip of a field's name; ``vcpus`` is none of ``gpus``."""
+MOST_DETAILED = MAX_SHOWN + 1
+"""Problems that are told in full, each with its nearest word; one more than is shown, so that it is known."""
 Form = TypeVar("Form", bound=BaseModel)
 Read = TypeVar("Read")
 
@@ -84,7 +88,8 @@ def validated(
     try:
         return read(document.data)
     except ValidationError as error:
-        raise input_error(document.source, list(problems_of(error, document, forms_by_field))) from None
+        problems = list(problems_of(error, document, forms_by_field))
+        raise input_error(document.source, problems, further=further_of(error)) from None
 
 
 def problems_of(
@@ -93,9 +98,14 @@ def problems_of(
     forms_by_field: Mapping[str, type[BaseModel]] | None = None,
     under: tuple[str | int, ...] = (),
 ) -> Iterator[FieldProblem]:
-    """The problems of ``error``, from validating the part of ``document`` at the path ``under``."""
-    for details in error.errors(include_url=False):
+    """The first problems of ``error``, from validating the part of ``document`` at the path ``under``."""
+    for details in error.errors(include_url=False)[:MOST_DETAILED]:
         yield _problem(document, details, forms_by_field or {}, under)
+
+
+def further_of(error: ValidationError) -> int:
+    """The number of problems that ``problems_of`` does not tell."""
+    return max(0, error.error_count() - MOST_DETAILED)
 
 
 def _problem(
@@ -136,9 +146,9 @@ def expected_of(details: Mapping[str, Any]) -> str:
 
 def _expected_fields(name: str, location: tuple[str | int, ...], forms: Mapping[str, type[BaseModel]]) -> str:
     parents = [token for token in location[:-1] if isinstance(token, str)]
-    form = forms.get(parents[-1] if parents else "")
+    form = next((forms[name] for name in reversed(["", *parents]) if name in forms), None)
     if form is None:
         return "no such field"
     fields = list(form.model_fields)
-    near = difflib.get_close_matches(name, fields, n=1)
+    near = difflib.get_close_matches(name, fields, n=1, cutoff=NEAR_ENOUGH)
     return f"the field {near[0]!r}" if near else f"one of {', '.join(fields)}"

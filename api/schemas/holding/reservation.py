@@ -22,8 +22,8 @@ from broker.domain.holding.reservation import PriceBasis, Reservation, Reservati
 from broker.domain.market.offer import Tier
 from broker.domain.reconciling.shortfalls import Shortfall
 from broker.domain.spend.charging import credited_usd, final_usd
-from broker.domain.spend.release_estimate import OwedAt, ReleaseEstimate, Resale
 from broker.domain.spend.order_quote import OrderQuote
+from broker.domain.spend.release_estimate import OwedAt, ReleaseEstimate, Resale
 
 
 class Fit(StrEnum):

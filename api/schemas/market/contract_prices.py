@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from typing import Annotated
@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from api.schemas.base.csv_reader import read_table
+from api.schemas.base.document import MAX_SHOWN, input_error
 from api.schemas.base.parts import plain_digits
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.market.contract_prices import ContractPrice
@@ -82,9 +83,11 @@ def read_contract_prices(text: str, source: str) -> tuple[ContractPrice, ...]:
         try:
             prices.append(_Line.model_validate(_filled(row)).to_contract_price())
         except ValidationError as error:
-            problems.extend(_problems(line, row, error))
+            problems.extend(_problems(line, columns, row, error))
+            if len(problems) > MAX_SHOWN:
+                break
     if problems:
-        raise InputError(source, tuple(problems))
+        raise input_error(source, problems, stopped=len(problems) > MAX_SHOWN)
     return tuple(prices)
 
 
@@ -95,11 +98,14 @@ def _filled(row: Mapping[str | None, str | None]) -> dict[str, str]:
     }
 
 
-def _problems(line: int, row: Mapping[str | None, str | None], error: ValidationError) -> list[FieldProblem]:
+def _problems(
+    line: int, columns: Sequence[str], row: Mapping[str | None, str | None], error: ValidationError
+) -> list[FieldProblem]:
     found = []
     for detail in error.errors(include_url=False, include_context=False):
         column = str(detail["loc"][0]) if detail["loc"] else ""
         expected = "a column of the form" if detail["type"] == "extra_forbidden" else detail["msg"]
         cell = repr(row.get(column) or "") if column else "this line"
-        found.append(FieldProblem(f"/{line}/{column}".rstrip("/"), cell, expected, line))
+        place = columns.index(column) + 1 if column in columns else None
+        found.append(FieldProblem(f"/{line}/{column}".rstrip("/"), cell, expected, line, place))
     return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -63,7 +63,7 @@ def read_points(text: str, source: str, offers: Mapping[str, Offer]) -> tuple[Pr
     points: list[PricePoint] = []
     problems: list[FieldProblem] = []
     for line, row in rows:
-        found = list(_problems_of(row, line, offers))
+        found = list(_problems_of(row, line, columns, offers))
         problems.extend(found)
         if len(problems) >= MOST_PROBLEMS:
             break
@@ -75,7 +75,7 @@ def read_points(text: str, source: str, offers: Mapping[str, Offer]) -> tuple[Pr
 
 
 def _problems_of(
-    row: Mapping[str, str | None], line: int, offers: Mapping[str, Offer]
+    row: Mapping[str, str | None], line: int, columns: Sequence[str], offers: Mapping[str, Offer]
 ) -> Iterator[FieldProblem]:
     rules: tuple[tuple[str, Callable[[str], object], str], ...] = (
         ("at", parse_time, "a time with its zone such as 2026-11-23T00:00:00Z"),
@@ -89,7 +89,8 @@ def _problems_of(
         try:
             read(text or "")
         except (ValueError, KeyError, InvalidOperation):
-            yield FieldProblem(f"/{name}", "nothing" if not text else repr(text), expected, line)
+            shown, column = "nothing" if not text else repr(text), columns.index(name) + 1
+            yield FieldProblem(f"/{name}", shown, expected, line, column)
 
 
 def _point(row: Mapping[str, str]) -> PricePoint:

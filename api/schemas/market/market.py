@@ -9,9 +9,16 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from api.schemas.base.document import Document, describe, input_error, pointer_of, read_json_document
+from api.schemas.base.document import (
+    MAX_SHOWN,
+    Document,
+    describe,
+    input_error,
+    pointer_of,
+    read_json_document,
+)
 from api.schemas.base.times import Instant, format_time
-from api.schemas.base.validation import problems_of, validate
+from api.schemas.base.validation import further_of, problems_of, validate
 from api.schemas.market.offer import OFFER, OfferForm
 from broker.domain.basics.errors import FieldProblem
 from broker.domain.market.offer import Offer
@@ -53,12 +60,17 @@ def _read_offers(document: Document, as_of: datetime) -> tuple[Offer, ...]:
     """Reads the offers one by one, so that a large market is in memory only as domain objects."""
     offers: list[Offer] = []
     problems: list[FieldProblem] = []
+    further = 0
     seen: set[str] = set()
     for index, row in enumerate(document.data["offers"]):
         try:
             offer = OFFER.read(_dated(row, as_of))
         except ValidationError as error:
-            problems.extend(problems_of(error, document, under=("offers", index)))
+            if len(problems) > MAX_SHOWN:
+                further += error.error_count()
+            else:
+                problems.extend(problems_of(error, document, under=("offers", index)))
+                further += further_of(error)
             continue
         if offer.offer_id in seen:
             at = pointer_of("offers", index, "offer_id")
@@ -66,7 +78,7 @@ def _read_offers(document: Document, as_of: datetime) -> tuple[Offer, ...]:
         seen.add(offer.offer_id)
         offers.append(offer)
     if problems:
-        raise input_error(document.source, problems)
+        raise input_error(document.source, problems, further)
     return tuple(offers)
 
 

@@ -106,7 +106,7 @@ def _within(pointer: str, around: str) -> bool:
 
 def mend(document: Document, error: ValidationError) -> Mended | None:
     """``document``, which has ``error``, without its wrong fields; None where that is no document."""
-    if not isinstance(document.data, dict):
+    if not isinstance(document.data, dict) or not error.errors(include_url=False)[0]["loc"]:
         return None
     data, wrong = copy.deepcopy(document.data), set[str]()
     for _ in range(MOST_ROUNDS):

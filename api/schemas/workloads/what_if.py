@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 import jsonpatch
-from jsonpointer import JsonPointerException
+from jsonpointer import JsonPointerException, resolve_pointer
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from api.schemas.base.document import Document, describe, read_document
@@ -28,6 +28,8 @@ MOST_CHANGES = 20
 LONGEST_NAME = 80
 MOST_OPERATIONS = 200
 MOST_FACTOR = 100
+MOST_COPIED = 1_000_000
+"""Characters that all copies of a change may add: a copy of the whole into itself doubles it."""
 _ASSUMED = re.compile(r"prices(?:\.(?P<provider>[\w-]+))?\s*\*=\s*(?P<factor>\S+)")
 
 
@@ -149,12 +151,17 @@ def assumed_prices(change: ChangeForm) -> AssumedPrices | None:
 
 def changed_document(document: str, change: ChangeForm, index: int) -> str:
     """The stored workloads document after one change, as JSON text. Raises InputError."""
-    data = json.loads(document)
+    data, copied = json.loads(document), 0
     for number, operation in enumerate(change.patch):
+        pointer = f"/changes/{index}/patch/{number}"
         try:
-            data = jsonpatch.apply_patch(data, json.dumps([_plain(operation)]))
+            if operation.op == "copy":
+                copied += len(json.dumps(resolve_pointer(data, operation.from_ or "")))
+            if copied > MOST_COPIED:
+                found = f"copies of more than {MOST_COPIED:,} characters"
+                raise InputError("request", (FieldProblem(pointer, found, "fewer or smaller copies"),))
+            data = jsonpatch.apply_patch(data, json.dumps([_plain(operation)]), in_place=True)
         except (jsonpatch.JsonPatchException, JsonPointerException) as error:
-            pointer = f"/changes/{index}/patch/{number}"
             expected = "an operation that the document of the plan allows (`workloads` of the plan)"
             raise InputError("request", (FieldProblem(pointer, str(error), expected),)) from None
     changes = operations_of(copy.deepcopy(data), change.set_, f"/changes/{index}/set")

@@ -17,6 +17,7 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     WithJsonSchema,
+    model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
@@ -37,6 +38,7 @@ MOST_PREMIUM = 0.5
 MOST_REQUESTS_PER_S = 10**9
 MOST_MEASURED_PER_S = 10**12
 MOST_GB = 10**9
+MOST_UNKNOWN = 100
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", re.ASCII)
 
 
@@ -148,6 +150,14 @@ class WorkloadPart(BaseModel):
     """A part of a workloads document. An unknown field is an error."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_few_fields(cls, value: Any) -> Any:
+        """Refuses an object of very many fields as a whole, before each gets an error of its own."""
+        if isinstance(value, dict) and len(value) > len(cls.model_fields) + MOST_UNKNOWN:
+            raise ValueError(f"at most the {len(cls.model_fields)} fields {', '.join(cls.model_fields)}")
+        return value
 
 
 class HorizonForm(WorkloadPart):
@@ -384,6 +394,7 @@ FORMS_BY_FIELD: Mapping[str, type[BaseModel]] = {
     "policy": PolicyForm,
     "providers": ProvidersForm,
     "reoptimize": ReoptimizeForm,
+    "quotas": QuotaForm,
     "measured": MeasuredForm,
     "gpus": GpusForm,
     "checkpoint": CheckpointForm,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -25,7 +26,7 @@ from api.schemas.base.document import (
 )
 from api.schemas.base.given_text import require_seen
 from api.schemas.base.times import format_time, parse_relative, parse_start
-from api.schemas.base.validation import problems_of
+from api.schemas.base.validation import further_of, problems_of
 from api.schemas.workloads.mended_document import mend
 from api.schemas.workloads.policy_words import PolicyWords, provider_expected
 from api.schemas.workloads.workload_forms import (
@@ -44,7 +45,14 @@ from api.schemas.workloads.workload_forms import (
     WorkloadForm,
     WorkloadsForm,
 )
-from broker.catalogue import load_gpus, load_models, load_provider_names, resolve_gpu, resolve_model
+from broker.catalogue import (
+    load_gpus,
+    load_models,
+    load_provider_names,
+    named_format,
+    resolve_gpu,
+    resolve_model,
+)
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.window import Window
 from broker.domain.planning.model_shape import ModelShape
@@ -69,6 +77,7 @@ from broker.domain.planning.workload import (
     Workload,
     mean_tokens,
 )
+from broker.models.weight_formats import PLANNED
 
 SHARES_TOLERANCE = 1e-6
 OWN_STORAGE = "own"
@@ -102,14 +111,19 @@ def read_workloads(
             mended = mend(document, error)
             if mended is not None:
                 reader = _Reader(document, base, now, stored=stored)
-                reader.read(mended.form)
+                with suppress(_TooManyProblems):
+                    reader.read(mended.form)
                 problems += [problem for problem in reader.problems if mended.is_sound(problem)]
-        raise input_error(document.source, problems) from None
+        raise input_error(document.source, problems, further_of(error)) from None
     return _Reader(document, base, now, stored=stored).request(form)
 
 
+class _TooManyProblems(Exception):
+    """More problems than are shown: the rest of the document is not read."""
+
+
 class _Reader:
-    """Reads the fields of a document together, and collects all problems."""
+    """Reads the fields of a document together, and collects its problems, one more than is shown at most."""
 
     def __init__(self, document: Document, base: Path | None, now: datetime, *, stored: bool) -> None:
         self.document = document
@@ -119,8 +133,11 @@ class _Reader:
         self.problems: list[FieldProblem] = []
 
     def request(self, form: WorkloadsForm) -> PlanRequest:
-        """The whole request. Raises InputError with all problems."""
-        request = self.read(form)
+        """The whole request. Raises InputError with all problems, or with the first ones of very many."""
+        try:
+            request = self.read(form)
+        except _TooManyProblems:
+            raise input_error(self.document.source, self.problems, stopped=True) from None
         if self.problems:
             raise input_error(self.document.source, self.problems)
         return request
@@ -144,6 +161,8 @@ class _Reader:
     def _wrong(self, pointer: str, expected: str, found: str | None = None) -> None:
         shown = describe(self.document.value_at(pointer)) if found is None else found
         self.problems.append(self.document.problem(pointer, shown, expected))
+        if len(self.problems) > MAX_SHOWN:
+            raise _TooManyProblems
 
     def _horizon(self, form: WorkloadsForm) -> Window:
         start = self.now
@@ -222,6 +241,20 @@ class _Reader:
                 self._wrong(at, problem.expected, problem.found)
         return replace(next(iter(load_models().values())), context=0)
 
+    def _precisions(self, row: ServingForm | BatchForm, model: ModelShape, at: str) -> tuple[Precision, ...]:
+        """The allowed number formats; by default the one that the model's name states, or is published in."""
+        if row.precisions is not None:
+            return tuple(dict.fromkeys(row.precisions))
+        named = self._named_format(row.model)
+        if named is not None and named not in PLANNED:
+            expected = f"precisions beside it, of {', '.join(PLANNED)}"
+            self._wrong(f"{at}/model", expected, f"weights in {named}, which no plan has")
+        return (Precision(named if named in PLANNED else model.published_precision),)
+
+    def _named_format(self, name: str) -> str | None:
+        is_exact = name in load_models() or name.endswith(".json") or self.stored
+        return None if is_exact else named_format(name)
+
     def _measurements(self, rows: Sequence[MeasuredForm], at: str) -> tuple[Measurement, ...]:
         found: list[Measurement] = []
         for index, row in enumerate(rows):
@@ -275,6 +308,9 @@ class _Reader:
 
     def _training(self, row: TrainingForm, at: str, base: dict[str, Any], horizon: Window) -> Training:
         start, deadline = self._times(row, at, horizon)
+        if self._named_format(row.model) not in (None, "bf16", "fp16"):
+            expected = "a model in 16 bits: fewer bits are trained by adapters alone, which no plan has yet"
+            self._wrong(f"{at}/model", expected)
         if row.gpus.max is not None and row.gpus.max < row.gpus.min:
             self._wrong(f"{at}/gpus/max", f"at least gpus.min, {row.gpus.min}")
         if row.global_batch_tokens < row.sequence_length:
@@ -346,7 +382,7 @@ class _Reader:
             output_tokens=row.output_tokens,
             earliest_start=start,
             deadline=deadline,
-            precisions=_precisions(row.precisions, base["model"]),
+            precisions=self._precisions(row, base["model"], at),
             engine=row.engine,
             prefix_cache_hit_share=row.prefix_cache_hit_share,
             speculation=_speculation(row.speculation),
@@ -363,7 +399,7 @@ class _Reader:
             **base,
             traffic=traffic,
             slo=Slo(row.slo.ttft_p95_ms, row.slo.itl_p95_ms),
-            precisions=_precisions(row.precisions, base["model"]),
+            precisions=self._precisions(row, base["model"], at),
             redundancy=Redundancy(**row.redundancy.model_dump()),
             starts_at=starts_at,
             starts_after=starts_after,
@@ -476,8 +512,3 @@ def _fleet(form: FleetForm | None) -> FleetLimits:
 
 def _reoptimize(form: ReoptimizeForm | None) -> ReoptimizePolicy:
     return ReoptimizePolicy() if form is None else ReoptimizePolicy(**form.model_dump())
-
-
-def _precisions(told: list[Precision] | None, model: ModelShape) -> tuple[Precision, ...]:
-    """The allowed number formats; by default the one in which the model is published."""
-    return tuple(dict.fromkeys(told)) if told is not None else (Precision(model.published_precision),)

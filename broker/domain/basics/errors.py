@@ -76,7 +76,7 @@ class FieldProblem:
     """One wrong field: where it is, the value found, and the value expected.
 
     ``pointer`` is a JSON pointer into the input (``/workloads/0/deadline``). ``line`` and ``column`` count
-    from 1 in the source text; they are None if the input was not text.
+    from 1 in the source text; they are None if the input was not text. In a table ``column`` counts cells.
     """
 
     pointer: str
@@ -86,7 +86,8 @@ class FieldProblem:
     column: int | None = None
 
     def __str__(self) -> str:
-        place = f" (line {self.line}, column {self.column})" if self.line is not None else ""
+        column = "" if self.column is None else f", column {self.column}"
+        place = f" (line {self.line}{column})" if self.line is not None else ""
         return f"{self.pointer or '/'}{place}: found {self.found}, expected {self.expected}"
 
 

@@ -46,16 +46,18 @@ class CacheIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class PackedExperts:
-    """Weights of which only the routed experts are quantized.
+class MixedWeights:
+    """Published weights of which a part has another format.
 
     ``precision`` and ``bytes_each`` (including scales) are those of the experts' parameters; ``rest`` is the
-    format of all other weights.
+    format of all other weights. ``wide_params`` counts those of them (without embeddings) that stay in 16
+    bits.
     """
 
     precision: str
     bytes_each: float
     rest: str
+    wide_params: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class ModelShape:
     ``context`` is the longest sequence (prompt and answer) in tokens; 0 if it is unknown.
     ``residual_streams`` counts the copies of the hidden state (hyper-connections); 1 for plain residuals.
     ``published_precision`` is the number format of the published weights. ``packed`` describes published
-    weights of which only the experts are quantized.
+    weights of which a part has another format.
     ``total_params`` and ``active_params`` are counts.
     ``kv_elements_per_token`` counts cached numbers per token over all layers: 2·L·kv_heads·head_dim, or
     L·(kv_lora_rank + qk_rope_dim) for MLA.
@@ -122,7 +124,7 @@ class ModelShape:
     states: StateLayers = StateLayers()
     index: CacheIndex = CacheIndex()
     published_precision: str = "bf16"
-    packed: PackedExperts | None = None
+    packed: MixedWeights | None = None
     source: str = ""
 
     @property
@@ -130,8 +132,8 @@ class ModelShape:
         """Whether some layers route tokens to experts."""
         return self.experts > 0
 
-    def packed_in(self, precision: str) -> PackedExperts | None:
-        """The packed form of weights in ``precision``; None if all weights have the same format."""
+    def packed_in(self, precision: str) -> MixedWeights | None:
+        """The published weights in ``precision``; None if all of them have the same format."""
         return self.packed if self.packed is not None and self.packed.precision == precision else None
 
     @property
@@ -192,7 +194,7 @@ class ModelShape:
         beside = self.shared_experts * ffn * self.moe_ffn + self.hidden * self.experts
         beside += 2 * self.hidden * self.moe_hidden
         embedding = self.vocab * self.hidden * (1 if self.tie_embeddings else 2)
-        shared = self._all_attention_params() + self.states.count * self.states.params
+        shared = self.all_attention_params + self.states.count * self.states.params
         shared += plain * ffn * self.ffn + self.moe_layers * beside + embedding
         full, windowed = self.kept_elements
         narrow = self.windowed_layers
@@ -203,7 +205,9 @@ class ModelShape:
             active_params=float(shared + self.moe_layers * self.active_experts * self.expert_params),
         )
 
-    def _all_attention_params(self) -> float:
+    @property
+    def all_attention_params(self) -> float:
+        """Matrix parameters of the attention of all layers."""
         if self.attention_params:
             return self.caching_layers * self.attention_params
         full = self._attention_params(self.kv_heads, sum(self.head_widths))

@@ -9,6 +9,7 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ from optimizer.performance.own.gaussian_process import OUTLIER, Kernel, correlat
 
 Row = dict[str, str]
 FIRST_LINE = 2
+MOST_PROBLEMS = 20
 SERVING_MEASURED = tuple(name for _, _, names in SERVING_PAIRS for name in names)
 TRAINING_MEASURED = (*(name for _, _, names in TRAINING_PAIRS for name in names), "tokens_per_s_per_gpu")
 
@@ -107,13 +109,16 @@ def check_rows(
     gpus: Mapping[str, GpuSpec],
     models: Mapping[str, ModelShape],
 ) -> list[Row]:
-    """The rows without their blank cells. Raises InputError with line and column of every fault."""
+    """The rows without their blank cells. Raises InputError with line and column of the first faults."""
     given = [_given(row) for row in rows]
-    problems = [
+    found = (
         problem
         for place, row in enumerate(given)
         for problem in _problems(place, row, list(rows[place]), calibration, gpus, models)
-    ]
+    )
+    problems = list(islice(found, MOST_PROBLEMS))
+    if next(found, None) is not None:
+        problems.append(FieldProblem("", "further faults", "the ones above corrected first"))
     if not given:
         problems = [FieldProblem("", "no rows", "at least one measured row")]
     if problems:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+from broker.domain.basics.left_out import LeftOut
 from broker.domain.planning.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.tables import serving_reading, serving_rows, training_rows
 from optimizer.calibration.tables.cells import Prediction, Unreadable
+from optimizer.calibration.tables.unread import left_out_of
 from optimizer.performance.constants.calibrated import Calibration
 
 METRICS = training_rows.METRICS + serving_rows.METRICS
@@ -16,12 +18,15 @@ COLUMNS = ("id", *(f"{name}{end}" for name in METRICS for end in ("", "_low", "_
 
 @dataclass(frozen=True, slots=True)
 class ReadRows:
-    """Rows that were read, by their place in the table; ``unreadable`` has the reasons for the others."""
+    """Rows that were read, by their place in the table; ``unreadable`` has the reasons for the others, and
+    ``left_out`` what of a row is not used.
+    """
 
     count: int
     training: Mapping[int, training_rows.TrainingRow]
     serving: Mapping[int, serving_reading.ServingRow]
     unreadable: Mapping[int, str]
+    left_out: Mapping[int, tuple[LeftOut, ...]] = field(default_factory=dict)
 
     def at(self, places: Collection[int]) -> ReadRows:
         """The same table with only these rows readable; the others stay blank."""
@@ -31,6 +36,7 @@ class ReadRows:
             {place: row for place, row in self.training.items() if place in wanted},
             {place: row for place, row in self.serving.items() if place in wanted},
             self.unreadable,
+            self.left_out,
         )
 
 
@@ -44,6 +50,7 @@ def read_rows(
     training: dict[int, training_rows.TrainingRow] = {}
     serving: dict[int, serving_reading.ServingRow] = {}
     unreadable: dict[int, str] = {}
+    left_out: dict[int, tuple[LeftOut, ...]] = {}
     for index, row in enumerate(rows):
         try:
             if is_serving(row):
@@ -52,7 +59,10 @@ def read_rows(
                 training[index] = training_rows.read_row(row, calibration, gpus, models)
         except Unreadable as reason:
             unreadable[index] = str(reason)
-    return ReadRows(len(rows), training, serving, unreadable)
+        unused = tuple(left_out_of(row, serving=is_serving(row)))
+        if unused:
+            left_out[index] = unused
+    return ReadRows(len(rows), training, serving, unreadable, left_out)
 
 
 def predictions(read: ReadRows, calibration: Calibration, gpus: Mapping[str, GpuSpec]) -> list[Prediction]:
@@ -65,6 +75,9 @@ def predictions(read: ReadRows, calibration: Calibration, gpus: Mapping[str, Gpu
         *zip(read.serving, served, strict=True),
     ):
         found[place] = prediction
+    for place, unused in read.left_out.items():
+        parts = (found[place].note, "not used: " + ", ".join(f"{one.what} ({one.why})" for one in unused))
+        found[place] = replace(found[place], note="; ".join(part for part in parts if part))
     return found
 
 

@@ -28,6 +28,7 @@ from optimizer.calibration.tables.serving_words import (
     regime_of,
     release_of,
 )
+from optimizer.calibration.tables.unread import require_predictable
 from optimizer.performance.constants.calibrated import Calibration
 
 ATTENTION_DP = "attention-dp"
@@ -111,6 +112,7 @@ def read_row(
     models: Mapping[str, ModelShape],
 ) -> ServingRow:
     """A CSV row, read. Raises Unreadable."""
+    require_predictable(row, serving=True)
     spec, gpu_note = find_gpu(row.get("gpu", ""), gpus)
     model, model_note = find_model(
         row.get("model", ""), models, number(row, "params_b"), number(row, "active_params_b")

@@ -120,7 +120,7 @@ def formats_of(row: Mapping[str, str], model: ModelShape, spec: GpuSpec) -> Form
     told, note = (row.get("weight_precision") or "").strip(), ""
     dense = format_named(told)
     if told and dense is None:
-        raise Unreadable(f"weight precision {told!r} is not known")
+        raise Unreadable(f"weight_precision {told!r} is not known; known are {', '.join(FORMATS)}")
     if dense is None:
         dense = format_named(row.get("model", "")) or _native(model.name.lower(), wide)
         note = f"weight precision not given, {dense} assumed"

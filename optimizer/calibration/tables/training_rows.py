@@ -18,6 +18,7 @@ from optimizer.calibration.tables.cells import Prediction, Unreadable, needed, n
 from optimizer.calibration.tables.names import find_gpu, find_model, known_model
 from optimizer.calibration.tables.training_layouts import TRAINERS, LayoutSpec, row_layouts
 from optimizer.calibration.tables.training_nodes import row_sku
+from optimizer.calibration.tables.unread import is_lora, require_predictable
 from optimizer.performance.arrays import Array, Places, as_array
 from optimizer.performance.constants.calibrated import Calibration
 from optimizer.performance.hardware.sku_arrays import GIB, Hardware, build_hardware
@@ -43,7 +44,7 @@ SHARDED, OLD_SHARDED, FIRST_FLASH = "fsdp", "fsdp_2022", "fsdp_2023"
 COMPILED, COMPILES, TORCHTITAN = "fsdp_compiled", "compile", "torchtitan"
 NOT_COMPILED = re.compile(r"eager|\b(no|not|without|w/o) (torch\.)?compile")
 FIRST_FLASH_STACKS = ("llm-foundry", "composer", "mosaic")
-SUBMISSIONS, ADAPTERS = ("mlcommons", "mlperf"), "lora"
+SUBMISSIONS = ("mlcommons", "mlperf")
 GPU_VENDORS = frozenset({"NVIDIA", "AMD"})
 FIRST_MEGATRON, OLD_MEGATRON = "megatron_2021", "megatron_2022"
 USED_MEGATRON, PLAIN_MEGATRON = "megatron_lm", "megatron_2023"
@@ -88,6 +89,7 @@ def read_row(
     models: Mapping[str, ModelShape],
 ) -> TrainingRow:
     """A CSV row, read. Raises Unreadable."""
+    require_predictable(row, serving=False)
     spec, gpu_note = find_gpu(row.get("gpu", ""), gpus, number(row, "gpu_mem_gb"))
     model, model_notes = _model(row, models)
     number_format, format_notes = _format(row.get("precision", ""), spec)
@@ -108,7 +110,7 @@ def read_row(
         software=software,
         recipe=Recipe(
             number_format,
-            adapters=_trains_adapters(row),
+            adapters=is_lora(row),
             zero_bubble=_mentions(row, ZERO_BUBBLE_WORDS),
             hides_dispatch=_mentions(row, HIDDEN_DISPATCH_WORDS),
             dispatches_once=_mentions(row, SINGLE_DISPATCH_WORDS),
@@ -305,7 +307,7 @@ def _format(text: str, spec: GpuSpec) -> tuple[str, tuple[str, ...]]:
     """The format of matrix products. Names of scaling recipes mean FP8; "or" means that the format is not
     known."""
     word = text.upper()
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ("INT8 products predicted as FP8 ones",) if "INT8" in word else ()
     wanted = "fp16" if word.startswith("FP16") else "bf16"
     if "FP8" in word or "INT8" in word:
         wanted = "fp8"
@@ -366,11 +368,7 @@ def _is_reference(row: Mapping[str, str], framework: str, spec: GpuSpec) -> bool
     """Whether a submission trains adapters with DeepSpeed with separate kernels, as GPUs do; Gaudi runs
     graphs."""
     plain = "deepspeed" in framework and "megatron" not in framework
-    return _trains_adapters(row) and plain and spec.vendor in GPU_VENDORS
-
-
-def _trains_adapters(row: Mapping[str, str]) -> bool:
-    return (row.get("workload") or "").strip().lower() == ADAPTERS
+    return is_lora(row) and plain and spec.vendor in GPU_VENDORS
 
 
 def _sharded(row: Mapping[str, str], framework: str, spec: GpuSpec, model: ModelShape) -> str:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.market.sku import Sku
-from broker.domain.planning.model_shape import GpuSpec, PackedExperts
+from broker.domain.planning.model_shape import GpuSpec, MixedWeights
 from broker.domain.planning.workload import Batch, Precision, Serving, ServingEngine
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, number
@@ -120,14 +120,15 @@ def has_one_token(workload: Serving | Batch) -> bool:
     return float(lengths_of(workload).output_tokens) <= 1.0
 
 
-def format_of(precision: Precision, calibration: Calibration, packed: PackedExperts | None = None) -> Format:
+def format_of(precision: Precision, calibration: Calibration, packed: MixedWeights | None = None) -> Format:
     """Weights in ``precision``, cache in 16 bits; INT4 weights are widened to 16 bits in products.
 
-    ``packed``: a checkpoint in which only the experts are packed; its products use the format of the rest.
+    ``packed``: a checkpoint of which a part has another format; its products use the format of the rest.
     """
     cache = number(calibration.serving.kv_bytes)
     if packed is not None:
-        return Format(packed.rest, packed.precision, cache, packed.rest, packed.bytes_each)
+        products = "bf16" if packed.rest == Precision.INT4 else packed.rest
+        return Format(packed.rest, packed.precision, cache, products, packed.bytes_each, packed.wide_params)
     products = Precision.BF16 if precision is Precision.INT4 else precision
     return Format(precision.value, precision.value, cache, products.value)
 
@@ -138,7 +139,7 @@ def runs_engine(spec: GpuSpec | None, engine: ServingEngine) -> bool:
 
 
 def has_format(
-    spec: GpuSpec | None, precision: Precision, rates: ServingRates, packed: PackedExperts | None = None
+    spec: GpuSpec | None, precision: Precision, rates: ServingRates, packed: MixedWeights | None = None
 ) -> bool:
     """Whether kernels for ``precision`` exist on the GPU.
 

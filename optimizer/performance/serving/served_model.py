@@ -51,6 +51,7 @@ class Format:
     """Number formats of a served model: of dense weights, experts, cache, and products.
 
     ``expert_bytes``: bytes of an expert's weight if the checkpoint states it; None: those of the format.
+    ``wide_params``: dense weights beside embeddings that the checkpoint keeps in 16 bits.
     """
 
     dense: str
@@ -58,6 +59,7 @@ class Format:
     kv_bytes: Array
     products: str
     expert_bytes: float | None = None
+    wide_params: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +172,10 @@ def stored_bytes(shapes: Shapes, form: Format, rates: ServingRates) -> tuple[Arr
     """The same for a model in a format, independent of a replica."""
     dense, experts = rates.weight_bytes[form.dense], form.expert_bytes
     experts = rates.weight_bytes[form.experts] if experts is None else experts
-    embedding = shapes.embedding_params * max(dense, rates.embedding_bytes)
-    inner = (shapes.dense_params - shapes.embedding_params) * dense
-    return embedding + inner, shapes.expert_params * experts
+    wide = shapes.embedding_params + form.wide_params
+    return wide * max(dense, rates.embedding_bytes) + (
+        shapes.dense_params - wide
+    ) * dense, shapes.expert_params * experts
 
 
 @once

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.market.sku import Sku
-from broker.domain.planning.model_shape import PackedExperts
+from broker.domain.planning.model_shape import MixedWeights
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.workload import Batch, Precision, Serving, ServingEngine
 from optimizer.performance.arrays import Array, Mask, Places, as_array, stacked
@@ -128,7 +128,7 @@ class ServingTable:
         for name in np.unique(named[named != ""]).tolist():
             yield name, cells.at(np.flatnonzero(named == name))
 
-    def _cells(self, precision: Precision, packed: PackedExperts | None) -> _Cells:
+    def _cells(self, precision: Precision, packed: MixedWeights | None) -> _Cells:
         """The configurations of kinds of SKU that compute in ``precision`` (for one workload)."""
         gpus, rates = self._core.gpus, self._core.calibration.serving
         able = [has_format(gpus.get(kind.gpu), precision, rates, packed) for kind in self._kinds]

@@ -42,7 +42,12 @@ RECORDED = {
 }
 """The line of the audit trail that each effect leaves; a re-optimization leaves a record of its own."""
 
-UNRECORDED = {"/v1/estimates", "/v1/reoptimizations", "/v1/webhooks/{webhook_id}/test"}
+UNRECORDED = {
+    "/v1/estimates",
+    "/v1/reoptimizations",
+    "/v1/starting-points",
+    "/v1/webhooks/{webhook_id}/test",
+}
 
 
 async def twins(pair: Pair, path: str, key: str, body: Any, **query: str) -> list[httpx.Response]:
@@ -130,6 +135,9 @@ async def test_every_post_twice_at_once_has_one_effect(pair: Pair) -> None:
         effects = {}
 
         one_answer(await twins(pair, "/v1/estimates", "k-estimate", document("twins")))
+
+        source = {"text": "vllm serve Qwen/Qwen3-8B"}
+        one_answer(await twins(pair, "/v1/starting-points", "k-source", source))
 
         before = len(recorded(client, "plan.request"))
         plan = one_answer(await twins(pair, "/v1/plans", "k-plan", document("twins"))).json()

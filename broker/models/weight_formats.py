@@ -1,0 +1,162 @@
+"""Number formats of weights, as names of models and ``quantization_config`` state them.
+
+``vllm serve`` and its like take the format from the checkpoint, so a name or a file often states it alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from broker.domain.planning.workload import Precision
+
+PLANNED = tuple(one.value for one in Precision)
+"""The formats that a plan can have."""
+MXFP4_BYTES = 0.5 + 1 / 32
+NVFP4_BYTES = 0.5 + 1 / 16
+NEAREST: Mapping[str, str] = {"int8": "fp8"}
+"""Formats of no plan, and the one of a plan that has their size."""
+FORMAT_TOKENS: Mapping[str, str] = {
+    r"fp8|float8|mxfp8|autofp8": "fp8",
+    r"fp4|nvfp4|nvfp4a16|mxfp4|w4afp8": "fp4",
+    r"awq|awq_marlin|gptq|gptq_marlin|int4|4bits?|4-bit|w4a16|w4a8|w4|nf4|autoround|hqq": "int4",
+    r"int8|8bits?|w8a8|w8a16|w8|eetq": "int8",
+    r"bf16|bfloat16": "bf16",
+    r"fp16|float16|half": "fp16",
+    r"int[2356]|[2356]bits?|w[2356]a16|aqlm|quip|vptq": "fewer than 8 bits",
+    r"gguf|iq?[1-8](_.+)?|q[1-8](_.+)?|exl[23]|ggml|mlx|\d\.\d+bpw": "a format of local engines",
+}
+_TOKENS = tuple((re.compile(pattern, re.IGNORECASE), meaning) for pattern, meaning in FORMAT_TOKENS.items())
+_FILLERS = re.compile(
+    r"dynamic|kv|block|preview|quantized|unsloth|bnb|torchao|static|tensor|channel|token|symmetric|g?\d+g?|"
+    r"act(order)?|llmcompressor|marlin|inc|quark|ptq|compressed|tensors|v\d+",
+    re.IGNORECASE,
+)
+_WIDTHS = re.compile(r"w\da\d+|w\d")
+_METHODS = frozenset({"awq", "gptq", "autoround", "hqq", "mlx", "gguf"})
+"""Methods, whose format another word may state: ``GPTQ-Int8``."""
+_BITS_OF_METHODS: Mapping[str, str] = {
+    "fp8": "fp8",
+    "fbgemm_fp8": "fp8",
+    "mxfp4": "fp4",
+    "gpt_oss_mxfp4": "fp4",
+    "modelopt_fp4": "fp4",
+    "awq": "int4",
+    "hqq": "int4",
+    "eetq": "int8",
+}
+_INTEGERS = {2: "int2", 3: "int3", 4: "int4", 8: "int8"}
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFormat:
+    """The format of stored weights: its name, and bytes of a weight with its scales."""
+
+    name: str
+    bytes_each: float
+
+    @property
+    def planned(self) -> str | None:
+        """The format of a plan that has its size; None if there is none."""
+        return self.name if self.name in PLANNED else NEAREST.get(self.name)
+
+
+def without_format(name: str) -> tuple[str, str | None]:
+    """The name of a model without the words at its end that state a number format, and that format.
+
+    ``Qwen3-32B-FP8`` gives ``Qwen3-32B`` and ``fp8``; ``…-GPTQ-Int8`` gives ``int8``, which no plan has.
+    """
+    words = re.split(r"(?<=[A-Za-z0-9])[-.](?=[A-Za-z])|-", name)
+    stated: list[tuple[int, str]] = []
+    kept = len(words)
+    for index in range(len(words) - 1, 0, -1):
+        word = words[index].lower()
+        meaning = _meaning_of(word)
+        if meaning is None:
+            if not _FILLERS.fullmatch(word):
+                break
+            continue
+        kept = index
+        stated.append((2 if word in _METHODS else 1 if _WIDTHS.fullmatch(word) else 0, meaning))
+    if not stated:
+        return name, None
+    return _joined(name, words, kept), min(reversed(stated), key=lambda one: one[0])[1]
+
+
+def _meaning_of(word: str) -> str | None:
+    return next((meaning for pattern, meaning in _TOKENS if pattern.fullmatch(word)), None)
+
+
+def _joined(name: str, words: list[str], kept: int) -> str:
+    """The beginning of ``name`` up to its first ``kept`` words, without fillers at its end."""
+    while kept > 1 and _FILLERS.fullmatch(words[kept - 1]) and not words[kept - 1].isdigit():
+        kept -= 1
+    length = sum(len(word) for word in words[:kept]) + kept - 1
+    return name[:length]
+
+
+def format_of_method(word: str) -> str | None:
+    """The format that a word of ``--quantization`` or ``--dtype`` names; None for an unknown word."""
+    return _meaning_of(word.strip().lower().replace("-", "_")) or _BITS_OF_METHODS.get(word.strip().lower())
+
+
+def format_of_config(told: Mapping[str, Any]) -> WeightFormat:
+    """The format of a ``quantization_config``. Raises ValueError that names the known ones."""
+    method = str(told.get("quant_method", "")).lower().replace("-", "_")
+    algorithm = str(told.get("quant_algo", told.get("quant_type", ""))).lower()
+    if method in ("mxfp4", "gpt_oss_mxfp4"):
+        return WeightFormat("fp4", MXFP4_BYTES)
+    if method.startswith(("bitsandbytes", "bnb")):
+        return _integers(4, 64) if _is_true(told, "load_in_4bit") else WeightFormat("int8", 1.0)
+    weights = _weights_of(told)
+    bits = _whole(weights.get("num_bits", weights.get("bits", weights.get("nbits", weights.get("w_bit")))))
+    size = _whole(weights.get("group_size", weights.get("q_group_size")))
+    kind = f"{weights.get('type', '')} {weights.get('dtype', '')} {weights.get('data_type', '')}".lower()
+    if "fp4" in f"{algorithm} {kind} {method}" or (bits == 4 and "float" in kind):
+        return WeightFormat("fp4", MXFP4_BYTES if "mx" in f"{algorithm} {kind}" else NVFP4_BYTES)
+    if "fp8" in f"{algorithm} {kind} {method}" or "float8" in f"{algorithm} {kind}":
+        return WeightFormat("fp8", 1.0)
+    if bits == 8 and "float" in kind:
+        return WeightFormat("fp8", 1.0)
+    if bits is not None:
+        return _integers(bits, size)
+    named = _BITS_OF_METHODS.get(method) or _meaning_of(method) or _format_in(algorithm)
+    if named in ("int4", "fp8", "fp4", "int8"):
+        return _integers(4, size) if named == "int4" else WeightFormat(named, 1.0)
+    known = "fp8, fbgemm_fp8, modelopt, mxfp4, awq, gptq, compressed-tensors, bitsandbytes, hqq, quark"
+    found = method or algorithm or "no method"
+    raise ValueError(f"quantization_config: {found!r} is no known method (known: {known})")
+
+
+def _format_in(text: str) -> str | None:
+    """The format of a compound word such as ``w4a16_awq`` or ``int4_weight_only``."""
+    return next(filter(None, (_meaning_of(word) for word in re.split(r"[^a-z0-9]+", text))), None)
+
+
+def _weights_of(told: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part of a configuration that describes weights: of its first group, of its own, or the whole."""
+    groups: Any = told.get("config_groups")
+    group: Any = next(iter(groups.values()), {}) if isinstance(groups, Mapping) else {}
+    inner: Any = told.get("quant_config") or told.get("global_quant_config") or {}
+    for holder in (group, inner):
+        for name in ("weights", "weight", "weight_quant_params"):
+            part = holder.get(name) if isinstance(holder, Mapping) else None
+            if isinstance(part, Mapping):
+                return part
+    return told
+
+
+def _integers(bits: int, size: int | None) -> WeightFormat:
+    """Integers of ``bits`` bits with a 16-bit scale per ``size`` weights."""
+    scale = 2.0 / size if size is not None and size > 0 and bits < 8 else 0.0
+    return WeightFormat(_INTEGERS.get(bits, f"int{bits}"), bits / 8 + scale)
+
+
+def _is_true(told: Mapping[str, Any], *names: str) -> bool:
+    return any(told.get(name) is True or told.get(f"_{name}") is True for name in names)
+
+
+def _whole(told: Any) -> int | None:
+    return told if isinstance(told, int) and not isinstance(told, bool) else None

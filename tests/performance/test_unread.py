@@ -1,0 +1,109 @@
+"""Rows of other methods, formats and engines are refused; what is not used of a row stands in its note."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from optimizer.calibration.tables.bundled import beside_rows, bundled_rows
+from optimizer.calibration.tables.rows import is_serving
+from optimizer.calibration.tables.unread import require_predictable
+from tests.cli.running import broker
+from tests.performance.test_rows import predict, serving_row
+
+TRAINING = {
+    "id": "t",
+    "kind": "training",
+    "model": "Llama-3.1-8B",
+    "gpu": "H100-SXM-80GB",
+    "gpus_total": "8",
+    "gpus_per_node": "8",
+    "seq_len": "4096",
+    "global_batch": "64",
+    "precision": "BF16",
+    "workload": "finetune",
+}
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"workload": "qlora"}, "known are fine-tune"),
+        ({"workload": "dpo"}, "known are fine-tune"),
+        ({"method": "grpo"}, "known are fine-tune"),
+        ({"precision": "QLoRA"}, "known are BF16, FP16, FP8"),
+        ({"precision": "nf4"}, "known are BF16, FP16, FP8"),
+        ({"precision": "posit"}, "known are BF16, FP16, FP8"),
+        ({"optimizer": "paged_adamw_8bit"}, "known is AdamW"),
+        ({"optimizer": "adafactor"}, "known is AdamW"),
+        ({"cpu_offload": "true"}, "offload is not predicted"),
+        ({"optimizer_offload": "all"}, "offload is not predicted"),
+        ({"load_in_4bit": "True"}, "weights in few bits are not trained"),
+        ({"use_lora": "true"}, "write lora in the column workload"),
+        ({"zero_fsdp": "ZeRO-3 offload"}, "offload is not predicted"),
+        ({"kind": "tuning"}, "known are training and serving"),
+        ({"framework": "TRL GRPO"}, "a method that is not predicted"),
+    ],
+)
+def test_a_training_row_of_another_method_is_blank(cells: dict[str, str], reason: str) -> None:
+    sound, other = predict([TRAINING, TRAINING | cells])
+    assert sound["pred_step_time_s"]
+    assert (other["pred_step_time_s"], other["fits"]) == ("", "")
+    assert reason in other["note"]
+    assert next(iter(cells)) in other["note"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"enforce_eager": "1"}, "without CUDA graphs"),
+        ({"cuda_graph": "false"}, "without CUDA graphs"),
+        ({"engine": "vLLM --enforce-eager"}, "without CUDA graphs"),
+        ({"engine": "tgi"}, "known are mlperf"),
+        ({"weight_precision": "posit8"}, "known are bf16, fp16, fp8"),
+        ({"kv_precision": "turbo3"}, "known are bf16, fp16, fp8"),
+        ({"cpu_offload_gb": "20"}, "offload is not predicted"),
+        ({"weight_precision": "", "quantization": "awq"}, "in the column weight_precision"),
+    ],
+)
+def test_a_serving_row_of_another_way_is_blank(cells: dict[str, str], reason: str) -> None:
+    (found,) = predict([serving_row(**cells)])
+    assert (found["pred_tpot_ms_p50"], found["fits"]) == ("", "")
+    assert reason in found["note"]
+
+
+def test_what_changes_nothing_is_noted_and_predicted() -> None:
+    plain = predict([serving_row(), TRAINING | {"workload": "lora"}])
+    rows = [
+        serving_row(rack="7", enforce_eager="false", notes="run with --enforce-eager"),
+        TRAINING | {"workload": "lora", "lora_r": "16", "optimizer": "adamw_torch", "notes": "like QLoRA"},
+    ]
+    found = predict(rows)
+    assert found[0]["pred_tpot_ms_p50"] == plain[0]["pred_tpot_ms_p50"] != ""
+    assert found[1]["pred_step_time_s"] == plain[1]["pred_step_time_s"] != ""
+    assert "rack (a column that is not read)" in found[0]["note"]
+    assert "notes: enforce-eager (not predicted)" in found[0]["note"]
+    assert "lora_r (any rank from 16 to 64" in found[1]["note"]
+    assert "notes: QLoRA (not predicted)" in found[1]["note"]
+
+
+def test_the_bundled_tables_refuse_no_row() -> None:
+    for row in bundled_rows() + beside_rows():
+        require_predictable(row, serving=is_serving(row))
+
+
+def test_the_command_lists_columns_and_refuses_cells_without_one(tmp_path: Path) -> None:
+    file, out = tmp_path / "rows.csv", tmp_path / "out.csv"
+    file.write_text(
+        "id,kind,model,gpu,gpus_total,seq_len,global_batch,rack\na,training,Llama-3.1-8B,H100,8,4096,64,7\n"
+    )
+    told = broker("perf", "predict", file, out, "--json")
+    assert told.exit_code == 0, told.stderr
+    assert json.loads(told.stdout)["left_out"] == [{"what": "rack", "why": "a column that is not read"}]
+    assert "left out: rack: a column that is not read" in broker("perf", "predict", file, out).stderr
+    file.write_text("id,kind\na,training,7\n")
+    beyond = broker("perf", "predict", file, out)
+    assert beyond.exit_code == 2
+    assert "(line 2): found '7' after the last column" in beyond.stderr
