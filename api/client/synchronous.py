@@ -29,7 +29,7 @@ from api.schemas.accounts.audit import AuditForm
 from api.schemas.accounts.keys import KeyForm, KeyPage, NewKeyForm
 from api.schemas.accounts.webhooks import NewWebhookForm, TestDeliveryForm, ToldWebhookForm, WebhookForm
 from api.schemas.base.forms import PageForm
-from api.schemas.finance.economics import CLOSED_MONTH, SAVINGS, ChangesForm, IntervalForm, UnitsForm
+from api.schemas.finance.economics import SAVINGS, ChangesForm, IntervalForm, MonthCloseForm, UnitsForm
 from api.schemas.finance.finance import ApprovalForm, ApprovalPage, BudgetForm, BudgetPage
 from api.schemas.finance.spend import AS_OF_HEADER, SpendForm
 from api.schemas.holding.reservation import (
@@ -53,7 +53,6 @@ from broker.domain.planning.cost_estimate import CostEstimate
 from broker.domain.reconciling.shortfalls import Shortfall
 from broker.domain.spend.approvals import ApprovalState, Verdict
 from broker.domain.spend.budgets import BudgetPeriod
-from broker.domain.spend.month_close import ClosedMonth
 from broker.domain.spend.release_estimate import ReleaseEstimate
 from broker.domain.spend.spend import CostView, Interval
 from broker.settings import Settings
@@ -293,9 +292,11 @@ class BrokerClient:
         path = f"/v1/quarantine/{quote(offer_id)}/release"
         return self._parsed(QUARANTINED.read, self._call("POST", path))
 
-    def list_budgets(self) -> list[BudgetForm]:
-        """All budgets with what is owed and expected."""
-        return self._read(BudgetPage, self._call("GET", "/v1/budgets")).items
+    def list_budgets(self, month: str | None = None) -> list[BudgetForm]:
+        """All budgets with what is owed and expected, now or in the periods that contain ``month``
+        (2026-11)."""
+        answer = self._call("GET", "/v1/budgets", params={"period": month})
+        return self._read(BudgetPage, answer).items
 
     def put_budget(self, team: str, period: BudgetPeriod, body: Mapping[str, object]) -> BudgetForm:
         """Sets a budget; it replaces the one of the same team and period."""
@@ -324,10 +325,10 @@ class BrokerClient:
         wanted = {"from": since, "to": until, "interval": str(interval)}
         return self._read(IntervalForm, self._call("GET", "/v1/spend/interval", params=wanted))
 
-    def close_month(self, month: str, comment: str) -> ClosedMonth:
-        """Closes a past month."""
+    def close_month(self, month: str, comment: str) -> MonthCloseForm:
+        """Closes a past month, and says which sellers did not confirm their leases since."""
         wanted = {"month": month, "comment": comment}
-        return self._parsed(CLOSED_MONTH.read, self._call("POST", "/v1/spend/close", params=wanted))
+        return self._read(MonthCloseForm, self._call("POST", "/v1/spend/close", params=wanted))
 
     def find_units(self, since: str | None, until: str | None) -> UnitsForm:
         """Unit costs and energy."""

@@ -33,11 +33,13 @@ from api.schemas.finance.economics import (
     ChangesForm,
     ClosedMonthForm,
     IntervalForm,
+    MonthCloseForm,
     SavingsForm,
     UnitsForm,
     changes_to_document,
     economics_to_document,
     interval_to_document,
+    month_close_to_document,
     plan_changes_to_document,
 )
 from api.schemas.finance.finance import LONGEST_COMMENT
@@ -85,6 +87,14 @@ def month_of(text: str) -> Window | None:
     return Window(start, next_period(start, Interval.MONTH))
 
 
+def read_month(text: str, pointer: str) -> Window:
+    """The UTC month that ``text`` names. Raises InputError at ``pointer``."""
+    found = month_of(text)
+    if found is None:
+        raise InputError("request", (FieldProblem(pointer, repr(text), "a month such as 2026-10"),))
+    return found
+
+
 @router.get("/interval", responses={200: {"model": IntervalForm}})
 async def forecast_spend(
     request: Request,
@@ -128,7 +138,7 @@ async def show_savings(request: Request, caller: SpendReader, team: OfTeam = Non
     return JSONResponse(SAVINGS.write(await product_of(request).economics.find_savings(caller, team)))
 
 
-@router.post("/close", responses={200: {"model": ClosedMonthForm}}, openapi_extra=may_fail(Conflict))
+@router.post("/close", responses={200: {"model": MonthCloseForm}}, openapi_extra=may_fail(Conflict))
 async def close_month(
     request: Request,
     caller: Approver,
@@ -137,16 +147,14 @@ async def close_month(
         str, Query(max_length=LONGEST_COMMENT, description="A comment for the audit trail")
     ] = "",
 ) -> Response:
-    """Closes a past month: its reports no longer change, and later differences are
-    reported as corrections.
+    """Closes a past month for all teams: its reports no longer change, and later differences are
+    reported as corrections. A key of all teams with ``spend:approve`` may do so.
     """
 
     async def act() -> Answer:
-        window = month_of(month)
-        if window is None:
-            raise InputError("request", (FieldProblem("/month", repr(month), "a month such as 2026-10"),))
+        window = read_month(month, "/month")
         done = await product_of(request).spend.close(caller, window.start.date(), comment)
-        return json_answer(200, CLOSED_MONTH.write(done))
+        return json_answer(200, month_close_to_document(done))
 
     return await answer_once(request, caller, act)
 

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from api.http.conditional import NOT_MODIFIED, Tagged, conditional, plan_key, tagged
 from api.http.dependencies import (
+    KNOWN_NAMES,
     Approver,
     Cursor,
     Limit,
@@ -196,7 +197,7 @@ def _accepted(record: PlanRecord) -> Answer:
     return json_answer(202, body, headers)
 
 
-@router.get("", responses={200: {"model": PageForm[PlanSummaryForm]}})
+@router.get("", responses={200: {"model": PageForm[PlanSummaryForm]}}, dependencies=[KNOWN_NAMES])
 async def list_plans(
     request: Request,
     caller: PlanReader,

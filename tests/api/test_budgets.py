@@ -61,20 +61,22 @@ async def test_each_threshold_is_told_once_a_period(home: Home) -> None:
     assert await told(home, team) == []
     await put(team, MONTH, "600.00", thresholds=[50, 80])
     expected = await told(home, team)
-    assert [text.partition(":")[0] for text in expected] == ["100 % of $600.00 for 2026-11-01 to 2026-12-01"]
-    assert expected[0].endswith("$3,690.00 expected")
+    assert expected == [
+        "100 % of $600.00 for 2026-11-01 to 2026-12-01: $3,690.00 expected",
+        "100 % of $600.00 for 2026-12-01 to 2027-01-01: $738.00 expected",
+    ]
     advance(home, hours=15)
     half = await told(home, team)
-    assert half[1:] == ["50 % of $600.00 for 2026-11-01 to 2026-12-01: $307.50 spent"]
+    assert half[2:] == ["50 % of $600.00 for 2026-11-01 to 2026-12-01: $307.50 spent"]
     assert await told(home, team) == half
     advance(home, hours=10)
-    assert len(await told(home, team)) == 3
+    assert len(await told(home, team)) == 4
     await put(team, MONTH, "900.00", thresholds=[50, 80])
     advance(home, hours=11)
     again = await told(home, team)
-    assert again[3:] == ["80 % of $900.00 for 2026-11-01 to 2026-12-01: $738.00 spent"]
+    assert again[4:] == ["80 % of $900.00 for 2026-11-01 to 2026-12-01: $738.00 spent"]
     advance(home, days=8)
-    assert len(await told(home, team)) > 4, "a new month begins anew"
+    assert len(await told(home, team)) > 5, "a new month begins anew"
 
 
 async def test_everybody_together_and_a_span_of_its_own(home: Home) -> None:
@@ -159,8 +161,13 @@ async def test_a_lease_without_an_end_is_expected_until_the_period_is_over(home:
     assert found["until_released_usd"] == found["reserved_usd"] != "0.00"
     assert found["runs_out_on"] == "2026-11-25T00:00:00Z"
     assert [text.split(":")[0] for text in await told(home, team)] == [
-        "100 % of $1,050.00 for 2026-11-01 to 2026-12-01"
+        "100 % of $1,050.00 for 2026-11-01 to 2026-12-01",
+        "100 % of $1,050.00 for 2026-12-01 to 2027-01-01",
     ]
+    (december,) = found["later"]
+    assert (december["from"], december["to"]) == ("2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z")
+    assert Decimal(december["until_released_usd"]) == Decimal("20.5") * 31 * 24
+    assert Decimal(december["left_usd"]) == 1050 - Decimal("20.5") * 31 * 24
     quarter = await put(team, "/v1/budgets/research/quarter", "90000.00")
     assert Decimal(quarter["expected_usd"]) == Decimal("20.5") * (38 * 24 + 12)
     key = (await team.get("/v1/reservations")).json()["items"][0]["reservation_id"]

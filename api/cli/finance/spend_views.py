@@ -7,12 +7,11 @@ from decimal import Decimal
 from rich import box
 from rich.table import Table
 
-from api.cli.figures import percent, plural, rate, usd
+from api.cli.figures import day_and_time, percent, plural, rate, usd
 from api.cli.output import print_json, stdout
 from api.plan_words import strategy
-from api.schemas.finance.economics import CLOSED_MONTH, SAVINGS, ChangesForm, IntervalForm, UnitsForm
+from api.schemas.finance.economics import SAVINGS, ChangesForm, IntervalForm, MonthCloseForm, UnitsForm
 from broker.domain.moving.savings import Savings
-from broker.domain.spend.month_close import ClosedMonth
 from broker.domain.spend.variance import ChangeLine
 
 DASH = "-"
@@ -71,12 +70,20 @@ def show_bands(form: IntervalForm, as_json: bool) -> None:
     stdout().print(table)
 
 
-def show_closed(month: ClosedMonth, as_json: bool) -> None:
-    """The figures with which a month was closed."""
+def show_closed(form: MonthCloseForm, as_json: bool) -> None:
+    """The figures with which a month was closed, and the sellers that may still bill more."""
     if as_json:
-        print_json(CLOSED_MONTH.write(month))
+        print_json(form.model_dump(mode="json"))
         return
-    stdout().print(f"{month.month:%Y-%m} is closed with {usd(month.usd)} in {month.rows:,} FOCUS rows")
+    console = stdout()
+    console.print(f"{form.month} is closed with {usd(form.usd)} in {form.focus_rows:,} FOCUS rows")
+    for one in form.unconfirmed:
+        last = "never" if one.confirmed_at is None else f"last on {day_and_time(one.confirmed_at)}"
+        console.print(
+            f"{one.provider} has not confirmed its leases since the month was over ({last}); what it bills "
+            "later is a correction in the first open month",
+            soft_wrap=True,
+        )
 
 
 def show_units(form: UnitsForm, as_json: bool) -> None:

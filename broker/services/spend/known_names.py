@@ -30,7 +30,7 @@ class KnownNamesService:
             return (caller.team,)
         async with self._units(scope_of(caller)) as uow:
             found = await uow.accounts.find_teams()
-            others = {budget.team for budget in await uow.budgets.find_all(None)}
+            others = {budget.team for budget in await uow.budgets.find_all()}
             others |= {row.group for row in await uow.rollups.find_sums(None, "team")}
         every = dict.fromkeys((*found, *sorted(others | set(self._configured))))
         return tuple(team for team in every if team != ALL_TEAMS)
@@ -50,8 +50,9 @@ class KnownNamesService:
     ) -> None:
         """Raises InputError for a name that does not exist, with the nearest ones. None: not asked.
 
-        A key of one team sees that team whatever it asks for, so its ``team`` is not looked at.
+        Raises NotPermitted for another team than the caller's, whether or not it exists.
         """
+        scope_of(caller, team)
         problems = []
         if team and caller.sees_every_team and team != ALL_TEAMS:
             teams = await self.find_teams(caller)
