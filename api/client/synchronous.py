@@ -137,9 +137,14 @@ class BrokerClient:
         idempotency_key: str | None = None,
         *,
         time_limit_s: float | None = None,
+        new_team: bool = False,
     ) -> AcceptedPlanForm:
-        """Asks for a plan of a workloads document: YAML or JSON text, a path, or its fields."""
-        return self._do(calls.ask_for_plan(workloads, idempotency_key, time_limit_s))
+        """Asks for a plan of a workloads document: YAML or JSON text, a path, or its fields.
+
+        ``new_team``: its team may be new although its name is like that of another.
+        """
+        asked = calls.ask_for_plan(workloads, idempotency_key, time_limit_s, new_team=new_team)
+        return self._do(asked)
 
     def wait_for_plan(self, plan_id: str, timeout_s: float = calls.PLAN_TIMEOUT_S) -> MadePlan:
         """The plan once it is made. Raises PlanFailed, ServerTimedOut, NotFound."""
@@ -315,9 +320,9 @@ class BrokerClient:
         verb = {Verdict.APPROVED: "approve", Verdict.REJECTED: "reject"}[verdict]
         self._call("POST", f"/v1/plans/{part(plan_id)}/{verb}", body={"comment": comment})
 
-    def find_changes(self, before: str, after: str) -> ChangesForm:
+    def find_changes(self, before: str, after: str, view: CostView = CostView.AMORTIZED) -> ChangesForm:
         """Why the month or plan ``after`` costs more or less than ``before``."""
-        wanted = {"from": before, "to": after}
+        wanted = {"from": before, "to": after, "view": None if view is CostView.AMORTIZED else str(view)}
         return self._read(ChangesForm, self._call("GET", "/v1/spend/changes", params=wanted))
 
     def find_interval(self, since: str | None, until: str | None, interval: Interval) -> IntervalForm:

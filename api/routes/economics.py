@@ -72,6 +72,11 @@ async def explain_spend_changes(
     if months != (None, None):
         expected = "two months such as 2026-10 and 2026-11, or two plans"
         raise InputError("request", (FieldProblem("/to", repr(after), expected),))
+    if view is not CostView.AMORTIZED:
+        raise InputError(
+            "request",
+            (FieldProblem("/view", str(view), "amortized: only months have bills, and plans none"),),
+        )
     document: dict[str, Any] = plan_changes_to_document(
         await changes.between_plans(caller, before, after), before, after
     )
@@ -134,7 +139,9 @@ async def show_unit_costs(
 
 @router.get("/savings", responses={200: {"model": SavingsForm}})
 async def show_savings(request: Request, caller: SpendReader, team: OfTeam = None) -> JSONResponse:
-    """Shows what current plans save against each simpler strategy that could have run."""
+    """Shows what plans save that are reserved or that somebody intends to buy, against each simpler strategy
+    that could have run; and which plans are in no sum, and why.
+    """
     return JSONResponse(SAVINGS.write(await product_of(request).economics.find_savings(caller, team)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 from decimal import Decimal
@@ -10,8 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
+from broker.domain.basics.access import ALL_TEAMS_SCOPES
 from broker.domain.basics.account import Scope
-from tests.api.house import Home
+from broker.domain.basics.webhook import ALL_TEAMS
+from tests.api.house import DOCUMENT, Home
 from tests.fakes.clock import FakeClock
 
 MONTH = "/v1/budgets/research/month"
@@ -206,3 +209,113 @@ async def test_every_form_of_spend_tells_leases_without_an_end_apart(home: Home)
     whole = (await team.get("/v1/spend/projection", params={"interval": "month"})).json()
     to_the_month_s_end = Decimal("20.5") * 7 * 24
     assert Decimal(whole["until_released_usd"]) == to_the_month_s_end, "no period was asked for"
+
+
+EVERYBODY = "/v1/budgets/*/month"
+ORDER = {"offer_id": "h100-b", "nodes": 1, "end": "2026-11-24T12:00:00Z"}
+"""A day at $20.50 an hour: $492."""
+
+
+async def finance_of(home: Home) -> httpx.AsyncClient:
+    return await home.team(ALL_TEAMS, ALL_TEAMS_SCOPES)
+
+
+async def test_a_budget_of_all_teams_stops_an_order_of_each_of_them(home: Home) -> None:
+    """Finance sets it. The second order makes $984 of $983.99; an extension by an hour adds $20.50."""
+    ours, theirs, finance = await home.team("research"), await home.team("product"), await finance_of(home)
+    await put(finance, EVERYBODY, "983.99")
+    held = await ours.post("/v1/reservations", json=ORDER)
+    assert held.status_code == 202
+    refused = await theirs.post("/v1/reservations", json=ORDER)
+    assert (refused.status_code, refused.json()["code"]) == (409, "over-budget")
+    words = "the budget of all teams would be exceeded by $0.01 (2026-11-01 to 2026-11-30)"
+    assert refused.json()["detail"].startswith(f"{words}: this order adds $492.00 in that time")
+    quote = await theirs.post("/v1/reservations?dry_run=true", json=ORDER)
+    for answer in (refused, quote):
+        assert not [word for word in ("983", "research", "counts already") if word in answer.text]
+    key = held.json()["reservation_id"]
+    longer = {"end": "2026-11-25T13:00:00Z"}
+    extended = await ours.post(f"/v1/reservations/{key}/extend", json=longer)
+    assert (extended.status_code, extended.json()["code"]) == (409, "over-budget")
+    assert (await ours.get("/v1/budgets")).json()["items"] == [], "it is not the team's"
+    assert (await ours.get(EVERYBODY)).status_code == 404
+    assert Decimal((await finance.get(EVERYBODY)).json()["left_usd"]) == Decimal("983.99") - 492
+
+
+async def test_two_orders_at_once_do_not_pass_the_budget_of_all_teams_together(home: Home) -> None:
+    clients = [await home.team("research"), await home.team("product"), await home.team("infra")]
+    await put(await finance_of(home), EVERYBODY, "983.99")
+    answers = await asyncio.gather(*(one.post("/v1/reservations", json=ORDER) for one in clients))
+    assert sorted(answer.status_code for answer in answers) == [202, 409, 409]
+
+
+async def test_a_plan_over_the_budget_of_all_teams_waits_and_its_team_learns_nothing_of_others(
+    home: Home,
+) -> None:
+    """The plan costs $205, and $492 of another team are held: $697 of $600."""
+    ours, theirs, finance = await home.team("research"), await home.team("product"), await finance_of(home)
+    assert (await theirs.post("/v1/reservations", json=ORDER)).status_code == 202
+    await put(finance, EVERYBODY, "600")
+    await put(ours, MONTH, "5000")
+    plan = await home.plan(ours)
+    assert plan["needs_approval"]
+    assert plan["approval_reason"] == (
+        "the budget of all teams would be exceeded by $97.00 (2026-11-01 to 2026-11-30): this plan adds "
+        "$205.00 in that time"
+    )
+    (own,) = (await ours.get("/v1/approvals")).json()["items"]
+    worst, other = own["effects"]
+    assert (worst["team"], worst["limit_usd"], worst["counted_usd"], worst["left_usd"]) == (
+        "*", None, None, "-97.00"
+    )  # fmt: skip
+    assert other["says"].startswith("team research would have $4,795.00 left of its budget")
+    assert not [word for word in ("492", "600", "product") if word in str(own["effects"])]
+    (seen,) = (await finance.get("/v1/approvals")).json()["items"]
+    assert (seen["effects"][0]["limit_usd"], seen["effects"][0]["counted_usd"]) == ("600.00", "492.00")
+    assert "all teams together would exceed their budget of $600.00 per month by $97.00" in str(seen)
+    assert seen["figures"]["budget_left_usd"] == own["figures"]["budget_left_usd"] == "-97.00"
+    await put(finance, EVERYBODY, "900")
+    (own,) = (await ours.get("/v1/approvals")).json()["items"]
+    assert [one["team"] for one in own["effects"]] == ["research"], "what is left of it is not the team's"
+    assert own["figures"]["budget_left_usd"] == "4795.00"
+
+
+async def test_budgets_of_a_past_and_of_a_coming_month_are_read(home: Home) -> None:
+    """36 hours in December, and the rest of November; read in January, and before."""
+    team = await home.team("research")
+    body = {"offer_id": "h100-b", "nodes": 1, "end": "2026-12-02T12:00:00Z"}
+    assert (await team.post("/v1/reservations", json=body)).status_code == 202
+    span = {"from": "2026-11-24T00:00:00Z", "to": "2026-11-25T00:00:00Z"}
+    await put(team, MONTH, "700")
+    await put(team, "/v1/budgets/research/quarter", "9000")
+    await put(team, "/v1/budgets/research/horizon", "100", **span)
+
+    async def of(month: str) -> dict[str, tuple[str, str]]:
+        found = (await team.get("/v1/budgets", params={"period": month})).json()["items"]
+        return {one["period"]: (one["from"][:10], one["expected_usd"]) for one in found}
+
+    assert await of("2026-12") == {"month": ("2026-12-01", "738.00"), "quarter": ("2026-10-01", "4428.00")}
+    advance(home, days=45)
+    november = await of("2026-11")
+    assert november["month"] == ("2026-11-01", "3690.00")
+    assert november["horizon"] == ("2026-11-24", "492.00")
+    assert (await of("2026-10"))["month"] == ("2026-10-01", "0.00")
+    refused = await team.get("/v1/budgets", params={"period": "2026-13"})
+    assert [error["pointer"] for error in refused.json()["errors"]] == ["/period"]
+
+
+async def test_a_mistyped_team_of_an_administrator_is_no_new_team(home: Home) -> None:
+    """A team that is like none begins with its first plan; one that is like another is said to be new."""
+    admin = home.client()
+    await home.plan(admin)
+    mistyped = {**DOCUMENT, "team": "reserach"}
+    refused = await admin.post("/v1/plans", json=mistyped)
+    assert refused.status_code == 422
+    (error,) = refused.json()["errors"]
+    assert (error["pointer"], error["found"]) == ("/team", "'reserach'")
+    assert "nearest: research" in error["expected"]
+    assert (await admin.post("/v1/plans", json={**DOCUMENT, "team": "payments"})).status_code == 202
+    assert (await admin.post("/v1/plans?new_team=true", json=mistyped)).status_code == 202
+    assert (await admin.post("/v1/plans", json=mistyped)).status_code == 202, "it exists now"
+    await home.key("paymentz")
+    assert (await admin.post("/v1/plans", json={**DOCUMENT, "team": "paymentz"})).status_code == 202

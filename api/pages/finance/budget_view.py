@@ -295,4 +295,4 @@ def _bands(may_be: SpendInterval | None, now: datetime) -> tuple[Band, ...]:
         for one in may_be.periods
         if one.period + DAY >= now
     )
-    return (Band("P10 to P90 of the sum", points),)
+    return (Band("P10 to P90 of the sum, if nobody orders or releases", points),)
