@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
+import json
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import httpx
 import pytest
 
-from broker.domain.basics.access import ALL_TEAMS_SCOPES
+from broker.domain.basics.access import ALL_TEAMS_SCOPES, EVERY_TEAM
 from broker.domain.basics.account import Scope
 from broker.domain.basics.webhook import ALL_TEAMS
 from tests.api.house import DOCUMENT, Home
 from tests.fakes.clock import FakeClock
+from tests.fakes.examples import a_placement, a_plan, a_record, a_segment, an_offer
 
 MONTH = "/v1/budgets/research/month"
 
@@ -319,3 +322,31 @@ async def test_a_mistyped_team_of_an_administrator_is_no_new_team(home: Home) ->
     assert (await admin.post("/v1/plans", json=mistyped)).status_code == 202, "it exists now"
     await home.key("paymentz")
     assert (await admin.post("/v1/plans", json={**DOCUMENT, "team": "paymentz"})).status_code == 202
+
+
+async def test_approvals_show_every_period_that_is_over_and_not_the_harmless_one(home: Home) -> None:
+    """$240 in November, $200 in December: told where more is over than was said when the plan was made."""
+    finance = await finance_of(home)
+    plan = a_plan(a_placement(an_offer("h100-b", "10"), [a_segment(7 * 24, 7 * 24 + 22, 2)], "chat"))
+    said = (
+        "team research would exceed its budget of $220.00 per month by $20.00 (2026-11-01 to 2026-11-30): "
+        "$0.00 counts already, and this plan adds $240.00 in that time"
+    )
+    async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
+        record = replace(a_record(plan, needs_approval=True), approval_reason=said)
+        await uow.plans.add(replace(record, document=json.dumps(DOCUMENT)))
+        await uow.commit()
+    await finance.post("/signin", data={"key": finance.headers["Authorization"].split()[1]})
+    await put(finance, MONTH, "220.00")
+    page = (await finance.get("/approvals")).text
+    assert "by $20.00 (2026-11-01 to 2026-11-30)" in page
+    assert "Now:" not in page, "it is as it was said, and December is within the budget"
+    assert "$20.00 left" not in page
+    await put(finance, MONTH, "150.00")
+    page = (await finance.get("/approvals")).text
+    november = page.index("by $90.00 (2026-11-01 to 2026-11-30)")
+    december = page.index("by $50.00 (2026-12-01 to 2026-12-31)")
+    assert page.index("Now:") < november < december, "the worst first"
+    await put(finance, MONTH, "1000.00")
+    page = (await finance.get("/approvals")).text
+    assert "would have $760.00 left of its budget" in page

@@ -433,6 +433,8 @@ async def test_pages_say_whose_data_they_show_and_why_a_list_is_empty(home: Home
             assert "You see team" not in page, (name, path)
             assert [word for word in SECRETS if word in page], (name, path)
     assert "Team: research<" in (await shown["all"].get("/spend?team=research")).text
+    refused = await shown["team"].get("/spend?team=research")
+    assert (refused.status_code, "Team: finance only" in refused.text) == (403, True)
 
 
 async def test_no_page_shows_what_another_team_has(home: Home) -> None:

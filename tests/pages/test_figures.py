@@ -294,9 +294,9 @@ def test_each_later_period_that_will_be_exceeded_is_told_by_itself() -> None:
     made = [
         Charge(
             Window(start, start + HOUR), "research", "w", None, "fake", "sku", Tier.ON_DEMAND, Decimal(usd),
-            ChargeBasis.PROJECTED, reservation_id="r", is_open_ended=is_open,
+            ChargeBasis.PROJECTED, reservation_id="r", is_open_ended=usd == "150",
         )
-        for start, usd, is_open in zip(starts, ("60", "150", "90", "101"), (0, 1, 0, 0), strict=True)
+        for start, usd in zip(starts, ("60", "150", "90", "101"), strict=True)
     ]  # fmt: skip
     reach = Reach.at(NOON, last=starts)
     present, *later = budget_outlook(budget, made, reach)
