@@ -6,6 +6,7 @@ import asyncio
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -350,3 +351,27 @@ async def test_approvals_show_every_period_that_is_over_and_not_the_harmless_one
     await put(finance, MONTH, "1000.00")
     page = (await finance.get("/approvals")).text
     assert "would have $760.00 left of its budget" in page
+
+
+async def test_finance_reads_a_past_month_and_closes_it_on_the_page(home: Home) -> None:
+    finance, team = await finance_of(home), await home.team("research")
+    await put(finance, EVERYBODY, "5000")
+    assert (await team.post("/v1/reservations", json=ORDER)).status_code == 202
+    for client in (finance, team):
+        await client.post("/signin", data={"key": client.headers["Authorization"].split()[1]})
+    assert "Close 2026-10" not in (await team.get("/spend")).text, "a team closes nothing"
+    page = (await finance.get("/spend?budget_month=2026-10")).text
+    assert "2026-10-01 to 2026-10-31" in page
+    assert (await finance.get("/spend?budget_month=never")).status_code == 422
+    assert "Close 2026-10" in page
+    fields = {name: value for name, value in re.findall(r'name="(proof|once)" value="([^"]*)"', page)}
+    sent = {**fields, "once": f"{fields['once']}-close", "month": "2026-10", "comment": "done"}
+    answer = await finance.post("/spend/close", data=sent)
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/spend?done=closed&unconfirmed=")
+    (closed,) = (await finance.get("/v1/spend/closed")).json()["items"]
+    assert (closed["month"], closed["comment"]) == ("2026-10", "done")
+    after = (await finance.get("/spend?done=closed&unconfirmed=fake,nobody")).text
+    assert "The month is closed" in after
+    assert "did not confirm its leases" in after
+    assert "nobody</strong>" not in after
+    assert "Close 2026-1" not in after, "November is not over"

@@ -102,7 +102,10 @@ def spend(
         bool, typer.Option("--bands", help="P10, P50 and P90 of what is expected, by period.")
     ] = False,
     close: Annotated[
-        str | None, typer.Option(metavar="MONTH", help="Close a month that is over, such as 2026-10.")
+        str | None,
+        typer.Option(
+            metavar="MONTH", help="Close a month that is over, such as 2026-10, with a key of all teams."
+        ),
     ] = None,
     comment: Annotated[str, typer.Option(help="Kept with what is closed.")] = "",
     units: Annotated[bool, typer.Option("--units", help="$ per run, token and GPU-hour; energy.")] = False,

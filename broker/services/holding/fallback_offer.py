@@ -105,7 +105,7 @@ class FallbackOffers:
         try:
             async with creator.turn, self._uow_factory(EVERY_TEAM) as uow:
                 await uow.reservations.take_turn()
-                over = await self._find_overruns(uow, refused.team, refused.plan_id, exchange)
+                over = await self._find_overruns(refused.team, refused.plan_id, exchange)
                 if over:
                     log.info("no exchange for %s: %s", refused.reservation_id, "; ".join(over))
                     return ()
@@ -129,14 +129,16 @@ class FallbackOffers:
             await lease_service.release_held(row, actor)
         return drafts
 
-    async def _find_overruns(
-        self, uow: UnitOfWork, team: str, plan_id: str, exchange: Exchange
-    ) -> tuple[str, ...]:
+    async def _find_overruns(self, team: str, plan_id: str, exchange: Exchange) -> tuple[str, ...]:
         """A text for each budget that the exchange would exceed.
 
         A plan that finance approved is exchanged within the price tolerance without another question.
         """
-        if self._budgets is None or (await uow.plans.find(plan_id)).approved_by is not None:
+        if self._budgets is None:
+            return ()
+        async with self._uow_factory(EVERY_TEAM) as uow:
+            record = await uow.plans.find(plan_id)
+        if record.approved_by is not None:
             return ()
         now = self._clock.now()
         wanted = tuple(
