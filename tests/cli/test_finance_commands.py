@@ -280,3 +280,13 @@ def test_a_close_names_the_sellers_that_were_silent() -> None:
     assert (
         "verda has not confirmed its leases since the month was over (last on 31 Oct 20:04)" in shown.stdout
     )
+
+
+def test_a_team_is_said_to_be_new(tmp_path: Path) -> None:
+    file = tmp_path / "plan.yaml"
+    file.write_text("team: reserach")
+    with fake_server({("POST", "/v1/plans"): [(202, {"plan_id": "plan-1", "status": "queued"})]}) as server:
+        broker("plans", "--new", str(file), "--timeout", "0", env=server.env)
+        broker("plans", "--new", str(file), "--new-team", "--timeout", "0", env=server.env)
+    asked = [path for method, path, *_ in server.seen if method == "POST"]
+    assert ["new_team" in path for path in asked] == [False, True]

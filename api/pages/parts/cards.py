@@ -54,7 +54,11 @@ def overview_cards(
     saved = [saving for plan in ones if (saving := saved_usd(plan)) is not None]
     intended_usd = sum((placement.cost_usd for _, placement in coming), ZERO)
     parts = f"{usd(_cost_usd(reserved))} reserved, {usd(intended_usd)} planned"
-    others = [p for p in plans if statuses.get(p.plan_id) in UNDECIDED and p.plan_id not in drafts]
+    others = [
+        one
+        for one in plans
+        if statuses.get(one.plan_id) in UNDECIDED and one.plan_id not in drafts and _ends_after(one, now)
+    ]
     if others:
         parts += f"; not counted: {counted(len(others), 'draft')} of {usd(_cost_usd(others))}"
     return (
@@ -83,6 +87,11 @@ def _coming(
         if drafts.get((record.team, placement.workload)) == record.plan_id
         and max(segment.end for segment in placement.segments) > now
     ]
+
+
+def _ends_after(record: PlanRecord, now: datetime) -> bool:
+    placed = () if record.plan is None else record.plan.placements
+    return any(segment.end > now for placement in placed for segment in placement.segments)
 
 
 def _cost_usd(plans: Sequence[PlanRecord]) -> Decimal:
