@@ -90,10 +90,10 @@ async def find_books(
     units: FinanceUnits, summaries: Summaries, teams: Iterable[str], reach: Reach
 ) -> BudgetBooks:
     """The books of all budgets that cover one of ``teams``, whatever the caller may see."""
-    covered = {*teams, ALL_TEAMS}
+    asked = frozenset(teams)
     async with units(EVERY_TEAM) as uow:
-        budgets = tuple(one for one in await uow.budgets.find_all() if one.team in covered)
-    if not budgets:
+        budgets = tuple(one for one in await uow.budgets.find_all() if one.team in {*asked, ALL_TEAMS})
+    if not budgets or not asked:
         return BudgetBooks((), (), reach)
     return BudgetBooks(budgets, *await find_budget_charges(units, summaries, budgets, reach))
 
