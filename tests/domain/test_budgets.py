@@ -216,6 +216,6 @@ def test_what_a_plan_does_to_a_budget_is_told_as_one_sum(adds: str, told: str) -
     )
     effect = BudgetEffect(before, after)
     assert (effect.counted_usd, effect.added_usd) == (Decimal(70), Decimal(adds))
-    assert effect.left_usd == 100 - effect.counted_usd - effect.added_usd
+    assert effect.left_usd == 100 - Decimal(70) - effect.added_usd
     words = f"team research {told} (2026-11-01 to 2026-11-30): $70.00 counts already, and this plan adds"
     assert str(effect).startswith(words)
