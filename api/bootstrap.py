@@ -266,6 +266,9 @@ def build_product(
     creator = ReservationCreator(
         lease_service, clock, quotas=QuotaGate(installed_quotas(settings), read_request)
     )
+    summaries = Summaries(units, clock)
+    limit = None if settings.approval_limit_usd is None else Decimal(str(settings.approval_limit_usd))
+    gate = BudgetGate(units, clock, summaries, limit)
     fallback_offers = FallbackOffers(
         units,
         plan_call,
@@ -273,9 +276,8 @@ def build_product(
         clock,
         read_request=read_request,
         rules=FallbackRules(price_tolerance=settings.price_tolerance, offers=usable),
+        budgets=gate,
     )
-    summaries = Summaries(units, clock)
-    gate = BudgetGate(units, clock, summaries)
     buying = Buyer(units, lease_service, creator, clock, fallback_offers)
     moves = MovesService(
         units,
@@ -285,9 +287,8 @@ def build_product(
         notifier,
         rules=MoveRules(price_tolerance=settings.price_tolerance),
     )
-    limit = settings.approval_limit_usd
     rules = PlanningRules(
-        None if limit is None else Decimal(str(limit)),
+        limit,
         usable,
         plans_at_once=settings.team_plans_at_once,
         workloads_at_once=settings.team_workloads_at_once,

@@ -41,14 +41,23 @@ def options_of(settings: Settings) -> PlanOptions:
 
 
 async def ask_for_plan(
-    product: Product, caller: Caller, text: str, options: PlanOptions, source: str, *, intended: bool = False
+    product: Product,
+    caller: Caller,
+    text: str,
+    options: PlanOptions,
+    source: str,
+    *,
+    intended: bool = False,
+    new_team: bool = False,
 ) -> PlanRecord:
     """Stores the request of a workloads document and starts planning. Raises InputError with positions in
-    ``text``.
+    ``text``. ``new_team``: its team may be new although its name is like another's.
     """
     # In a thread, because a large document takes seconds, during which other requests are served.
     read = partial(read_workloads, source=source, base=None, now=product.clock.now())
     wish = await asyncio.to_thread(read, text)
+    if not new_team:
+        await product.names.require_not_mistyped(caller, wish.team)
     # Stored with absolute times, so that planning again after a crash gives the same request.
     document = json.dumps(to_document(wish))
     record = await product.planning.request_plan(caller, document, wish, options, intended=intended)
@@ -73,6 +82,8 @@ async def ask_for_comparison(
     base = await product.planning.find_plan(caller, asked.based_on)
     now = product.clock.now()
     changes = await asyncio.to_thread(_changes, base.document, asked, now)
+    for team in {change.request.team for change in changes} - {base.team}:
+        await product.names.require_not_mistyped(caller, team)
     found = await product.planning.request_comparison(caller, base.plan_id, changes, options)
     for record in found.variants:
         product.background.start(product.planning.run(record.plan_id))

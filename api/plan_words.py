@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from typing import Protocol, TypeVar
 
 from broker.domain.basics.money import ZERO, usd_words
 from broker.domain.planning.comparison import Objective
@@ -43,6 +44,23 @@ TIGHT_SHARE = 0.05
 """A service that has less of its objective to spare is told of in the first sentence of a plan."""
 NOTHING_SHARE = 0.005
 NEAR_TIES_BUY = "fewer pools, sellers or starts, or an earlier end"
+
+
+class Effect(Protocol):
+    """What a plan leaves of a budget."""
+
+    @property
+    def left_usd(self) -> Decimal:
+        """What is left then; negative if the budget is exceeded."""
+        ...
+
+
+E = TypeVar("E", bound=Effect)
+
+
+def overruns_or_all(effects: Sequence[E]) -> Sequence[E]:
+    """The periods in which a budget is exceeded, the worst first; all periods if there is none."""
+    return [one for one in effects if one.left_usd < 0] or effects
 
 
 def spare_words(objective: Objective) -> str:

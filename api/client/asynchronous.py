@@ -111,9 +111,14 @@ class AsyncBrokerClient:
         idempotency_key: str | None = None,
         *,
         time_limit_s: float | None = None,
+        new_team: bool = False,
     ) -> AcceptedPlanForm:
-        """Asks for a plan of a workloads document: YAML or JSON text, a path, or its fields."""
-        return await self._do(calls.ask_for_plan(workloads, idempotency_key, time_limit_s))
+        """Asks for a plan of a workloads document: YAML or JSON text, a path, or its fields.
+
+        ``new_team``: its team may be new although its name is like that of another.
+        """
+        asked = calls.ask_for_plan(workloads, idempotency_key, time_limit_s, new_team=new_team)
+        return await self._do(asked)
 
     async def wait_for_plan(self, plan_id: str, timeout_s: float = calls.PLAN_TIMEOUT_S) -> MadePlan:
         """The plan once it is made. Raises PlanFailed, ServerTimedOut, NotFound."""

@@ -118,7 +118,7 @@ def find_offer(offer_id: str) -> Call[Offer]:
 
 
 def ask_for_plan(
-    workloads: Workloads, idempotency_key: str | None, time_limit_s: float | None
+    workloads: Workloads, idempotency_key: str | None, time_limit_s: float | None, *, new_team: bool
 ) -> Call[AcceptedPlanForm]:
     """``POST /v1/plans``."""
     limit = None if time_limit_s is None else str(time_limit_s)
@@ -126,7 +126,7 @@ def ask_for_plan(
         "POST",
         "/v1/plans",
         AcceptedPlanForm.model_validate,
-        {"time_limit_s": limit},
+        {"time_limit_s": limit, "new_team": "true" if new_team else None},
         {**once(idempotency_key), "Content-Type": "application/yaml"},
         content=_text(workloads).encode(),
     )

@@ -29,7 +29,7 @@ from api.schemas.accounts.audit import AuditForm
 from api.schemas.accounts.keys import KeyForm, KeyPage, NewKeyForm
 from api.schemas.accounts.webhooks import NewWebhookForm, TestDeliveryForm, ToldWebhookForm, WebhookForm
 from api.schemas.base.forms import PageForm
-from api.schemas.finance.economics import CLOSED_MONTH, SAVINGS, ChangesForm, IntervalForm, UnitsForm
+from api.schemas.finance.economics import SAVINGS, ChangesForm, IntervalForm, MonthCloseForm, UnitsForm
 from api.schemas.finance.finance import ApprovalForm, ApprovalPage, BudgetForm, BudgetPage
 from api.schemas.finance.spend import AS_OF_HEADER, SpendForm
 from api.schemas.holding.reservation import (
@@ -55,7 +55,6 @@ from broker.domain.planning.cost_estimate import CostEstimate
 from broker.domain.reconciling.shortfalls import Shortfall
 from broker.domain.spend.approvals import ApprovalState, Verdict
 from broker.domain.spend.budgets import BudgetPeriod
-from broker.domain.spend.month_close import ClosedMonth
 from broker.domain.spend.release_estimate import ReleaseEstimate
 from broker.domain.spend.spend import CostView, Interval
 from broker.settings import Settings
@@ -147,9 +146,14 @@ class BrokerClient:
         idempotency_key: str | None = None,
         *,
         time_limit_s: float | None = None,
+        new_team: bool = False,
     ) -> AcceptedPlanForm:
-        """Asks for a plan of a workloads document: YAML or JSON text, a path, or its fields."""
-        return self._do(calls.ask_for_plan(workloads, idempotency_key, time_limit_s))
+        """Asks for a plan of a workloads document: YAML or JSON text, a path, or its fields.
+
+        ``new_team``: its team may be new although its name is like that of another.
+        """
+        asked = calls.ask_for_plan(workloads, idempotency_key, time_limit_s, new_team=new_team)
+        return self._do(asked)
 
     def wait_for_plan(self, plan_id: str, timeout_s: float = calls.PLAN_TIMEOUT_S) -> MadePlan:
         """The plan once it is made. Raises PlanFailed, ServerTimedOut, NotFound."""
@@ -326,9 +330,11 @@ class BrokerClient:
         path = f"/v1/quarantine/{quote(offer_id)}/release"
         return self._parsed(QUARANTINED.read, self._call("POST", path))
 
-    def list_budgets(self) -> list[BudgetForm]:
-        """All budgets with what is owed and expected."""
-        return self._read(BudgetPage, self._call("GET", "/v1/budgets")).items
+    def list_budgets(self, month: str | None = None) -> list[BudgetForm]:
+        """All budgets with what is owed and expected, now or in the periods that contain ``month``
+        (2026-11)."""
+        answer = self._call("GET", "/v1/budgets", params={"period": month})
+        return self._read(BudgetPage, answer).items
 
     def put_budget(self, team: str, period: BudgetPeriod, body: Mapping[str, object]) -> BudgetForm:
         """Sets a budget; it replaces the one of the same team and period."""
@@ -347,9 +353,9 @@ class BrokerClient:
         verb = {Verdict.APPROVED: "approve", Verdict.REJECTED: "reject"}[verdict]
         self._call("POST", f"/v1/plans/{part(plan_id)}/{verb}", body={"comment": comment})
 
-    def find_changes(self, before: str, after: str) -> ChangesForm:
+    def find_changes(self, before: str, after: str, view: CostView = CostView.AMORTIZED) -> ChangesForm:
         """Why the month or plan ``after`` costs more or less than ``before``."""
-        wanted = {"from": before, "to": after}
+        wanted = {"from": before, "to": after, "view": None if view is CostView.AMORTIZED else str(view)}
         return self._read(ChangesForm, self._call("GET", "/v1/spend/changes", params=wanted))
 
     def find_interval(self, since: str | None, until: str | None, interval: Interval) -> IntervalForm:
@@ -357,10 +363,10 @@ class BrokerClient:
         wanted = {"from": since, "to": until, "interval": str(interval)}
         return self._read(IntervalForm, self._call("GET", "/v1/spend/interval", params=wanted))
 
-    def close_month(self, month: str, comment: str) -> ClosedMonth:
-        """Closes a past month."""
+    def close_month(self, month: str, comment: str) -> MonthCloseForm:
+        """Closes a past month, and says which sellers did not confirm their leases since."""
         wanted = {"month": month, "comment": comment}
-        return self._parsed(CLOSED_MONTH.read, self._call("POST", "/v1/spend/close", params=wanted))
+        return self._read(MonthCloseForm, self._call("POST", "/v1/spend/close", params=wanted))
 
     def find_units(self, since: str | None, until: str | None) -> UnitsForm:
         """Unit costs and energy."""

@@ -91,9 +91,10 @@ def _calls(dependant: Dependant) -> Iterator[Any]:
 
 def _tell_problems(operation: dict[str, Any], method: str, scope: Scope | None) -> None:
     kinds = [answers.kind_of_class(kind) for kind in OF_EVERY_CALL]
-    if scope is not None:
+    parameters = [(one["in"], one["name"]) for one in operation.get("parameters", ())]
+    if scope is not None or ("query", "team") in parameters:
         kinds.append(answers.kind_of_class(errors.NotPermitted))
-    if any(one["in"] == "path" for one in operation.get("parameters", ())):
+    if any(place == "path" for place, _ in parameters):
         kinds.append(answers.kind_of_class(errors.NotFound))
     if "requestBody" in operation:
         kinds.append(answers.TOO_LARGE)

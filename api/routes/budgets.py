@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path, Request
+from fastapi import APIRouter, Body, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from api.http.cursors import SortKey, by_name, page_of
@@ -19,14 +19,24 @@ from api.http.dependencies import (
     window_between,
 )
 from api.http.strict_requests import FormRoute
+from api.routes.economics import read_month
 from api.routes.parameters import OfTeam, Period
 from api.schemas.base.validation import TRIMMED
 from api.schemas.finance.finance import BudgetForm, BudgetPage, NewBudget, budget_to_document
+from broker.domain.basics.access import scope_of
 from broker.domain.basics.account import Caller
 from broker.domain.spend.budgets import Budget, BudgetPeriod, BudgetStatus
 
 router = APIRouter(prefix="/v1/budgets", tags=["budgets"], dependencies=[KNOWN_NAMES], route_class=FormRoute)
 WHOSE = "The team of the budget; `*` stands for all teams together"
+InMonth = Annotated[
+    str | None,
+    Query(
+        max_length=7,
+        description="The periods that contain this month, such as `2026-11`, past ones too; default: the "
+        "present ones. The limits are today's",
+    ),
+]
 BudgetTeam = Annotated[str, Path(description=WHOSE)]
 
 
@@ -35,11 +45,13 @@ async def list_budgets(
     request: Request,
     caller: SpendReader,
     team: OfTeam = None,
+    period: InMonth = None,
     limit: AnyLimit = None,
     cursor: Cursor = None,
 ) -> JSONResponse:
     """Lists the budgets with what is owed and expected, and the day on which each runs out."""
-    found = await product_of(request).budgets.find_statuses(caller, team)
+    month = None if period is None else read_month(period, "/period").start.date()
+    found = await product_of(request).budgets.find_statuses(caller, team, month)
     page, next_cursor = page_of(found, _by_team, limit, cursor)
     return listing([budget_to_document(one) for one in page], next_cursor)
 
@@ -61,10 +73,12 @@ async def put_budget(
     period: Period,
     wanted: Annotated[NewBudget, Body()],
 ) -> JSONResponse:
-    """Sets a budget. The team ``*`` stands for all teams together (administrators only).
+    """Sets a budget. The team ``*`` stands for all teams together: an administrator and a key of all teams
+    set it, and each order and plan of every team is held against it.
 
     A team that does not exist is an error: it has a key, a plan, a reservation or a budget already.
     """
+    scope_of(caller).require(team)
     await product_of(request).names.require_known(caller, team=team)
     budget = _budget(request, caller, team, period, wanted)
     return JSONResponse(budget_to_document(await product_of(request).budgets.put(caller, budget)))

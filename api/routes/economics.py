@@ -33,11 +33,13 @@ from api.schemas.finance.economics import (
     ChangesForm,
     ClosedMonthForm,
     IntervalForm,
+    MonthCloseForm,
     SavingsForm,
     UnitsForm,
     changes_to_document,
     economics_to_document,
     interval_to_document,
+    month_close_to_document,
     plan_changes_to_document,
 )
 from api.schemas.finance.finance import LONGEST_COMMENT
@@ -70,6 +72,11 @@ async def explain_spend_changes(
     if months != (None, None):
         expected = "two months such as 2026-10 and 2026-11, or two plans"
         raise InputError("request", (FieldProblem("/to", repr(after), expected),))
+    if view is not CostView.AMORTIZED:
+        raise InputError(
+            "request",
+            (FieldProblem("/view", str(view), "amortized: only months have bills, and plans none"),),
+        )
     document: dict[str, Any] = plan_changes_to_document(
         await changes.between_plans(caller, before, after), before, after
     )
@@ -83,6 +90,14 @@ def month_of(text: str) -> Window | None:
         return None
     start = datetime(int(found[1]), int(found[2]), 1, tzinfo=UTC)
     return Window(start, next_period(start, Interval.MONTH))
+
+
+def read_month(text: str, pointer: str) -> Window:
+    """The UTC month that ``text`` names. Raises InputError at ``pointer``."""
+    found = month_of(text)
+    if found is None:
+        raise InputError("request", (FieldProblem(pointer, repr(text), "a month such as 2026-10"),))
+    return found
 
 
 @router.get("/interval", responses={200: {"model": IntervalForm}})
@@ -124,11 +139,13 @@ async def show_unit_costs(
 
 @router.get("/savings", responses={200: {"model": SavingsForm}})
 async def show_savings(request: Request, caller: SpendReader, team: OfTeam = None) -> JSONResponse:
-    """Shows what current plans save against each simpler strategy that could have run."""
+    """Shows what plans save that are reserved or that somebody intends to buy, against each simpler strategy
+    that could have run; and which plans are in no sum, and why.
+    """
     return JSONResponse(SAVINGS.write(await product_of(request).economics.find_savings(caller, team)))
 
 
-@router.post("/close", responses={200: {"model": ClosedMonthForm}}, openapi_extra=may_fail(Conflict))
+@router.post("/close", responses={200: {"model": MonthCloseForm}}, openapi_extra=may_fail(Conflict))
 async def close_month(
     request: Request,
     caller: Approver,
@@ -137,16 +154,14 @@ async def close_month(
         str, Query(max_length=LONGEST_COMMENT, description="A comment for the audit trail")
     ] = "",
 ) -> Response:
-    """Closes a past month: its reports no longer change, and later differences are
-    reported as corrections.
+    """Closes a past month for all teams: its reports no longer change, and later differences are
+    reported as corrections. A key of all teams with ``spend:approve`` may do so.
     """
 
     async def act() -> Answer:
-        window = month_of(month)
-        if window is None:
-            raise InputError("request", (FieldProblem("/month", repr(month), "a month such as 2026-10"),))
+        window = read_month(month, "/month")
         done = await product_of(request).spend.close(caller, window.start.date(), comment)
-        return json_answer(200, CLOSED_MONTH.write(done))
+        return json_answer(200, month_close_to_document(done))
 
     return await answer_once(request, caller, act)
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Body, Request
 from fastapi.responses import JSONResponse, Response
 
 from api.http.dependencies import (
+    KNOWN_NAMES,
     Administrator,
     AnyCaller,
     Cursor,
@@ -57,7 +58,7 @@ def _made(key: ApiKey, secret: str | None) -> Answer:
     return replace(json_answer(201, {**body, "secret": secret}, headers), remembered=kept.body)
 
 
-@router.get("", responses={200: {"model": KeyPage}})
+@router.get("", responses={200: {"model": KeyPage}}, dependencies=[KNOWN_NAMES])
 async def list_keys(
     request: Request,
     caller: AnyCaller,

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
 
-from api.http.dependencies import Administrator, AnyCaller, Cursor, Limit, listing, product_of
+from api.http.dependencies import KNOWN_NAMES, Administrator, AnyCaller, Cursor, Limit, listing, product_of
 from api.routes.parameters import OfTeam
 from api.schemas.accounts.audit import AUDIT, AuditForm
 from api.schemas.base.forms import PageForm
@@ -59,7 +59,7 @@ async def preview_reconciliation(request: Request, caller: Administrator) -> JSO
     return JSONResponse(prospects_to_document(found, unread, paused=product.settings.paused))
 
 
-@router.get("/v1/audit", responses={200: {"model": PageForm[AuditForm]}})
+@router.get("/v1/audit", responses={200: {"model": PageForm[AuditForm]}}, dependencies=[KNOWN_NAMES])
 async def list_audit(
     request: Request,
     caller: AnyCaller,

@@ -24,7 +24,7 @@ Period = Annotated[
 
 OfTeam = Annotated[
     str | None,
-    Query(description="Only objects of this team. A team's key always sees its own team only"),
+    Query(description="Only objects of this team. A team's key is refused (403) for another team's"),
 ]
 OfPlan = Annotated[str | None, Query(description="Only reservations of the plan with this `plan_id`")]
 ProviderWords = Annotated[str | None, Query(description="Only these providers, by their keys")]

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from api.http.conditional import NOT_MODIFIED, Tagged, conditional, plan_key, tagged
 from api.http.dependencies import (
+    KNOWN_NAMES,
     Approver,
     Cursor,
     Limit,
@@ -127,6 +128,9 @@ async def request_plan(
     intended: Annotated[
         bool, Query(description="Whether the plan counts in planned spend once it is made")
     ] = False,
+    new_team: Annotated[
+        bool, Query(description="Whether its team may be new although its name is like that of another")
+    ] = False,
 ) -> Response:
     """Requests a plan for a workloads document (JSON or YAML), or for variants of a plan.
 
@@ -142,7 +146,9 @@ async def request_plan(
         asked = await asyncio.to_thread(read_what_if, text) if may_ask_what_if(text) else None
         if asked is not None:
             return _compared(await ask_for_comparison(product, caller, asked, options))
-        record = await ask_for_plan(product, caller, text, options, "request", intended=intended)
+        record = await ask_for_plan(
+            product, caller, text, options, "request", intended=intended, new_team=new_team
+        )
         return _accepted(record)
 
     async def again(stored: tuple[str, ...]) -> Answer:
@@ -216,7 +222,7 @@ def _accepted(record: PlanRecord) -> Answer:
     return json_answer(202, body, headers)
 
 
-@router.get("", responses={200: {"model": PageForm[PlanSummaryForm]}})
+@router.get("", responses={200: {"model": PageForm[PlanSummaryForm]}}, dependencies=[KNOWN_NAMES])
 async def list_plans(
     request: Request,
     caller: PlanReader,

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from api.http.dependencies import (
+    KNOWN_NAMES,
     Cursor,
     Limit,
     PlanReader,
@@ -44,7 +45,7 @@ async def reoptimize_now(request: Request, caller: PlanWriter) -> Response:
     return await answer_once(request, caller, act)
 
 
-@router.get("", responses={200: {"model": PageForm[ReoptimizationForm]}})
+@router.get("", responses={200: {"model": PageForm[ReoptimizationForm]}}, dependencies=[KNOWN_NAMES])
 async def list_reoptimizations(
     request: Request,
     caller: PlanReader,

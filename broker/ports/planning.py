@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
@@ -284,6 +284,15 @@ class BudgetWatch(Protocol):
 
     async def find_overruns_of_extension(self, row: Reservation, end: datetime) -> tuple[str, ...]:
         """A text for each budget that would be exceeded if ``row``, which is stored, ended at ``end``."""
+        ...
+
+    async def find_overruns_of_exchange(
+        self, leaving: Sequence[Reservation], wanted: Sequence[Reservation], adds: str
+    ) -> tuple[str, ...]:
+        """The same if the rows ``leaving``, which are stored and of one bill, were ``wanted`` instead.
+
+        ``adds`` names the exchange in the text.
+        """
         ...
 
     async def find_overruns_of_moves(self, look: Reoptimization, new: Plan) -> tuple[str, ...]:

@@ -29,8 +29,8 @@ class BudgetRepository(Protocol):
         """One budget. Raises NotFound."""
         ...
 
-    async def find_all(self, team: str | None) -> tuple[Budget, ...]:
-        """Those of ``team`` (None: all that there are), by team and period."""
+    async def find_all(self) -> tuple[Budget, ...]:
+        """All that there are, by team and period."""
         ...
 
     async def remove(self, team: str, period: BudgetPeriod) -> None:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
+import json
+import re
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import httpx
 import pytest
 
+from broker.domain.basics.access import ALL_TEAMS_SCOPES, EVERY_TEAM
 from broker.domain.basics.account import Scope
-from tests.api.house import Home
+from broker.domain.basics.webhook import ALL_TEAMS
+from tests.api.house import DOCUMENT, Home
 from tests.fakes.clock import FakeClock
+from tests.fakes.examples import a_placement, a_plan, a_record, a_segment, an_offer
 
 MONTH = "/v1/budgets/research/month"
 
@@ -61,20 +68,22 @@ async def test_each_threshold_is_told_once_a_period(home: Home) -> None:
     assert await told(home, team) == []
     await put(team, MONTH, "600.00", thresholds=[50, 80])
     expected = await told(home, team)
-    assert [text.partition(":")[0] for text in expected] == ["100 % of $600.00 for 2026-11-01 to 2026-12-01"]
-    assert expected[0].endswith("$3,690.00 expected")
+    assert expected == [
+        "100 % of $600.00 for 2026-11-01 to 2026-12-01: $3,690.00 expected",
+        "100 % of $600.00 for 2026-12-01 to 2027-01-01: $738.00 expected",
+    ]
     advance(home, hours=15)
     half = await told(home, team)
-    assert half[1:] == ["50 % of $600.00 for 2026-11-01 to 2026-12-01: $307.50 spent"]
+    assert half[2:] == ["50 % of $600.00 for 2026-11-01 to 2026-12-01: $307.50 spent"]
     assert await told(home, team) == half
     advance(home, hours=10)
-    assert len(await told(home, team)) == 3
+    assert len(await told(home, team)) == 4
     await put(team, MONTH, "900.00", thresholds=[50, 80])
     advance(home, hours=11)
     again = await told(home, team)
-    assert again[3:] == ["80 % of $900.00 for 2026-11-01 to 2026-12-01: $738.00 spent"]
+    assert again[4:] == ["80 % of $900.00 for 2026-11-01 to 2026-12-01: $738.00 spent"]
     advance(home, days=8)
-    assert len(await told(home, team)) > 4, "a new month begins anew"
+    assert len(await told(home, team)) > 5, "a new month begins anew"
 
 
 async def test_everybody_together_and_a_span_of_its_own(home: Home) -> None:
@@ -159,8 +168,13 @@ async def test_a_lease_without_an_end_is_expected_until_the_period_is_over(home:
     assert found["until_released_usd"] == found["reserved_usd"] != "0.00"
     assert found["runs_out_on"] == "2026-11-25T00:00:00Z"
     assert [text.split(":")[0] for text in await told(home, team)] == [
-        "100 % of $1,050.00 for 2026-11-01 to 2026-12-01"
+        "100 % of $1,050.00 for 2026-11-01 to 2026-12-01",
+        "100 % of $1,050.00 for 2026-12-01 to 2027-01-01",
     ]
+    (december,) = found["later"]
+    assert (december["from"], december["to"]) == ("2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z")
+    assert Decimal(december["until_released_usd"]) == Decimal("20.5") * 31 * 24
+    assert Decimal(december["left_usd"]) == 1050 - Decimal("20.5") * 31 * 24
     quarter = await put(team, "/v1/budgets/research/quarter", "90000.00")
     assert Decimal(quarter["expected_usd"]) == Decimal("20.5") * (38 * 24 + 12)
     key = (await team.get("/v1/reservations")).json()["items"][0]["reservation_id"]
@@ -225,3 +239,170 @@ async def test_an_order_is_held_against_a_budget_at_its_limit(home: Home) -> Non
         assert "at its limit of $20.91 per node-hour" in refused.json()["detail"]
     exact = {**body, "max_price_usd_per_node_hour": "20.5"}
     assert (await team.post("/v1/reservations", json=exact)).status_code == 202
+
+
+EVERYBODY = "/v1/budgets/*/month"
+ORDER = {
+    "offer_id": "h100-b",
+    "nodes": 1,
+    "end": "2026-11-24T12:00:00Z",
+    "max_price_usd_per_node_hour": "20.5",
+}
+"""A day at $20.50 an hour and no more: $492."""
+
+
+async def finance_of(home: Home) -> httpx.AsyncClient:
+    return await home.team(ALL_TEAMS, ALL_TEAMS_SCOPES)
+
+
+async def test_a_budget_of_all_teams_stops_an_order_of_each_of_them(home: Home) -> None:
+    """Finance sets it. The second order makes $984 of $983.99; an extension by an hour adds $20.50."""
+    ours, theirs, finance = await home.team("research"), await home.team("product"), await finance_of(home)
+    await put(finance, EVERYBODY, "983.99")
+    held = await ours.post("/v1/reservations", json=ORDER)
+    assert held.status_code == 202
+    refused = await theirs.post("/v1/reservations", json=ORDER)
+    assert (refused.status_code, refused.json()["code"]) == (409, "over-budget")
+    words = "the budget of all teams would be exceeded by $0.01 (2026-11-01 to 2026-11-30)"
+    assert refused.json()["detail"].startswith(f"{words}: this order adds $492.00 in that time")
+    quote = await theirs.post("/v1/reservations?dry_run=true", json=ORDER)
+    for answer in (refused, quote):
+        assert not [word for word in ("983", "research", "counts already") if word in answer.text]
+    key = held.json()["reservation_id"]
+    longer = {"end": "2026-11-25T13:00:00Z"}
+    extended = await ours.post(f"/v1/reservations/{key}/extend", json=longer)
+    assert (extended.status_code, extended.json()["code"]) == (409, "over-budget")
+    assert (await ours.get("/v1/budgets")).json()["items"] == [], "it is not the team's"
+    assert (await ours.get(EVERYBODY)).status_code == 404
+    assert Decimal((await finance.get(EVERYBODY)).json()["left_usd"]) == Decimal("983.99") - 492
+
+
+async def test_two_orders_at_once_do_not_pass_the_budget_of_all_teams_together(home: Home) -> None:
+    clients = [await home.team("research"), await home.team("product"), await home.team("infra")]
+    await put(await finance_of(home), EVERYBODY, "983.99")
+    answers = await asyncio.gather(*(one.post("/v1/reservations", json=ORDER) for one in clients))
+    assert sorted(answer.status_code for answer in answers) == [202, 409, 409]
+
+
+async def test_a_plan_over_the_budget_of_all_teams_waits_and_its_team_learns_nothing_of_others(
+    home: Home,
+) -> None:
+    """The plan costs $205, and $492 of another team are held: $697 of $600."""
+    ours, theirs, finance = await home.team("research"), await home.team("product"), await finance_of(home)
+    assert (await theirs.post("/v1/reservations", json=ORDER)).status_code == 202
+    await put(finance, EVERYBODY, "600")
+    await put(ours, MONTH, "5000")
+    plan = await home.plan(ours)
+    assert plan["needs_approval"]
+    assert plan["approval_reason"] == (
+        "the budget of all teams would be exceeded by $97.00 (2026-11-01 to 2026-11-30): this plan adds "
+        "$205.00 in that time"
+    )
+    (own,) = (await ours.get("/v1/approvals")).json()["items"]
+    worst, other = own["effects"]
+    assert (worst["team"], worst["limit_usd"], worst["counted_usd"], worst["left_usd"]) == (
+        "*", None, None, "-97.00"
+    )  # fmt: skip
+    assert other["says"].startswith("team research would have $4,795.00 left of its budget")
+    assert not [word for word in ("492", "600", "product") if word in str(own["effects"])]
+    (seen,) = (await finance.get("/v1/approvals")).json()["items"]
+    assert (seen["effects"][0]["limit_usd"], seen["effects"][0]["counted_usd"]) == ("600.00", "492.00")
+    assert "all teams together would exceed their budget of $600.00 per month by $97.00" in str(seen)
+    assert seen["figures"]["budget_left_usd"] == own["figures"]["budget_left_usd"] == "-97.00"
+    await put(finance, EVERYBODY, "900")
+    (own,) = (await ours.get("/v1/approvals")).json()["items"]
+    assert [one["team"] for one in own["effects"]] == ["research"], "what is left of it is not the team's"
+    assert own["figures"]["budget_left_usd"] == "4795.00"
+
+
+async def test_budgets_of_a_past_and_of_a_coming_month_are_read(home: Home) -> None:
+    """36 hours in December, and the rest of November; read in January, and before."""
+    team = await home.team("research")
+    body = {"offer_id": "h100-b", "nodes": 1, "end": "2026-12-02T12:00:00Z"}
+    assert (await team.post("/v1/reservations", json=body)).status_code == 202
+    span = {"from": "2026-11-24T00:00:00Z", "to": "2026-11-25T00:00:00Z"}
+    await put(team, MONTH, "700")
+    await put(team, "/v1/budgets/research/quarter", "9000")
+    await put(team, "/v1/budgets/research/horizon", "100", **span)
+
+    async def of(month: str) -> dict[str, tuple[str, str]]:
+        found = (await team.get("/v1/budgets", params={"period": month})).json()["items"]
+        return {one["period"]: (one["from"][:10], one["expected_usd"]) for one in found}
+
+    assert await of("2026-12") == {"month": ("2026-12-01", "738.00"), "quarter": ("2026-10-01", "4428.00")}
+    advance(home, days=45)
+    november = await of("2026-11")
+    assert november["month"] == ("2026-11-01", "3690.00")
+    assert november["horizon"] == ("2026-11-24", "492.00")
+    assert (await of("2026-10"))["month"] == ("2026-10-01", "0.00")
+    refused = await team.get("/v1/budgets", params={"period": "2026-13"})
+    assert [error["pointer"] for error in refused.json()["errors"]] == ["/period"]
+
+
+async def test_a_mistyped_team_of_an_administrator_is_no_new_team(home: Home) -> None:
+    """A team that is like none begins with its first plan; one that is like another is said to be new."""
+    admin = home.client()
+    await home.plan(admin)
+    mistyped = {**DOCUMENT, "team": "reserach"}
+    refused = await admin.post("/v1/plans", json=mistyped)
+    assert refused.status_code == 422
+    (error,) = refused.json()["errors"]
+    assert (error["pointer"], error["found"]) == ("/team", "'reserach'")
+    assert "nearest: research" in error["expected"]
+    assert (await admin.post("/v1/plans", json={**DOCUMENT, "team": "payments"})).status_code == 202
+    assert (await admin.post("/v1/plans?new_team=true", json=mistyped)).status_code == 202
+    assert (await admin.post("/v1/plans", json=mistyped)).status_code == 202, "it exists now"
+    await home.key("paymentz")
+    assert (await admin.post("/v1/plans", json={**DOCUMENT, "team": "paymentz"})).status_code == 202
+
+
+async def test_approvals_show_every_period_that_is_over_and_not_the_harmless_one(home: Home) -> None:
+    """$240 in November, $200 in December: told where more is over than was said when the plan was made."""
+    finance = await finance_of(home)
+    plan = a_plan(a_placement(an_offer("h100-b", "10"), [a_segment(7 * 24, 7 * 24 + 22, 2)], "chat"))
+    said = (
+        "team research would exceed its budget of $220.00 per month by $20.00 (2026-11-01 to 2026-11-30): "
+        "$0.00 counts already, and this plan adds $240.00 in that time"
+    )
+    async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
+        record = replace(a_record(plan, needs_approval=True), approval_reason=said)
+        await uow.plans.add(replace(record, document=json.dumps(DOCUMENT)))
+        await uow.commit()
+    await finance.post("/signin", data={"key": finance.headers["Authorization"].split()[1]})
+    await put(finance, MONTH, "220.00")
+    page = (await finance.get("/approvals")).text
+    assert "by $20.00 (2026-11-01 to 2026-11-30)" in page
+    assert "Now:" not in page, "it is as it was said, and December is within the budget"
+    assert "$20.00 left" not in page
+    await put(finance, MONTH, "150.00")
+    page = (await finance.get("/approvals")).text
+    november = page.index("by $90.00 (2026-11-01 to 2026-11-30)")
+    december = page.index("by $50.00 (2026-12-01 to 2026-12-31)")
+    assert page.index("Now:") < november < december, "the worst first"
+    await put(finance, MONTH, "1000.00")
+    page = (await finance.get("/approvals")).text
+    assert "would have $760.00 left of its budget" in page
+
+
+async def test_finance_reads_a_past_month_and_closes_it_on_the_page(home: Home) -> None:
+    finance, team = await finance_of(home), await home.team("research")
+    await put(finance, EVERYBODY, "5000")
+    assert (await team.post("/v1/reservations", json=ORDER)).status_code == 202
+    for client in (finance, team):
+        await client.post("/signin", data={"key": client.headers["Authorization"].split()[1]})
+    assert "Close 2026-10" not in (await team.get("/spend")).text, "a team closes nothing"
+    page = (await finance.get("/spend?budget_month=2026-10")).text
+    assert "2026-10-01 to 2026-10-31" in page
+    assert (await finance.get("/spend?budget_month=never")).status_code == 422
+    assert "Close 2026-10" in page
+    fields = {name: value for name, value in re.findall(r'name="(proof|once)" value="([^"]*)"', page)}
+    sent = {**fields, "once": f"{fields['once']}-close", "month": "2026-10", "comment": "done"}
+    answer = await finance.post("/spend/close", data=sent)
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/spend?done=closed&unconfirmed=")
+    (closed,) = (await finance.get("/v1/spend/closed")).json()["items"]
+    assert (closed["month"], closed["comment"]) == ("2026-10", "done")
+    after = (await finance.get("/spend?done=closed&unconfirmed=fake,nobody")).text
+    assert "The month is closed" in after
+    assert "did not confirm its leases" in after
+    assert "nobody</strong>" not in after
+    assert "Close 2026-1" not in after, "November is not over"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
+from broker.domain.basics.access import EVERY_TEAM
+from broker.domain.planning.plan import Baseline
 from tests.api.house import DOCUMENT, OFFERS, Home
 from tests.fakes.clock import FakeClock
+from tests.fakes.examples import a_placement, a_plan, a_record, a_segment, an_offer
 
 
 async def get(client: httpx.AsyncClient, path: str, **params: Any) -> dict[str, Any]:
@@ -85,7 +89,38 @@ async def test_units_of_a_run(home: Home) -> None:
 async def test_savings_are_of_strategies_that_could_run(home: Home) -> None:
     team = await home.team("research")
     await home.plan(team)
+    found = await get(team, "/v1/spend/savings")
+    assert found["items"] == []
+    assert [one["why"] for one in found["not_compared"]] == ["no simpler strategy was tried for it"]
+
+
+async def test_a_draft_that_nobody_intends_to_buy_saves_nothing(home: Home) -> None:
+    """It counts once somebody intends to buy it, and not any more when they do not."""
+    team = await home.team("research")
+    plan = a_plan(a_placement(an_offer("h100-b", "20.5"), [a_segment(0, 10)], "train"))
+    plan = replace(plan, baselines=(Baseline("single_shape", plan.cost_usd + 45, "one shape"),))
+    async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
+        draft = replace(a_record(plan), document=json.dumps(DOCUMENT), intended_by=None)
+        await uow.plans.add(draft)
+        await uow.commit()
+    found = await get(team, "/v1/spend/savings")
+    assert found["items"] == []
+    assert found["not_compared"] == [
+        {"plan_id": plan.plan_id, "why": "it is a draft that nobody intends to buy"}
+    ]
+    assert (await team.post(f"/v1/plans/{plan.plan_id}/intend")).status_code == 200
+    (saving,) = (await get(team, "/v1/spend/savings"))["items"]
+    assert (saving["plans"], saving["saved_usd"]) == (1, "45.00")
+    answer = await team.post(f"/v1/plans/{plan.plan_id}/intend", json={"intended": False})
+    assert answer.status_code == 200
     assert (await get(team, "/v1/spend/savings"))["items"] == []
+
+
+async def test_plans_have_no_bills_to_compare(home: Home) -> None:
+    team = await home.team("research")
+    plan = (await home.plan(team))["plan_id"]
+    refused = await team.get("/v1/spend/changes", params={"from": plan, "to": plan, "view": "cash"})
+    assert [error["pointer"] for error in refused.json()["errors"]] == ["/view"]
 
 
 async def test_views_by_tier_week_and_cash(home: Home) -> None:

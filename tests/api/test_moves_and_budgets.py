@@ -19,9 +19,10 @@ from broker.domain.market.offer import Offer, Tier
 from broker.domain.moving.move_charges import charges_with_moves
 from broker.domain.moving.reoptimization import Move, MovingCost, ProposalState, Reoptimization
 from broker.domain.planning.workload import WorkloadKind
+from broker.domain.spend.budgets import Budget, BudgetPeriod, Reach
 from broker.domain.spend.charging import reservation_charges
 from broker.domain.spend.spend import Charge, ChargeBasis
-from broker.services.spend.budget_gate import find_effects
+from broker.services.spend.budget_gate import BudgetBooks
 from tests.api.house import OFFERS, Home
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import ALICE, a_placement, a_plan, a_record, a_segment, an_offer
@@ -135,7 +136,7 @@ def a_charge(usd: int, **changes: Any) -> Charge:
     return replace(base, **changes)
 
 
-async def test_a_plan_counts_instead_of_what_it_takes_the_place_of(home: Home) -> None:
+def test_a_plan_counts_instead_of_what_it_takes_the_place_of() -> None:
     """The plan costs $100. Its own charges, and another draft of its workload, go."""
     plan = a_plan(a_placement(an_offer(price="10"), [a_segment(0, 10)], "train"))
     gone = [
@@ -146,10 +147,9 @@ async def test_a_plan_counts_instead_of_what_it_takes_the_place_of(home: Home) -
         a_charge(16, team="product"),
     ]
     kept = [a_charge(1000, workload="chat"), a_charge(2000, reservation_id="r-2")]
-    team = await home.team("research")
-    await team.put("/v1/budgets/research/month", json={"limit_usd": "1"})
-    async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
-        (found,) = await find_effects(uow, a_record(plan), plan, (*gone, *kept), NOON)
+    budget = Budget("research", BudgetPeriod.MONTH, Decimal(1), (100,), None, "k", NOON)
+    books = BudgetBooks((budget,), (*gone, *kept), Reach.at(NOON))
+    (found,) = books.effects_of_plan(a_record(plan), plan)
     assert found.after.expected_usd == 3000 + 100
 
 

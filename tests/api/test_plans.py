@@ -129,7 +129,8 @@ async def test_another_teams_plan_does_not_exist(home: Home) -> None:
         assert answer.status_code == 404, answer.text
         assert answer.headers["Content-Type"] == "application/problem+json"
         assert answer.json()["code"] == "not-found"
-    assert (await theirs.get("/v1/plans", params={"team": "research"})).json()["items"] == []
+    assert (await theirs.get("/v1/plans", params={"team": "research"})).status_code == 403
+    assert (await theirs.get("/v1/plans")).json()["items"] == []
     assert len((await home.client().get("/v1/plans", params={"team": "research"})).json()["items"]) == 1
     stranger = await theirs.post("/v1/plans", json=DOCUMENT)
     assert (stranger.status_code, stranger.json()["code"]) == (403, "not-permitted")

@@ -345,6 +345,7 @@ DECIDED_BY_ALL_TEAMS = {
     ("POST", f"{PLAN}/reject"),
     ("PUT", BUDGET),
     ("DELETE", BUDGET),
+    ("POST", "/v1/spend/close"),
     ("POST", "/v1/estimates"),  # which reads the market alone
     ("POST", "/v1/starting-points"),  # which reads what was sent alone
 }
@@ -353,6 +354,7 @@ DECIDED_BY_ALL_TEAMS = {
 
 async def test_a_key_of_all_teams_reads_what_each_team_reads_and_may_narrow_to_one(home: Home) -> None:
     owner, finance = await home.team(OWNER), await home.team(ALL_TEAMS, ALL_TEAMS_SCOPES)
+    await home.key(RIVAL)
     names = await settle(home, owner)
     owners, every = await read(home, owner, names), await read(home, finance, names)
     for key, answer in owners.items():
@@ -364,6 +366,27 @@ async def test_a_key_of_all_teams_reads_what_each_team_reads_and_may_narrow_to_o
     narrowed = (await finance.get("/v1/plans", params={"team": RIVAL})).json()
     assert narrowed["items"] == []
     assert len((await finance.get("/v1/plans", params={"team": OWNER})).json()["items"]) == 4
+
+
+async def test_a_filter_by_another_team_is_refused_and_never_answered_with_ones_own(home: Home) -> None:
+    """Every read that can be narrowed to a team; whoever may see all is told that a team does not exist."""
+    owner, rival, admin = await home.team(OWNER), await home.team(RIVAL), home.client()
+    names, asked_for = await settle(home, owner), 0
+    for path, operations in home.app.openapi()["paths"].items():
+        parameters = operations.get("get", {}).get("parameters", [])
+        if not any((one["name"], one["in"]) == ("team", "query") for one in parameters):
+            continue
+        asked_for += 1
+        query = {key: filled(word, names) for key, word in QUERIES.get(path, ({},))[0].items()}
+        for team in (OWNER, "nobody", ALL_TEAMS):
+            refused = await rival.get(filled(path, names), params={**query, "team": team})
+            assert (refused.status_code, refused.json()["code"]) == (403, "not-permitted"), (path, team)
+        unknown = await admin.get(filled(path, names), params={**query, "team": "reserch"})
+        assert unknown.status_code == 422, (path, unknown.text)
+        assert "nearest: research" in unknown.json()["errors"][0]["expected"], path
+        own = await rival.get(filled(path, names), params={**query, "team": RIVAL})
+        assert own.is_success, (path, own.text)
+    assert asked_for >= 19
 
 
 OWN_ALONE = frozenset({"/v1/keys", "/v1/webhooks"})
@@ -413,6 +436,8 @@ async def test_pages_say_whose_data_they_show_and_why_a_list_is_empty(home: Home
             assert "You see team" not in page, (name, path)
             assert [word for word in SECRETS if word in page], (name, path)
     assert "Team: research<" in (await shown["all"].get("/spend?team=research")).text
+    refused = await shown["team"].get("/spend?team=research")
+    assert (refused.status_code, "Team: finance only" in refused.text) == (403, True)
 
 
 async def test_no_page_shows_what_another_team_has(home: Home) -> None:
@@ -501,6 +526,7 @@ FORMS: Mapping[str, Expect] = {
     "/proposals/{reoptimization_id}/reject": E.HIDDEN,
     "/spend/budgets": E.HIDDEN,
     "/spend/budgets/remove": E.HIDDEN,
+    "/spend/close": E.REFUSED,
     "/market/offers/{offer_id:path}/reserve": E.OWN,
 }
 FIELDS = {
@@ -512,6 +538,7 @@ FIELDS = {
     "team": OWNER,
     "period": "quarter",
     "limit_usd": "5",
+    "month": "2026-10",
     "thresholds": "50, 100",
     "question": "prices",
     "workload": "secret-left",

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.cli.running import broker, fake_server
 
@@ -182,3 +187,106 @@ def test_finance_asks_what_changed_what_units_cost_and_what_is_saved() -> None:
     ):
         assert word in saved.stdout
     assert json.loads(data.stdout)["usd_per_run"] == "205.00"
+
+
+def rows_of(file: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(file.read_text())))
+
+
+def test_what_changed_is_read_at_eighty_columns_and_written_as_csv(tmp_path: Path) -> None:
+    """Each offer id stands in at most two lines; amounts are numbers, and no name is a formula."""
+    offer = "digitalocean/nyc2/gpu-h100x8-640gb-contracted/on_demand"
+    lines = [{**LINE, "offer_id": offer}, {**LINE, "workload": "=HYPERLINK(1)", "before_usd": "1234787.89"}]
+    answers: dict[tuple[str, str], list[tuple[int, Any]]] = {
+        ("GET", "/v1/spend/changes"): [(200, {**CHANGES, "items": lines})],
+        ("GET", "/v1/spend/units"): [(200, UNITS)],
+        ("GET", "/v1/spend/savings"): [(200, SAVINGS)],
+    }
+    with fake_server(answers) as server:
+        shown = broker("spend", "--changes", "2026-11", "2026-12", env=server.env, width=80)
+        wanted = ("--view", "cash", "--csv", str(tmp_path / "c.csv"))
+        written = broker("spend", "--changes", "2026-11", "2026-12", *wanted, env=server.env)
+        units = broker("spend", "--units", "--csv", str(tmp_path / "u.csv"), env=server.env)
+        saved = broker("spend", "--savings", "--csv", str(tmp_path / "s.csv"), env=server.env)
+    text = [line.rstrip() for line in shown.stdout.splitlines()]
+    assert all(len(line) <= 80 for line in text)
+    first = next(index for index, line in enumerate(text) if line.startswith("digitalocean"))
+    assert offer in "".join(line.split()[0] for line in text[first : first + 2])
+    assert "view=cash" in server.seen[1][1]
+    assert [one.exit_code for one in (written, units, saved)] == [0, 0, 0], written.output
+    rows = rows_of(tmp_path / "c.csv")
+    assert [row["workload"] for row in rows] == ["tune", "'=HYPERLINK(1)"]
+    assert [row["change_usd"] for row in rows] == ["220.00", "-1234567.89"]
+    figures = {row["figure"]: row["value"] for row in rows_of(tmp_path / "u.csv")}
+    assert (figures["usd_per_run"], figures["kwh"]) == ("205.00", "159.0")
+    (saving,) = rows_of(tmp_path / "s.csv")
+    assert (saving["name"], saving["saved_usd"]) == ("single_shape", "60.00")
+
+
+def test_an_empty_table_of_savings_says_why() -> None:
+    why = [{"plan_id": "plan-1", "why": "it is a draft that nobody intends to buy"}]
+    empty = {"items": [], "not_run": [], "not_compared": why, "next_cursor": None}
+    with fake_server({("GET", "/v1/spend/savings"): [(200, empty)]}) as server:
+        shown = broker("spend", "--savings", env=server.env)
+    assert "no savings: no plan that is reserved or intended was compared" in shown.stdout
+    assert "plan-1 does not count: it is a draft that nobody intends to buy" in shown.stdout
+
+
+@pytest.mark.parametrize(("p90", "is_wide"), [("12.00", True), ("10.00", False)])
+def test_a_band_is_printed_only_where_something_is_simulated(p90: str, is_wide: bool) -> None:
+    ends = {"p10_usd": "10.00", "p50_usd": "10.00", "p90_usd": p90}
+    period = {"period": "2026-12-01T00:00:00Z", "expected_usd": "10.00", **ends}
+    form = {"interval": "month", "expected_usd": "10.00", **ends, "items": [{**period, "running": ends}]}
+    with fake_server({("GET", "/v1/spend/interval"): [(200, {**form, "next_cursor": None})]}) as server:
+        shown = broker("spend", "--bands", env=server.env, width=120)
+    assert shown.exit_code == 0, shown.output
+    assert ("P90" in shown.stdout.splitlines()[0]) is is_wide
+    assert ("if nobody orders or releases" in shown.stdout) is is_wide
+    assert ("no band: nothing in this time depends on" in shown.stdout) is not is_wide
+
+
+def test_later_periods_that_will_be_exceeded_are_rows_of_their_own() -> None:
+    later = {
+        "from": "2027-02-01T00:00:00Z",
+        "to": "2027-03-01T00:00:00Z",
+        "owed_usd": "0.00",
+        "reserved_usd": "52389.59",
+        "planned_usd": "0.00",
+        "until_released_usd": "52389.59",
+        "expected_usd": "52389.59",
+        "left_usd": "-12389.59",
+        "expected_share": 1.309740,
+    }
+    within = {**later, "from": "2027-01-01T00:00:00Z", "left_usd": "5.00"}
+    budget = {**BUDGET, "later": [within, later]}
+    with fake_server({("GET", "/v1/budgets"): [(200, {"items": [budget], "next_cursor": None})]}) as server:
+        shown = broker("budgets", env=server.env)
+        broker("budgets", "--month", "2026-10", env=server.env)
+    for word in ("month from 2027-02-01", "$52,389.59", "-$12,389.59", "131 %"):
+        assert word in shown.stdout
+    assert "2027-01-01" not in shown.stdout
+    assert server.seen[1][1].endswith("period=2026-10")
+
+
+def test_a_close_names_the_sellers_that_were_silent() -> None:
+    closed = {
+        "month": "2026-10", "closed_at": "2026-11-01T00:10:00Z", "closed_by": "key-1", "comment": "",
+        "usd": "12.30", "focus_rows": 5,
+        "unconfirmed": [{"provider": "verda", "confirmed_at": "2026-10-31T20:04:00Z"}],
+    }  # fmt: skip
+    with fake_server({("POST", "/v1/spend/close"): [(200, closed)]}) as server:
+        shown = broker("spend", "--close", "2026-10", env=server.env)
+    assert "2026-10 is closed with $12.30 in 5 FOCUS rows" in shown.stdout
+    assert (
+        "verda has not confirmed its leases since the month was over (last on 31 Oct 20:04)" in shown.stdout
+    )
+
+
+def test_a_team_is_said_to_be_new(tmp_path: Path) -> None:
+    file = tmp_path / "plan.yaml"
+    file.write_text("team: reserach")
+    with fake_server({("POST", "/v1/plans"): [(202, {"plan_id": "plan-1", "status": "queued"})]}) as server:
+        broker("plans", "--new", str(file), "--timeout", "0", env=server.env)
+        broker("plans", "--new", str(file), "--new-team", "--timeout", "0", env=server.env)
+    asked = [path for method, path, *_ in server.seen if method == "POST"]
+    assert ["new_team" in path for path in asked] == [False, True]

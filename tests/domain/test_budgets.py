@@ -12,14 +12,15 @@ from broker.domain.basics.errors import InputError
 from broker.domain.basics.webhook import ALL_TEAMS
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import Tier
+from broker.domain.spend.budget_effects import BudgetEffect
 from broker.domain.spend.budgets import (
     LARGEST_USD,
     MOST_PERCENT,
     MOST_THRESHOLDS,
     Budget,
     BudgetAlert,
-    BudgetEffect,
     BudgetPeriod,
+    Reach,
     budget_status,
     furthest_end,
     require_valid,
@@ -178,10 +179,13 @@ def test_the_last_of_all_periods_ends_last() -> None:
     now = at(2026, 11, 26, 12)
     month, quarter = budget(BudgetPeriod.MONTH), budget(BudgetPeriod.QUARTER)
     long = replace(month, period=BudgetPeriod.HORIZON, horizon=Window(now, at(2027, 2, 1)))
-    assert furthest_end([], now) is None
-    assert furthest_end([month], now) == at(2026, 12, 1)
-    assert furthest_end([quarter, month], now) == furthest_end([month, quarter], now) == at(2027, 1, 1)
-    assert furthest_end([month, long, quarter], now) == at(2027, 2, 1)
+    reach = Reach.at(now)
+    assert furthest_end([], reach) is None
+    assert furthest_end([month], reach) == at(2027, 1, 1), "the whole next month"
+    assert furthest_end([quarter, month], reach) == furthest_end([month, quarter], reach) == at(2027, 4, 1)
+    assert furthest_end([month, long], reach) == at(2027, 2, 1)
+    assert furthest_end([month], Reach.at(now, last=[at(2027, 3, 5)])) == at(2027, 4, 1)
+    assert furthest_end([month], Reach.at(now, [at(2027, 3, 5)])) == at(2027, 5, 1), "it starts in March"
 
 
 @pytest.mark.parametrize(
@@ -212,6 +216,6 @@ def test_what_a_plan_does_to_a_budget_is_told_as_one_sum(adds: str, told: str) -
     )
     effect = BudgetEffect(before, after)
     assert (effect.counted_usd, effect.added_usd) == (Decimal(70), Decimal(adds))
-    assert effect.left_usd == 100 - effect.counted_usd - effect.added_usd
+    assert effect.left_usd == 100 - Decimal(70) - effect.added_usd
     words = f"team research {told} (2026-11-01 to 2026-11-30): $70.00 counts already, and this plan adds"
     assert str(effect).startswith(words)

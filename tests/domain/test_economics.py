@@ -11,7 +11,7 @@ import pytest
 from broker.catalogue import load_energy_facts
 from broker.domain.basics.window import Wish
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.moving.savings import savings_of
+from broker.domain.moving.savings import NotCompared, savings_of
 from broker.domain.planning.plan import Baseline
 from broker.domain.planning.workload import WorkloadKind
 from broker.domain.spend.charging import plan_charges, reservation_charges
@@ -107,6 +107,19 @@ def test_savings_leave_out_what_could_not_run_and_count_lateness() -> None:
     assert [saving.plans, saving.baseline_usd, saving.plan_usd, saving.saved_usd] == [2, 300, 240, 60]
     assert saving.saved_share == pytest.approx(0.2)
     assert [one.name for one in found.not_run] == ["converged", "converged"]
+
+
+def test_a_plan_that_places_nothing_is_named_once_and_one_without_strategies_with_its_reason() -> None:
+    four = tuple(Baseline(name, None, "nothing is placed") for name in ("a", "b", "c", "d"))
+    empty = replace(a_plan(), plan_id="plan-empty", baselines=four)
+    alone = replace(a_plan(a_placement(an_offer(), [a_segment(0, 10)])), plan_id="plan-alone")
+    found = savings_of([(empty, a_request()), (alone, a_request())], [NotCompared("plan-draft", "a draft")])
+    assert (found.savings, found.not_run) == ((), ())
+    assert [(one.plan_id, one.why) for one in found.not_compared] == [
+        ("plan-draft", "a draft"),
+        ("plan-empty", "it places nothing"),
+        ("plan-alone", "no simpler strategy was tried for it"),
+    ]
 
 
 def test_energy_says_what_it_lacks() -> None:

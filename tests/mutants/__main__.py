@@ -50,7 +50,7 @@ def _tests(folder: str, names: str) -> tuple[str, ...]:
 ROOMS: Mapping[str, Room] = {
     "money": Room(
         _modules("broker/domain", "basics/money market/billing market/price_gate")
-        + _modules("broker/domain/spend", "approvals budgets charging billed_spans")
+        + _modules("broker/domain/spend", "approvals budget_effects budgets charging billed_spans")
         + _modules("broker/services/spend", "approving budget_gate"),
         (
             "tests/domain",

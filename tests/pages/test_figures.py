@@ -30,7 +30,7 @@ from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.market.offer import Tier
 from broker.domain.market.polling import BreakerState, Polling
-from broker.domain.spend.budgets import Budget, BudgetPeriod, budget_status
+from broker.domain.spend.budgets import Budget, BudgetPeriod, Reach, budget_outlook, budget_status
 from broker.domain.spend.intervals import Quantiles
 from broker.domain.spend.spend import Charge, ChargeBasis, CostView, Interval
 from broker.services.spend.settled_spend import SumKey
@@ -284,8 +284,33 @@ def test_a_budget_says_in_words_where_it_stands(
     ]
     (row,) = budget_rows([budget_status(budget, made, NOON)])
     assert (row.tone, row.state) == (tone, state)
-    assert told in row.warning
-    assert bool(row.warning) == bool(tone)
+    assert [one.tone for one in row.warnings] == ([tone] if tone else [])
+    assert all(told in one.says for one in row.warnings)
+
+
+def test_each_later_period_that_will_be_exceeded_is_told_by_itself() -> None:
+    """$60 in November, $150 in December, $90 in January and $101 in February, of $100 a month."""
+    budget = Budget("research", BudgetPeriod.MONTH, Decimal(100), (100,), None, "k", NOON)
+    starts = [NOON, *(datetime(2026 + m // 12, m % 12 + 1, 1, tzinfo=UTC) for m in (11, 12, 13))]
+    made = [
+        Charge(
+            Window(start, start + HOUR), "research", "w", None, "fake", "sku", Tier.ON_DEMAND, Decimal(usd),
+            ChargeBasis.PROJECTED, reservation_id="r", is_open_ended=usd == "150",
+        )
+        for start, usd in zip(starts, ("60", "150", "90", "101"), strict=True)
+    ]  # fmt: skip
+    reach = Reach.at(NOON, last=starts)
+    present, *later = budget_outlook(budget, made, reach)
+    (row,) = budget_rows([replace(present, later=tuple(later))])
+    assert (row.tone, row.state) == ("", "within"), "the present period is its own"
+    assert row.later_words == (
+        "2026-12-01 to 2026-12-31: $150.00 expected, $50.00 over the budget.",
+        "2027-02-01 to 2027-02-28: $101.00 expected, $1.00 over the budget.",
+    )
+    first, last = row.warnings
+    assert "will be exceeded by $50.00 in 2026-12-01 to 2026-12-31" in first.says
+    assert "$150.00 reserved ($150.00 of it until released)" in first.says
+    assert "will be exceeded by $1.00 in 2027-02-01 to 2027-02-28" in last.says
 
 
 @pytest.mark.parametrize(

@@ -37,12 +37,22 @@ def test_a_duplicate_of_what_is_held_is_not_planned_spend() -> None:
     row = a_row("rsv-1", ReservationState.ACTIVE, UnitState.HELD)
     reserved = replace(held, reserved_at=NOON)
     card = overview_cards((), (twin, other, reserved), statuses, (row,), NOON)[0]
-    assert (card.figure, card.note) == ("$120.00", "as planned: $80.00 reserved, $40.00 planned")
+    assert (card.figure, card.note) == (
+        "$120.00",
+        "$80.00 reserved, $40.00 planned; not counted: 1 draft of $80.00",
+    )
+
+
+def test_a_draft_that_nobody_intends_is_named_beside_the_sum_that_is_without_it() -> None:
+    draft = replace(a_chat("plan-1"), intended_by=None)
+    card = overview_cards((), (draft,), {"plan-1": BusinessStatus.DRAFT}, (), NOON)[0]
+    assert (card.label, card.figure) == ("Reserved and planned", "$0.00")
+    assert card.note == "$0.00 reserved, $0.00 planned; not counted: 1 draft of $80.00"
 
 
 def test_a_draft_whose_time_is_over_is_not_planned_spend() -> None:
     card = overview_cards((), (a_chat("plan-1"),), {"plan-1": BusinessStatus.DRAFT}, (), NOON + 9 * HOUR)[0]
-    assert card.figure == "$0.00"
+    assert (card.figure, card.note) == ("$0.00", "$0.00 reserved, $0.00 planned")
 
 
 def test_nodes_that_follow_each_other_are_not_added_up() -> None:

@@ -107,7 +107,7 @@ class Books:
         if month_window(month).end <= self.house.clock.now():
             done = await self.spend.close(ADMIN, month)
             self.closed[month] = await self.reported(month)
-            assert len(self.closed[month][1]) == done.rows
+            assert len(self.closed[month][1]) == done.closed.rows
 
     async def credit(self) -> None:
         """A seller gives something back for a unit of before, whatever month that was in."""

@@ -96,7 +96,8 @@ from broker.domain.planning.workload import (
     Traffic,
     Training,
 )
-from broker.domain.spend.budgets import BudgetEffect, BudgetStatus
+from broker.domain.spend.budget_effects import BudgetEffect
+from broker.domain.spend.budgets import BudgetStatus
 from broker.domain.spend.order_quote import OrderQuote
 from broker.domain.spend.spend import SpendRow
 from broker.services.moving.all_knowing import AllKnowing

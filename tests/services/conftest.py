@@ -9,7 +9,7 @@ from broker.domain.holding.reservation import Idempotency, Reservation, Reservat
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest
-from broker.ports.planning import PlanCall, PlanRecord
+from broker.ports.planning import BudgetWatch, PlanCall, PlanRecord
 from broker.services.holding.buyer import Buyer
 from broker.services.holding.fallback_offer import FallbackOffers, FallbackRules
 from broker.services.holding.lease_service import LeaseService
@@ -41,6 +41,7 @@ class House:
     request: PlanRequest = field(default_factory=a_request)
     quotas: QuotaGate | None = None
     next_best_rules: FallbackRules = field(default_factory=FallbackRules)
+    budgets: BudgetWatch | None = None
 
     def __post_init__(self) -> None:
         self.provider = FakeProvider(self.clock, idempotency=self.idempotency)
@@ -77,6 +78,7 @@ class House:
             self.clock,
             read_request=lambda document: self.request,
             rules=self.next_best_rules,
+            budgets=self.budgets,
         )
 
     def sell(self, *offers: Offer) -> None:

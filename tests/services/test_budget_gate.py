@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from broker.domain.basics.access import EVERY_TEAM
+from broker.domain.basics.webhook import ALL_TEAMS
 from broker.domain.basics.window import Window
 from broker.domain.holding.holding_orders import Intent, unplaced_order
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
@@ -153,8 +154,10 @@ def order(hours: int | None, nodes: int = 2, team: str = "research") -> Reservat
         ("400.00", order(10), 0),  # $200 of it are held already
         ("399.99", order(10), 1),
         ("1.00", order(10, team="other"), 0),
-        ("2000.00", order(None, nodes=1), 0),  # to the end of the month: 7.5 days, $1,800
-        ("1999.99", order(None, nodes=1), 1),
+        ("7440.00", order(None, nodes=1), 0),  # 7.5 days of November, $2,000 in all, and all of December
+        ("7439.99", order(None, nodes=1), 1),
+        ("2000.00", order(None, nodes=1), 1),
+        ("1999.99", order(None, nodes=1), 2),
     ],
 )
 async def test_an_order_counts_beside_what_is_held(
@@ -230,3 +233,95 @@ async def test_an_extension_into_a_later_month_is_held_against_that_month(file: 
     gate = BudgetGate(file.unit_of_work, clock, Summaries(file.unit_of_work, clock))
     (words,) = await gate.find_overruns_of_extension(row, NOVEMBER.end + 2 * HOUR)
     assert "by $0.01 (2026-12-01 to 2026-12-31)" in words
+
+
+async def gate_with(
+    file: Store, *rows: Reservation, limit_usd: str | None = None, **budgets: str
+) -> BudgetGate:
+    """A gate with monthly budgets by team (``all_teams`` for ``*``), beside what is held."""
+    async with file.unit_of_work(EVERY_TEAM) as uow:
+        for team, usd in budgets.items():
+            whose = ALL_TEAMS if team == "all_teams" else team
+            await uow.budgets.put(Budget(whose, BudgetPeriod.MONTH, Decimal(usd), (100,), None, "k", NOON))
+        if rows:
+            await uow.plans.add(a_record(PLAN))
+        for row in rows:
+            await uow.reservations.add(row)
+        await uow.commit()
+    clock = FakeClock()
+    limit = None if limit_usd is None else Decimal(limit_usd)
+    return BudgetGate(file.unit_of_work, clock, Summaries(file.unit_of_work, clock), limit)
+
+
+@pytest.mark.parametrize(("limit", "over"), [("600.00", None), ("599.99", "$0.01"), ("500.00", "$100.00")])
+async def test_a_budget_of_all_teams_is_held_against_each_team(
+    file: Store, limit: str, over: str | None
+) -> None:
+    """$200 of each team are held; a plan, an order and a longer lease add $200 to the sum of all teams."""
+    row = held("r")
+    gate = await gate_with(file, row, held("s", "product"), all_teams=limit, research="5000")
+    asked = {
+        "this plan": await gate.find_overruns(a_record(PLAN), PLAN),
+        "this order": await gate.find_overruns_of_order(order(10)),
+        "this extension": await gate.find_overruns_of_extension(row, NOON + 20 * HOUR),
+    }
+    span = "(2026-11-01 to 2026-11-30)"
+    for adds, found in asked.items():
+        expected = f"the budget of all teams would be exceeded by {over} {span}: {adds} adds $200.00"
+        assert found == (() if over is None else (f"{expected} in that time",)), "no figure of another team"
+
+
+async def test_every_period_of_both_budgets_is_told_the_worst_first(file: Store) -> None:
+    """Ten hours in November and all of December at $20 an hour."""
+    gate = await gate_with(file, research="250.00", all_teams="100.00")
+    long = Intent(OFFER, 2, NOVEMBER.end - 10 * HOUR, datetime(2027, 1, 1, tzinfo=UTC))
+    found = await gate.find_overruns_of_order(unplaced_order(long, "research", NOON))
+    assert [words.split(":")[0] for words in found] == [
+        "the budget of all teams would be exceeded by $14,780.00 (2026-12-01 to 2026-12-31)",
+        "team research would exceed its budget of $250.00 per month by $14,630.00 (2026-12-01 to 2026-12-31)",
+        "the budget of all teams would be exceeded by $100.00 (2026-11-01 to 2026-11-30)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("hours", "told"),
+    [
+        (20, ()),
+        (21, ("this order costs $420.00",)),
+        (None, ("this order costs $18,480.00",)),  # the rest of November and all of December, 924 hours
+    ],
+)
+async def test_an_order_without_a_plan_keeps_the_limit_of_what_needs_no_approval(
+    file: Store, hours: int | None, told: tuple[str, ...]
+) -> None:
+    gate = await gate_with(file, limit_usd="400.00")
+    over = ", which is over the limit of $400.00 per plan or order"
+    assert await gate.find_overruns_of_order(order(hours)) == tuple(words + over for words in told)
+
+
+async def test_an_extension_keeps_the_limit_by_what_it_adds(file: Store) -> None:
+    row = held("r")
+    gate = await gate_with(file, row, limit_usd="400.00")
+    assert await gate.find_overruns_of_extension(row, NOON + 30 * HOUR) == ()
+    (words,) = await gate.find_overruns_of_extension(row, NOON + 31 * HOUR)
+    assert words.startswith("this extension costs $420.00, which is over the limit")
+
+
+async def test_an_exchange_is_held_against_budgets_by_what_it_adds(file: Store) -> None:
+    """A refused order of a plan, $200, for another offer at $11: $20 more, of which $15 are left."""
+    row = held("r", plan_id=PLAN.plan_id)
+    gate = await gate_with(file, row, research="215.00", all_teams="5000")
+    other = an_offer("b", "11")
+    wanted = replace(
+        unplaced_order(Intent(other, 2, NOON, NOON + 10 * HOUR), "research", NOON), plan_id=PLAN.plan_id
+    )
+    (words,) = await gate.find_overruns_of_exchange((row,), (wanted,), "this exchange")
+    assert words.startswith("team research would exceed its budget of $215.00 per month by $5.00")
+    assert "this exchange adds $20.00 in that time" in words
+
+
+async def test_an_order_that_starts_later_counts_the_whole_month_after_its_start(file: Store) -> None:
+    gate = await gate_with(file, research="7439.99")
+    late = Intent(OFFER, 1, datetime(2027, 2, 28, tzinfo=UTC), None)
+    (words,) = await gate.find_overruns_of_order(unplaced_order(late, "research", NOON))
+    assert "by $0.01 (2027-03-01 to 2027-03-31)" in words

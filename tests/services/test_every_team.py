@@ -15,6 +15,7 @@ import api
 import broker.services
 from broker.domain.basics.access import ALL_TEAMS_SCOPES, EVERY_TEAM, TEAM_SCOPES, TeamScope, scope_of
 from broker.domain.basics.account import Caller, Scope
+from broker.domain.basics.errors import NotPermitted
 from broker.domain.basics.webhook import ALL_TEAMS
 
 FOLDERS = (Path(broker.services.__file__).parent, Path(api.__file__).parent)
@@ -82,8 +83,7 @@ def test_what_a_caller_asks_for_is_opened_for_the_caller() -> None:
     ("scopes", "team", "wished", "expected"),
     [
         (TEAM_SCOPES, "research", None, TeamScope("research")),
-        (TEAM_SCOPES, "research", "rivals", TeamScope("research")),
-        (TEAM_SCOPES, "research", ALL_TEAMS, TeamScope("research")),
+        (TEAM_SCOPES, "research", "research", TeamScope("research")),
         (ALL_TEAMS_SCOPES, ALL_TEAMS, None, TeamScope(None, decides_only=True)),
         (ALL_TEAMS_SCOPES, ALL_TEAMS, "rivals", TeamScope("rivals", decides_only=True)),
         ({Scope.ADMIN}, "admin", None, EVERY_TEAM),
@@ -94,6 +94,12 @@ def test_a_caller_is_opened_what_its_team_and_scopes_say(
     scopes: Iterable[Scope], team: str, wished: str | None, expected: TeamScope
 ) -> None:
     assert scope_of(Caller("key", team, frozenset(scopes)), wished) == expected
+
+
+@pytest.mark.parametrize("wished", ["rivals", ALL_TEAMS])
+def test_a_caller_of_one_team_is_refused_another_and_not_answered_with_its_own(wished: str) -> None:
+    with pytest.raises(NotPermitted, match="sees team research alone"):
+        scope_of(Caller("key", "research", TEAM_SCOPES), wished)
 
 
 def test_the_use_cases_are_found() -> None:

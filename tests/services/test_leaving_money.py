@@ -97,7 +97,7 @@ async def test_a_december_window_sold_in_november_is_a_cost_of_november_alone(
             assert await by_month(spend, view) == {11: Decimal(96)}
         days = await spend.projection(ADMIN, None, Interval.DAY)
         assert {line.period.day: line.usd for line in days.rows} == {25: Decimal(96)}
-        closed = await spend.find_closed(ADMIN) or (await spend.close(ADMIN, date(2026, 11, 1)),)
+        closed = await spend.find_closed(ADMIN) or ((await spend.close(ADMIN, date(2026, 11, 1))).closed,)
         assert closed[0].usd == Decimal(96)
         rows = [row async for row in spend.focus(ADMIN).rows]
         assert sum((costs_of(line)[1] for line in rows), Decimal(0)) == Decimal(96)

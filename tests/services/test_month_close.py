@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from broker.domain.basics.access import EVERY_TEAM
+from broker.domain.basics.access import ALL_TEAMS_SCOPES, EVERY_TEAM
+from broker.domain.basics.account import Caller
 from broker.domain.basics.errors import Conflict, InputError, NotPermitted
 from broker.domain.basics.money import ZERO
+from broker.domain.basics.webhook import ALL_TEAMS
 from broker.domain.basics.window import Window
 from broker.domain.focus.check import check_focus
 from broker.domain.focus.columns import FocusRow, FocusVersion, focus_columns
 from broker.domain.focus.corrections import costs_of
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.spend.month_close import Unconfirmed, find_unconfirmed
 from broker.domain.spend.spend import ChargeBasis, Interval
 from broker.services.spend.spend import SpendService
 from tests.fakes.examples import ADMIN, ALICE, an_offer
 from tests.services.conftest import House
 
+FINANCE = Caller("key-finance", ALL_TEAMS, ALL_TEAMS_SCOPES)
 NOVEMBER, DECEMBER = date(2026, 11, 1), date(2026, 12, 1)
 
 
@@ -77,7 +82,7 @@ async def test_a_late_credit_is_a_correction_of_the_open_month(house: House, rol
         assert await spend.roll_up() == 1
     done = await spend.close(ADMIN, NOVEMBER, "books of November")
     before, rows = await usd(spend, IN_NOVEMBER), await focus(spend, IN_NOVEMBER)
-    assert (done.usd, done.rows) == (before, len(rows))
+    assert (done.closed.usd, done.closed.rows) == (before, len(rows))
     await credit(house, "7.50")
     for _ in range(2):
         assert await usd(spend, IN_NOVEMBER) == before
@@ -123,9 +128,44 @@ async def test_months_close_in_turn_once_and_when_they_are_over(house: House) ->
     with pytest.raises(Conflict, match="already closed"):
         await spend.close(ADMIN, NOVEMBER)
     with pytest.raises(NotPermitted):
-        await spend.close(ALICE, DECEMBER)
+        await spend.close(replace(FINANCE, team="research"), DECEMBER)
     assert [one.month for one in await spend.find_closed(ALICE)] == [NOVEMBER]
     assert house.tables.audit[-1].action == "spend.close"
+
+
+async def test_finance_closes_a_month_with_a_key_of_all_teams(house: House) -> None:
+    """It reads and decides for every team, and needs no administrator."""
+    spend = await ended_in_november(house)
+    done = await spend.close(FINANCE, NOVEMBER)
+    assert (done.closed.closed_by, done.unconfirmed) == (FINANCE.key_id, ())
+    with pytest.raises(NotPermitted, match="of all teams"):
+        await spend.close(replace(FINANCE, team="research"), DECEMBER)
+
+
+async def test_a_close_names_the_sellers_that_did_not_confirm_their_leases_since(house: House) -> None:
+    house.sell(an_offer("o", "10"))
+    await house.reservations.reserve_offer(ALICE, "o", 2)
+    await house.settle(2)
+    row = house.rows()[0]
+    seen = row.units[0].seen_at
+    assert seen is not None
+    house.clock.advance(days=10)
+    spend = SpendService(house.tables.unit_of_work, house.clock)
+    (one,) = (await spend.close(FINANCE, NOVEMBER)).unconfirmed
+    assert (one.provider, one.confirmed_at) == (row.offer.provider, seen)
+    assert "not confirmed since by fake" in house.tables.audit[-1].detail
+
+
+@pytest.mark.parametrize(("seen_at", "named"), [(-1, True), (0, False), (1, False), (None, True)])
+def test_a_lease_that_was_seen_after_the_month_is_confirmed(seen_at: int | None, named: bool) -> None:
+    at = None if seen_at is None else IN_NOVEMBER.end + seen_at * timedelta(seconds=1)
+    offer = an_offer("o", "10")
+    unit = Unit(0, "t", 1, UnitState.HELD, "i", IN_NOVEMBER.start, seen_at=at)
+    begun = IN_NOVEMBER.start
+    row = Reservation("r", "research", ReservationState.ACTIVE, offer, 1, begun, None, (unit,), begun)
+    assert find_unconfirmed([row], IN_NOVEMBER) == ((Unconfirmed(offer.provider, at),) if named else ())
+    later = replace(row, start=IN_NOVEMBER.end)
+    assert find_unconfirmed([later], IN_NOVEMBER) == (), "it began after the month"
 
 
 async def test_a_plan_that_nobody_reserved_is_not_expected_in_a_closed_month(house: House) -> None:

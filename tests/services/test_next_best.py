@@ -1,24 +1,27 @@
 import asyncio
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
+from typing import cast
 
 import pytest
 
 from broker.domain.basics.errors import CredentialsRejected, InsufficientCapacity
-from broker.domain.holding.reservation import ReservationState
+from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.market.offer import CancelRule, Offer
 from broker.domain.planning.plan import Obstacle, Plan, Unplaced
 from broker.domain.planning.plan_turns import Turn, TurnClass
 from broker.domain.planning.workload import PlanRequest, WorkloadKind
-from broker.ports.planning import PlanOptions
+from broker.ports.planning import BudgetWatch, PlanOptions
 from broker.services.holding.fallback_offer import FallbackRules
 from tests.fakes.clock import NOON
 from tests.fakes.examples import (
     ALICE,
     a_placement,
     a_plan,
+    a_record,
     a_request,
     a_segment,
     an_offer,
@@ -60,6 +63,42 @@ async def test_the_exchange_is_in_the_trail_and_the_refused_row_has_failed() -> 
     (line,) = [entry for entry in house.tables.audit if "in place of" in entry.detail]
     assert "$101.00 instead of $100.00" in line.detail
     house.assert_agreement()
+
+
+@dataclass
+class OverByADollar:
+    """Budgets in which nothing is left for an exchange; ``asked`` is what it would release and buy."""
+
+    asked: list[tuple[list[str], list[tuple[str, str | None]]]] = field(default_factory=list)
+
+    async def find_overruns_of_exchange(
+        self, leaving: Sequence[Reservation], wanted: Sequence[Reservation], adds: str
+    ) -> tuple[str, ...]:
+        gone = [row.offer.offer_id for row in leaving]
+        self.asked.append((gone, [(row.offer.offer_id, row.plan_id) for row in wanted]))
+        return (f"over by $1.00: {adds} adds $1.00",)
+
+
+@pytest.mark.parametrize("is_approved", [False, True])
+async def test_an_exchange_that_would_exceed_a_budget_is_not_made_unless_finance_approved_the_plan(
+    is_approved: bool,
+) -> None:
+    budgets = OverByADollar()
+    house = House(plan_call=plan_on_cheapest, budgets=cast("BudgetWatch", budgets))
+    plan = sold(house, an_offer("next", "10.1"))
+    if is_approved:
+        record = replace(a_record(plan), approved_by="key-finance", approved_at=NOON)
+        house.tables.plans[plan.plan_id] = record
+    house.provider.fail("reserve", Fault.NONE, Fault.NO_CAPACITY)
+    if is_approved:
+        rows = await house.reservations.reserve_plan(ALICE, "plan-1")
+        assert {row.offer.offer_id for row in rows} == {"next", "fleet"}
+        assert budgets.asked == []
+        return
+    with pytest.raises(InsufficientCapacity):
+        await house.reservations.reserve_plan(ALICE, "plan-1")
+    assert budgets.asked == [(["run"], [("next", "plan-1")])]
+    assert house.provider.open_instances() == []
 
 
 async def test_dearer_than_the_tolerance_is_given_back() -> None:

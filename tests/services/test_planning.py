@@ -180,5 +180,5 @@ def test_the_limit_is_passed_not_met() -> None:
     rules = PlanningRules(Decimal(100))
     assert not rules.over_limit(Decimal(100))
     assert rules.over_limit(Decimal("100.01")) == (
-        "it costs $100.01, which is over the limit of $100.00 per plan",
+        "it costs $100.01, which is over the limit of $100.00 per plan or order",
     )

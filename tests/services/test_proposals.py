@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -411,6 +411,11 @@ class Overruns:
         return ()
 
     async def find_overruns_of_extension(self, row: Reservation, end: datetime) -> tuple[str, ...]:
+        return ()
+
+    async def find_overruns_of_exchange(
+        self, leaving: Sequence[Reservation], wanted: Sequence[Reservation], adds: str
+    ) -> tuple[str, ...]:
         return ()
 
     async def find_overruns_of_moves(self, look: Reoptimization, new: Plan) -> tuple[str, ...]:

@@ -210,8 +210,7 @@ async def test_budgets_and_what_was_told_of_them(store: Store) -> None:
         assert [await unit.budgets.tell(alert), await unit.budgets.tell(alert)] == [True, False]
         await unit.commit()
     async with store.unit_of_work(EVERY_TEAM) as unit:
-        assert await unit.budgets.find_all("research") == (span, budget)
-        assert await unit.budgets.find_all("product") == ()
+        assert await unit.budgets.find_all() == (span, budget)
         assert not await unit.budgets.tell(alert)
         await unit.budgets.take_back(alert)
         assert await unit.budgets.tell(alert)

@@ -17,7 +17,7 @@ from api.cli.configuration import load_settings
 from api.cli.figures import day_and_time, plural, usd
 from api.cli.output import Json, print_json, stdout
 from api.client import connect
-from api.plan_words import who_words
+from api.plan_words import overruns_or_all, who_words
 from api.schemas.finance.finance import ApprovalForm
 from broker.domain.spend.approvals import ApprovalState, Verdict
 
@@ -51,7 +51,9 @@ def approvals(
                 client.decide(plan_id, verdict, comment)
         found = list(client.list_approvals(state))
     if as_json:
-        print_json({"items": [one.model_dump(mode="json") for one in found], "next_cursor": None})
+        print_json(
+            {"items": [one.model_dump(mode="json", by_alias=True) for one in found], "next_cursor": None}
+        )
     else:
         print_approvals(stdout(), found)
 
@@ -91,7 +93,8 @@ def _circumstances(one: ApprovalForm) -> list[str]:
     if not one.is_current:
         by = f"replaced by plan {one.replaced_by}" if one.replaced_by else "it does not stand any more"
         return [f"{by}; nothing to decide"]
-    lines = [effect.says for effect in one.effects] if one.state is ApprovalState.WAITING else []
+    waits = one.state is ApprovalState.WAITING
+    lines = [effect.says for effect in overruns_or_all(one.effects)] if waits else []
     if one.beside is not None:
         lines.append(
             f"plan {one.beside} holds capacity for the same workloads; this one buys it a second time"

@@ -16,7 +16,7 @@ from api.cli.configuration import load_settings
 from api.cli.figures import day, percent, usd
 from api.cli.output import Json, print_json, stdout
 from api.client import connect
-from api.schemas.finance.finance import BudgetForm
+from api.schemas.finance.finance import BudgetForm, LaterPeriodForm
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import USD_FORMS, format_usd, read_usd
 from broker.domain.spend.budgets import DEFAULT_THRESHOLDS, BudgetPeriod
@@ -24,7 +24,7 @@ from broker.domain.spend.budgets import DEFAULT_THRESHOLDS, BudgetPeriod
 app = typer.Typer(add_completion=False)
 
 ANSWERS = {
-    "": frozenset[str](),
+    "": frozenset({"month"}),
     "team": frozenset({"limit", "period", "threshold", "since", "until"}),
     "remove": frozenset({"period"}),
 }
@@ -44,6 +44,9 @@ def budgets(
     since: Annotated[str | None, typer.Option("--from", help="Start of a horizon budget.")] = None,
     until: Annotated[str | None, typer.Option("--to", help="End of a horizon budget.")] = None,
     remove: Annotated[str | None, typer.Option(metavar="TEAM", help="End this team's budget.")] = None,
+    month: Annotated[
+        str | None, typer.Option(metavar="MONTH", help="Show the periods of this month: 2026-10.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show budgets with what is spent, reserved and planned, and the day each runs out; set one.
@@ -62,7 +65,7 @@ def budgets(
                 "to": until,
             }
             client.put_budget(team, period, body)
-        found = client.list_budgets()
+        found = client.list_budgets(month)
     if as_json:
         items = [one.model_dump(mode="json", by_alias=True) for one in found]
         print_json({"items": items, "next_cursor": None})
@@ -78,7 +81,8 @@ def _amount(text: str | None) -> str:
 
 
 def print_budgets(console: Console, found: Sequence[BudgetForm]) -> None:
-    """One row for each budget, or a line that says that there is none."""
+    """One row for each budget, and one for each later period that is expected to exceed it; or a line that
+    says that there is none."""
     if not found:
         console.print("no budgets")
         return
@@ -88,9 +92,15 @@ def print_budgets(console: Console, found: Sequence[BudgetForm]) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for one in found:
         ends = "-" if one.runs_out_on is None else day(one.runs_out_on)
-        whose = Text.assemble(one.team, "\n", (f"{one.period} from {one.start:%Y-%m-%d}", "dim"))
-        parts = "\n".join(map(usd, (one.owed_usd, one.reserved_usd, one.planned_usd)))
-        left = f"{usd(one.left_usd)}\n{percent(one.expected_share)}"
-        limit = f"{usd(one.limit_usd)}\n{usd(one.expected_usd)}"
-        table.add_row(whose, limit, parts, left, ends)
+        table.add_row(*_cells(one, one), ends)
+        for later in one.later:
+            if later.left_usd < 0:
+                table.add_row(*_cells(one, later), "expected")
     console.print(table)
+
+
+def _cells(budget: BudgetForm, shown: BudgetForm | LaterPeriodForm) -> tuple[Text | str, ...]:
+    whose = Text.assemble(budget.team, "\n", (f"{budget.period} from {shown.start:%Y-%m-%d}", "dim"))
+    parts = "\n".join(map(usd, (shown.owed_usd, shown.reserved_usd, shown.planned_usd)))
+    left = f"{usd(shown.left_usd)}\n{percent(shown.expected_share)}"
+    return whose, f"{usd(budget.limit_usd)}\n{usd(shown.expected_usd)}", parts, left

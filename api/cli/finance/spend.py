@@ -18,7 +18,14 @@ from rich.table import Table
 from api.cli.companions import require_companions
 from api.cli.configuration import load_settings
 from api.cli.figures import plural, usd
-from api.cli.finance.spend_views import show_bands, show_changes, show_closed, show_savings, show_units
+from api.cli.finance.spend_views import (
+    Output,
+    show_bands,
+    show_changes,
+    show_closed,
+    show_savings,
+    show_units,
+)
 from api.cli.output import Json, print_json, stderr, stdout, to_json, write_text
 from api.cli.times import read_span
 from api.client import BrokerClient, connect
@@ -42,11 +49,11 @@ PARTS = ("spent", "reserved", "planned")
 SPAN = frozenset({"since", "until"})
 ANSWERS = {
     "": SPAN | {"group_by", "interval", "view", "only", "csv_file", "xlsx_file", "parquet_file"},
-    "changes": frozenset[str](),
+    "changes": frozenset({"view", "csv_file"}),
     "close": frozenset({"comment"}),
     "bands": SPAN | {"interval"},
-    "units": SPAN,
-    "savings": frozenset[str](),
+    "units": SPAN | {"csv_file"},
+    "savings": frozenset({"csv_file"}),
     "focus_file": SPAN | {"only", "focus_version", "projection_file"},
     "projection_file": SPAN | {"only", "focus_file"},
 }
@@ -95,7 +102,10 @@ def spend(
         bool, typer.Option("--bands", help="P10, P50 and P90 of what is expected, by period.")
     ] = False,
     close: Annotated[
-        str | None, typer.Option(metavar="MONTH", help="Close a month that is over, such as 2026-10.")
+        str | None,
+        typer.Option(
+            metavar="MONTH", help="Close a month that is over, such as 2026-10, with a key of all teams."
+        ),
     ] = None,
     comment: Annotated[str, typer.Option(help="Kept with what is closed.")] = "",
     units: Annotated[bool, typer.Option("--units", help="$ per run, token and GPU-hour; energy.")] = False,
@@ -134,12 +144,13 @@ def spend(
         if written:
             _tell(written, as_json)
             return
+        output = Output(as_json, csv_file)
         answers: tuple[tuple[object, Callable[[], None]], ...] = (
-            (changes, lambda: show_changes(client.find_changes(*(changes or ("", ""))), as_json)),
+            (changes, lambda: show_changes(client.find_changes(*(changes or ("", "")), view), output)),
             (close, lambda: show_closed(client.close_month(close or "", comment), as_json)),
             (bands, lambda: show_bands(client.find_interval(since, until, interval), as_json)),
-            (units, lambda: show_units(client.find_units(since, until), as_json)),
-            (savings, lambda: show_savings(client.find_savings(), as_json)),
+            (units, lambda: show_units(client.find_units(since, until), output)),
+            (savings, lambda: show_savings(client.find_savings(), output)),
         )
         asked = next((answer for wanted, answer in answers if wanted), None)
         if asked is not None:

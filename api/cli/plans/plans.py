@@ -42,6 +42,9 @@ def plans(
     new: Annotated[
         Path | None, typer.Option("--new", help="Ask for a plan of this workloads document; - for stdin.")
     ] = None,
+    new_team: Annotated[
+        bool, typer.Option("--new-team", help="Its team is new, though its name is like that of another.")
+    ] = False,
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for a plan; 0: none.")] = 180.0,
     output: Annotated[Path | None, typer.Option(help="Write the plan to this file.")] = None,
     intend: Annotated[
@@ -74,7 +77,7 @@ def plans(
     with connect(load_settings()) as client:
         is_new = new is not None or fix is not None
         if is_new:
-            plan_id = _begun(client, plan_id, new, fix, timeout)
+            plan_id = _begun(client, plan_id, new, fix, timeout, new_team=new_team)
         if plan_id is None:
             _list(list(client.list_plans()), as_json=as_json)
             if not as_json:
@@ -121,7 +124,13 @@ def _require_one_question(
 
 
 def _begun(
-    client: BrokerClient, plan_id: str | None, new: Path | None, fix: str | None, timeout_s: float
+    client: BrokerClient,
+    plan_id: str | None,
+    new: Path | None,
+    fix: str | None,
+    timeout_s: float,
+    *,
+    new_team: bool,
 ) -> str:
     """Asks for the plan of a file, or of a plan's document with a fix; its id."""
     if plan_id is not None and fix is not None:
@@ -129,7 +138,7 @@ def _begun(
     else:
         assert new is not None
         text = read_text(new)
-    begun = client.ask_for_plan(text, f"cli-{uuid4()}").plan_id
+    begun = client.ask_for_plan(text, f"cli-{uuid4()}", new_team=new_team).plan_id
     stderr().print(f"planning {begun}", markup=False, soft_wrap=True)
     return begun
 

@@ -39,6 +39,27 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetWarning:
+    """A sentence above all budgets, with its title."""
+
+    tone: str
+    title: str
+    says: str
+
+
+def span_words(one: BudgetStatus) -> str:
+    """The first and the last day of a status's period."""
+    return f"{one.window.start:%Y-%m-%d} to {one.window.end - INSTANT:%Y-%m-%d}"
+
+
+def _parts_of(one: BudgetStatus) -> str:
+    words = f"{usd(one.owed_usd)} spent, {usd(one.reserved_usd)} reserved"
+    if one.until_released_usd:
+        words += f" ({usd(one.until_released_usd)} of it until released)"
+    return f"{words}, {usd(one.planned_usd)} planned"
+
+
+@dataclass(frozen=True, slots=True)
 class BudgetRow:
     """A budget as a row. ``limit_at`` is the position of the limit on the meter, in percent."""
 
@@ -60,17 +81,44 @@ class BudgetRow:
         return self.standing.budget.budget_id
 
     @property
-    def warning(self) -> str:
-        """What is to be told above all budgets, as a sentence; empty while nothing is reached."""
+    def warnings(self) -> tuple[BudgetWarning, ...]:
+        """What is to be told above all budgets, each period by itself; empty: nothing is reached."""
         one = self.standing
         limit, period = usd(one.budget.limit_usd), one.budget.period
-        parts = f"{usd(one.owed_usd)} spent, {usd(one.reserved_usd)} reserved, {usd(one.planned_usd)} planned"
+        its = f"The budget of {self.who}, {limit} per {period},"
+        found = []
         if self.tone == "bad":
             over = usd(-one.left_usd)
-            return f"The budget of {self.who}, {limit} per {period}, is exceeded by {over}: {parts}."
-        if self.tone == "warn":
-            return f"The budget of {self.who}, {limit} per {period}, is {self.state}: {parts}."
-        return ""
+            found.append(
+                BudgetWarning("bad", "Over budget.", f"{its} is exceeded by {over}: {_parts_of(one)}.")
+            )
+        elif self.tone == "warn":
+            found.append(
+                BudgetWarning("warn", "A threshold is passed.", f"{its} is {self.state}: {_parts_of(one)}.")
+            )
+        found += [
+            BudgetWarning(
+                "bad",
+                "Over budget later.",
+                f"{its} will be exceeded by {usd(-later.left_usd)} in {span_words(later)}: "
+                f"{_parts_of(later)}.",
+            )
+            for later in one.later_overruns
+        ]
+        return tuple(found)
+
+    @property
+    def span(self) -> str:
+        """The first and the last day of the period."""
+        return span_words(self.standing)
+
+    @property
+    def later_words(self) -> tuple[str, ...]:
+        """The later periods that are expected to exceed the budget, each in a sentence."""
+        return tuple(
+            f"{span_words(one)}: {usd(one.expected_usd)} expected, {usd(-one.left_usd)} over the budget."
+            for one in self.standing.later_overruns
+        )
 
     @property
     def last_day(self) -> datetime:
@@ -247,4 +295,4 @@ def _bands(may_be: SpendInterval | None, now: datetime) -> tuple[Band, ...]:
         for one in may_be.periods
         if one.period + DAY >= now
     )
-    return (Band("P10 to P90 of the sum", points),)
+    return (Band("P10 to P90 of the sum, if nobody orders or releases", points),)

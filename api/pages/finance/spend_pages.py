@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
@@ -20,6 +20,7 @@ from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import SpendVisitor
 from api.pages.parts.tables import Address, wished_sorting
 from api.pages.plans import plan_view
+from api.routes.economics import read_month
 from broker.domain.basics.access import scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import FieldProblem, InputError
@@ -40,6 +41,7 @@ DRAFTS = frozenset({BusinessStatus.DRAFT, BusinessStatus.WAITING})
 DONE: Mapping[str, str] = {
     "budget": "The budget is set; its thresholds are told by webhook.",
     "removed": "The budget is removed.",
+    "closed": "The month is closed: its figures do not change any more.",
 }
 
 router = page_router()
@@ -57,13 +59,16 @@ async def spend_page(
     sort: str = "-total",
     done: str = "",
     budget: str = "",
+    budget_month: str = "",
+    unconfirmed: str = "",
 ) -> Response:
     """Projected spend by group and period, as a chart and as tables of the same figures.
 
-    ``budget`` names the budget with which the form is filled (``research/month``).
+    ``budget`` names the budget with which the form is filled (``research/month``). ``budget_month`` is the
+    month whose budgets are shown (``2026-10``); empty: those of now.
     """
-    span = _Span(since, until, interval, group_by, view, sort)
-    return await _shown(request, caller, span, done=done, budget=budget)
+    span = _Span(since, until, interval, group_by, view, sort, budget_month)
+    return await _shown(request, caller, span, done=done, budget=budget, unconfirmed=unconfirmed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,7 @@ class _Span:
     group_by: str = "team"
     view: CostView = CostView.AMORTIZED
     sort: str = "-total"
+    budget_month: str = ""
 
 
 async def _shown(
@@ -85,9 +91,11 @@ async def _shown(
     *,
     done: str = "",
     budget: str = "",
+    unconfirmed: str = "",
     entry: BudgetEntry | None = None,
 ) -> Response:
-    """The page. ``entry`` is a budget that was refused, with what is wrong at each field."""
+    """The page. ``entry`` is a budget that was refused, with what is wrong at each field. ``unconfirmed`` are
+    the sellers that a month was closed without."""
     product = product_of(request)
     now = product.clock.now()
     interval, view = asked_for.interval, asked_for.view
@@ -106,7 +114,7 @@ async def _shown(
     usd = sums.by_key
     found = await _interval(request, caller, window, interval, wanted, view)
     may_be = spend_view.may_be(found, interval) if found is not None else {}
-    budgets = await _budgets(request, caller)
+    budgets = await _budgets(request, caller, asked_for.budget_month)
     whose = scope_of(caller, wanted["team"] or None).team or ALL_TEAMS
     pace = None if _parts(wanted) else budget_view.pace_of(budgets["budgets"], whose, interval)
     own = "" if caller.sees_every_team else caller.team
@@ -121,9 +129,11 @@ async def _shown(
         last_day=window.end - timedelta(seconds=1),
         reckoned_at=sums.as_of,
         closed_until=sums.closed_until,
+        closable=_closable(caller, sums.closed_until, now),
         problem=problem,
         orphaned=await product.spend.find_orphaned(caller),
         notice=DONE.get(done, ""),
+        unconfirmed=[name for name in unconfirmed.split(",") if name in product.adapters],
         presets=spend_view.presets(now, window, address),
         interval=interval.value,
         intervals=[one.value for one in Interval],
@@ -151,6 +161,15 @@ async def _shown(
         accepted=USD_FORMS,
         **budgets,
     )
+
+
+def _closable(caller: Caller, closed_until: date | None, now: datetime) -> str:
+    """The next month that the visitor may close; empty if there is none."""
+    last = spend_view.month_start(now, -1).date()
+    if not (caller.sees_every_team and caller.may(Scope.SPEND_APPROVE)):
+        return ""
+    month = closed_until or last
+    return f"{month:%Y-%m}" if month <= last else ""
 
 
 async def _refused_names(product: Product, caller: Caller, wanted: Mapping[str, str]) -> dict[str, str]:
@@ -254,19 +273,36 @@ async def _interval(
     return found if spend_view.is_wide(found.total) else None
 
 
-async def _budgets(request: Request, caller: Caller) -> dict[str, Any]:
-    """Every budget that the visitor may see, and the chart of the one that ends soonest."""
+async def _budgets(request: Request, caller: Caller, month: str) -> dict[str, Any]:
+    """Every budget that the visitor may see, now or in ``month``, and the chart of the one that ends
+    soonest."""
     product = product_of(request)
-    rows = budget_view.budget_rows(await product.budgets.find_statuses(caller))
+    asked = read_month(month, "/budget_month").start.date() if month else None
+    rows = budget_view.budget_rows(await product.budgets.find_statuses(caller, month=asked))
+    known = {"budget_month": month, "periods": budget_view.PERIODS}
     if not rows:
-        return {"budgets": (), "periods": budget_view.PERIODS}
+        return {"budgets": (), **known}
     tightest = rows[0].standing
     team = None if tightest.budget.team == ALL_TEAMS else tightest.budget.team
     found = await product.spend.projection(caller, tightest.window, Interval.DAY, "team", team)
     days = budget_view.running_days(found.by_key, tightest.window)
     running = await product.intervals.find(caller, tightest.window, Interval.DAY, team)
     charts = budget_view.running_charts(days, tightest, product.clock.now(), running)
-    return {"budgets": rows, "periods": budget_view.PERIODS, "running": days, "running_charts": charts}
+    return {"budgets": rows, "running": days, "running_charts": charts, **known}
+
+
+@router.post("/spend/close")
+async def close_month(request: Request, caller: SpendVisitor) -> Response:
+    """Closes a month that is over, for all teams."""
+    form = await read_form(request)
+
+    async def act(named: Caller) -> str:
+        month = read_month(form.text("month"), "/month").start.date()
+        found = await product_of(request).spend.close(named, month, form.text("comment"))
+        sellers = ",".join(one.provider for one in found.unconfirmed)
+        return f"/spend?{urlencode({'done': 'closed', 'unconfirmed': sellers})}"
+
+    return await act_once(request, caller, form, act)
 
 
 @router.post("/spend/budgets")

@@ -259,4 +259,7 @@ def is_wide(total: Quantiles) -> bool:
 
 def _spread(total: Quantiles) -> Card:
     ends = f"{usd(total.p10_usd.quantize(WHOLE))} to {usd(total.p90_usd.quantize(WHOLE))}"
-    return Card("In four cases of five", ends.replace(".00", ""), f"P10 to P90; P50 {usd(total.p50_usd)}")
+    says = (
+        f"four cases of five (P10 to P90; P50 {usd(total.p50_usd)}) as prices, run times and traffic may move"
+    )
+    return Card("If nobody orders or releases", ends.replace(".00", ""), says)

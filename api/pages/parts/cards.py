@@ -17,6 +17,8 @@ from broker.domain.planning.plan import Placement
 from broker.ports.planning import BusinessStatus, PlanRecord
 from broker.services.spend.ledger import counted_drafts
 
+UNDECIDED = frozenset({BusinessStatus.DRAFT, BusinessStatus.WAITING})
+
 
 @dataclass(frozen=True, slots=True)
 class Card:
@@ -51,13 +53,16 @@ def overview_cards(
     ones = [p.plan for p in plans if p.plan is not None and (p in reserved or p.plan_id in drafts)]
     saved = [saving for plan in ones if (saving := saved_usd(plan)) is not None]
     intended_usd = sum((placement.cost_usd for _, placement in coming), ZERO)
+    parts = f"{usd(_cost_usd(reserved))} reserved, {usd(intended_usd)} planned"
+    others = [
+        one
+        for one in plans
+        if statuses.get(one.plan_id) in UNDECIDED and one.plan_id not in drafts and _ends_after(one, now)
+    ]
+    if others:
+        parts += f"; not counted: {counted(len(others), 'draft')} of {usd(_cost_usd(others))}"
     return (
-        Card(
-            "Cost of plans",
-            usd(_cost_usd(reserved) + intended_usd),
-            f"as planned: {usd(_cost_usd(reserved))} reserved, {usd(intended_usd)} planned",
-            lead=True,
-        ),
+        Card("Reserved and planned", usd(_cost_usd(reserved) + intended_usd), parts, lead=True),
         Card(
             "Saved against simpler strategies",
             usd(sum(saved, ZERO)) if saved else DASH,
@@ -82,6 +87,11 @@ def _coming(
         if drafts.get((record.team, placement.workload)) == record.plan_id
         and max(segment.end for segment in placement.segments) > now
     ]
+
+
+def _ends_after(record: PlanRecord, now: datetime) -> bool:
+    placed = () if record.plan is None else record.plan.placements
+    return any(segment.end > now for placement in placed for segment in placement.segments)
 
 
 def _cost_usd(plans: Sequence[PlanRecord]) -> Decimal:

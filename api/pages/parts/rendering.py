@@ -100,7 +100,7 @@ def show(request: Request, template: str, title: str, status_code: int = 200, **
 
 def whose_data(caller: Caller, wanted: str | None) -> str:
     """Whose plans, reservations and spend a page shows to ``caller``, who may wish for one team's."""
-    scope = scope_of(caller, wanted or None)
+    scope = scope_of(caller, (wanted or None) if caller.sees_every_team else None)
     if scope.team is None:
         return "All teams"
     return f"Team: {scope.team}" if caller.sees_every_team else f"Team: {scope.team} only"

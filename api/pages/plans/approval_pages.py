@@ -14,7 +14,7 @@ from api.pages.parts.forms import SentForm, act_once, new_once, proof_of, read_f
 from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import PlanVisitor, SpendVisitor
 from api.pages.plans.plan_view import BaselineRow, baseline_rows, title_of
-from api.plan_words import who_words
+from api.plan_words import overruns_or_all, who_words
 from broker.domain.basics.account import Caller
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.spend.approvals import ApprovalState
@@ -33,7 +33,8 @@ router = page_router()
 class ApprovalRow:
     """One plan that needs approval; ``once`` is the token of its forms.
 
-    ``why_now`` says what it does to budgets now, if that is not what was said when the plan was made.
+    ``why_now`` says which budgets it exceeds now, in every period, the worst first; if it exceeds none, what
+    it leaves of each. It is empty if all of it was said when the plan was made.
     """
 
     approval: Approval
@@ -48,13 +49,14 @@ def _row(approval: Approval) -> ApprovalRow:
     plan = approval.record.plan
     baselines = baseline_rows(plan) if plan is not None and plan.baselines else ()
     said = approval.record.approval_reason or ""
+    now = tuple(map(str, overruns_or_all(approval.effects)))
     return ApprovalRow(
         approval,
         title_of(approval.record),
         baselines,
         new_once(),
         who_words(approval.record.requested_by, approval.requested_by_name),
-        tuple(words for words in map(str, approval.effects) if words not in said),
+        () if all(words in said for words in now) else now,
     )
 
 

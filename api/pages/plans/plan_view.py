@@ -421,7 +421,13 @@ def plan_cards(plan: Plan, budget_usd: Decimal | None = None) -> tuple[Card, ...
         Card("Cost", usd(plan.cost_usd), of_budget, lead=True),
         _saving_card(plan),
         Card(_capital(bound_label(plan)), usd(plan.bound_usd), _proof(plan)),
-        Card("Paid but unused", usd(unused), "windows and minimum terms"),
+        Card(
+            "Paid but unused",
+            usd(unused),
+            "edges of windows, and what is left of minimum terms"
+            if unused
+            else "every hour that is paid is used",
+        ),
         Card(
             "Ways considered",
             f"{plan.candidates.evaluated:,}",

@@ -11,11 +11,12 @@ from pydantic import AfterValidator, BaseModel, PlainSerializer
 
 from api.schemas.base.forms import THE_END, Form, From, rounded, write
 from api.schemas.base.parts import Cents, Money
+from api.schemas.base.times import Instant
 from broker.domain.basics.money import ZERO, format_usd
-from broker.domain.moving.savings import NotRun, Saving, Savings
+from broker.domain.moving.savings import NotCompared, NotRun, Saving, Savings
 from broker.domain.spend.energy import EnergyUse
 from broker.domain.spend.intervals import Quantiles
-from broker.domain.spend.month_close import ClosedMonth
+from broker.domain.spend.month_close import ClosedMonth, MonthClose, Unconfirmed
 from broker.domain.spend.spend import Interval
 from broker.domain.spend.variance import ChangeLine, Changes, PlanChanges
 from broker.services.spend.economics import Economics
@@ -152,18 +153,34 @@ CLOSED_MONTH = Form(
     types={"month": Annotated[str, AfterValidator(_month), PlainSerializer(lambda month: f"{month:%Y-%m}")]},
 )
 ClosedMonthForm = Annotated[ClosedMonth, CLOSED_MONTH]
+UNCONFIRMED = Form(Unconfirmed, about="A seller that did not confirm its leases since the month was over.")
+
+
+class MonthCloseForm(BaseModel):
+    """The answer of ``POST /v1/spend/close``."""
+
+    month: Annotated[str, From(lambda found: f"{found.closed.month:%Y-%m}")]
+    closed_at: Annotated[Instant, From("closed.closed_at")]
+    closed_by: Annotated[str, From("closed.closed_by")]
+    comment: Annotated[str, From("closed.comment")]
+    usd: Annotated[Money, From("closed.usd")]
+    focus_rows: Annotated[int, From("closed.rows")]
+    unconfirmed: list[Annotated[Unconfirmed, UNCONFIRMED]] = []
+
+
 Form(
     Saving,
     about="What plans save against one simpler strategy, over the plans for which the strategy could run.",
     adds={"saved_usd": Money, "saved_share": Annotated[float, rounded(6)]},
 )
 Form(NotRun, about="A simpler strategy that could not run for a plan.")
+Form(NotCompared, about="A current plan that is in no sum of savings.")
 SAVINGS = Form(
     Savings,
     about="The answer of ``GET /v1/spend/savings``.",
     rename={"savings": "items"},
     adds={"next_cursor": Annotated[str | None, THE_END]},
-    optional={"next_cursor": None},
+    optional={"next_cursor": None, "not_compared": ()},
 )
 SavingsForm = Annotated[Savings, SAVINGS]
 
@@ -186,3 +203,8 @@ def plan_changes_to_document(found: PlanChanges, before: str, after: str) -> dic
 def economics_to_document(found: Economics) -> dict[str, Any]:
     """The JSON form of unit economics and energy."""
     return write(UnitsForm, found)
+
+
+def month_close_to_document(found: MonthClose) -> dict[str, Any]:
+    """The JSON form of what closing a month came to."""
+    return write(MonthCloseForm, found)

@@ -47,6 +47,20 @@ Form(
 )
 
 
+class LaterPeriodForm(BaseModel):
+    """A later period of a budget in which something costs money."""
+
+    start: Annotated[Instant, Field(alias="from"), From("window.start")]
+    end: Annotated[Instant, Field(alias="to"), From("window.end")]
+    owed_usd: Cents
+    reserved_usd: Cents
+    planned_usd: Cents
+    until_released_usd: Cents
+    expected_usd: Cents
+    left_usd: Cents
+    expected_share: Annotated[float, rounded(6)]
+
+
 class BudgetForm(BaseModel):
     """A budget, and its use in its period."""
 
@@ -65,16 +79,23 @@ class BudgetForm(BaseModel):
     expected_share: Annotated[float, rounded(6)]
     runs_out_on: Instant | None
     thresholds: list[Annotated[ThresholdStatus, form_of(ThresholdStatus)]]
+    later: list[LaterPeriodForm] = []
     set_by: Annotated[str, From("budget.set_by")]
     set_at: Annotated[Instant, From("budget.set_at")]
 
 
 class BudgetEffectForm(BaseModel):
-    """What a plan does to a budget: ``limit_usd`` − ``counted_usd`` − ``added_usd`` = ``left_usd``."""
+    """What a plan does to a budget: ``limit_usd`` − ``counted_usd`` − ``added_usd`` = ``left_usd``.
 
+    A key of one team is told of a budget of all teams only where it would be exceeded, and by how much.
+    """
+
+    team: str
     period: BudgetPeriod
-    limit_usd: Cents
-    counted_usd: Cents
+    start: Annotated[Instant, Field(alias="from"), From("window.start")]
+    end: Annotated[Instant, Field(alias="to"), From("window.end")]
+    limit_usd: Cents | None
+    counted_usd: Cents | None
     added_usd: Cents
     left_usd: Cents
     says: Annotated[str, From(str)]

@@ -77,10 +77,12 @@ def scope_of(caller: Caller, team: str | None = None) -> TeamScope:
     """The objects that there are for ``caller``.
 
     An administrator and a key of all teams see those of the wished ``team`` (None: all). Everybody else sees
-    those of their own team, whatever they wish.
+    those of their own team. Raises NotPermitted for another team's, whether or not that team exists.
     """
     if Scope.ADMIN in caller.scopes:
         return EVERY_TEAM.narrowed_to(team)
     if caller.sees_every_team:
         return ROLE_OVER_ALL_TEAMS.narrowed_to(team)
+    if team and team != caller.team:
+        raise NotPermitted(f"key {caller.key_id} sees team {caller.team} alone, and not {team}")
     return TeamScope(caller.team)

@@ -213,7 +213,7 @@ class PlanRejected(ApprovalRequired):
 
 
 class OverBudget(BrokerError):
-    """The plan costs more than what is left of the team's budget."""
+    """The plan or order costs more than is left of a budget, or than needs no approval."""
 
 
 class NotAuthenticated(BrokerError):

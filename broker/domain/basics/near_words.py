@@ -20,6 +20,17 @@ def near_words(word: str, known: Collection[str], count: int = 3) -> tuple[str, 
     return tuple(folded[key] for key in dict.fromkeys([*begins, *close]))[:count]
 
 
+SLIP = 0.75
+"""Two names that agree to this share differ by a slip, such as a missing letter."""
+
+
+def similar_words(word: str, known: Collection[str]) -> tuple[str, ...]:
+    """Those of ``known`` that ``word`` differs from by a slip, nearest first. Case is ignored."""
+    folded = {name.casefold(): name for name in sorted(known)}
+    close = difflib.get_close_matches(word.strip().casefold(), folded, cutoff=SLIP)
+    return tuple(folded[key] for key in close)
+
+
 def with_nearest(expected: str, word: str, known: Collection[str]) -> str:
     """``expected``, followed by the words nearest to ``word``, if any is near."""
     near = near_words(word, known)

@@ -42,21 +42,37 @@ class NotRun:
 
 
 @dataclass(frozen=True, slots=True)
+class NotCompared:
+    """A current plan that is in no sum, and the reason."""
+
+    plan_id: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Savings:
-    """Savings by baseline, and the baselines that could not run."""
+    """Savings by baseline, the baselines that could not run, and the plans that are in no sum."""
 
     savings: tuple[Saving, ...]
     not_run: tuple[NotRun, ...]
+    not_compared: tuple[NotCompared, ...] = ()
 
 
-def savings_of(plans: Iterable[tuple[Plan, PlanRequest]]) -> Savings:
-    """Savings over ``plans``. Costs include lateness and delay on both sides.
+def savings_of(
+    plans: Iterable[tuple[Plan, PlanRequest]], not_compared: Iterable[NotCompared] = ()
+) -> Savings:
+    """Savings over ``plans``, beside those ``not_compared``. Costs include lateness and delay on both sides.
 
     Penalties for unplaced workloads are excluded, because a baseline places the same workloads as its plan.
     """
     costs: defaultdict[str, list[tuple[Decimal, Decimal]]] = defaultdict(list)
-    not_run = []
+    not_run, left = [], list(not_compared)
     for plan, request in plans:
+        if not plan.placements:
+            left.append(NotCompared(plan.plan_id, "it places nothing"))
+            continue
+        if not plan.baselines:
+            left.append(NotCompared(plan.plan_id, "no simpler strategy was tried for it"))
         own_usd = plan.cost_usd + plan.delay_usd + _lateness_usd(plan, request)
         for baseline in plan.baselines:
             if baseline.cost_usd is None:
@@ -67,7 +83,7 @@ def savings_of(plans: Iterable[tuple[Plan, PlanRequest]]) -> Savings:
         Saving(name, len(pairs), sum((b for b, _ in pairs), ZERO), sum((p for _, p in pairs), ZERO))
         for name, pairs in costs.items()
     )
-    return Savings(savings, tuple(not_run))
+    return Savings(savings, tuple(not_run), tuple(left))
 
 
 def _lateness_usd(plan: Plan, request: PlanRequest) -> Decimal:

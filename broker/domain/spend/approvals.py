@@ -35,11 +35,12 @@ class ApprovalState(StrEnum):
     REJECTED = "rejected"
 
 
-def over_limit(cost_usd: Decimal, limit_usd: Decimal | None) -> tuple[str, ...]:
-    """The reasons why a plan of this cost needs approval, as text; empty if it needs none."""
+def over_limit(cost_usd: Decimal, limit_usd: Decimal | None, subject: str = "it") -> tuple[str, ...]:
+    """The reasons why a plan or order of this cost needs approval, as text; empty if it needs none."""
     if limit_usd is None or cost_usd <= limit_usd:
         return ()
-    return (f"it costs {usd_words(cost_usd)}, which is over the limit of {usd_words(limit_usd)} per plan",)
+    limit = f"the limit of {usd_words(limit_usd)} per plan or order"
+    return (f"{subject} costs {usd_words(cost_usd)}, which is over {limit}",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,8 @@ class SeenFigures:
 
     ``cost_now_usd`` is the plan at the prices of that moment (None: one of its offers was not on sale).
     ``projected_p90_usd`` is the plan's projected cost at the 90 % quantile. ``budget_left_usd`` is what the
-    tightest budget of the team leaves after this plan; None without a budget.
+    tightest budget of the team leaves after this plan, or that of all teams where it is exceeded; None
+    without a budget.
     """
 
     cost_usd: Decimal

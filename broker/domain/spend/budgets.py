@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import StrEnum
 from itertools import accumulate
@@ -109,7 +109,7 @@ class BudgetStatus:
 
     ``until_released_usd`` is the part of the reserved cost that comes from leases without an end, if nobody
     releases them in the period. ``runs_out_on`` is the UTC day on which the sum exceeds the limit (None: not
-    in this period).
+    in this period). ``later`` are the later periods with cost, each by itself.
     """
 
     budget: Budget
@@ -120,6 +120,7 @@ class BudgetStatus:
     until_released_usd: Decimal
     runs_out_on: datetime | None
     thresholds: tuple[ThresholdStatus, ...]
+    later: tuple[BudgetStatus, ...] = ()
 
     @property
     def expected_usd(self) -> Decimal:
@@ -130,6 +131,11 @@ class BudgetStatus:
     def left_usd(self) -> Decimal:
         """The limit minus the expected cost; negative if the budget is exceeded."""
         return self.budget.limit_usd - self.expected_usd
+
+    @property
+    def later_overruns(self) -> tuple[BudgetStatus, ...]:
+        """The later periods whose expected cost exceeds the limit."""
+        return tuple(one for one in self.later if one.left_usd < 0)
 
     @property
     def used_share(self) -> float:
@@ -143,62 +149,62 @@ class BudgetStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetEffect:
-    """What a plan does to a budget: ``before`` is the status without what the plan adds, ``after`` with it.
+class Reach:
+    """How far into later periods budgets look.
 
-    The arithmetic is one rule: limit − counted − added = left.
+    ``opened`` is the latest start of a lease without an end, or ``now``. ``last`` is the last time at which
+    anything with an end costs money, or ``now``.
     """
 
-    before: BudgetStatus
-    after: BudgetStatus
+    now: datetime
+    opened: datetime
+    last: datetime
 
-    @property
-    def period(self) -> BudgetPeriod:
-        """The period of the budget."""
-        return self.after.budget.period
+    @classmethod
+    def at(cls, now: datetime, opened: Iterable[datetime] = (), last: Iterable[datetime] = ()) -> Reach:
+        """From ``now``, with the starts of leases without an end and the ends of all others."""
+        return cls(now, max((now, *opened)), max((now, *last)))
 
-    @property
-    def limit_usd(self) -> Decimal:
-        """The limit of the budget."""
-        return self.after.budget.limit_usd
+    def beyond(self, charges: Iterable[Charge]) -> Reach:
+        """As far as ``charges`` with an end."""
+        ends = (charge.window.start for charge in charges if not charge.is_open_ended)
+        return replace(self, last=max((self.last, *ends)))
 
-    @property
-    def counted_usd(self) -> Decimal:
-        """What counts in the period without the plan: spent, committed and planned."""
-        return self.before.expected_usd
+    def counted_until(self, budget: Budget) -> datetime:
+        """The instant up to which leases without an end count.
 
-    @property
-    def added_usd(self) -> Decimal:
-        """What the plan adds in the period; negative if it saves."""
-        return self.after.expected_usd - self.before.expected_usd
-
-    @property
-    def left_usd(self) -> Decimal:
-        """What is left then; negative if the budget is exceeded."""
-        return self.after.left_usd
-
-    def __str__(self) -> str:
-        return self.told_of("this plan")
-
-    def told_of(self, adds: str) -> str:
-        """The arithmetic in a sentence; ``adds`` names what adds to the budget, such as ``this order``."""
-        budget, window = self.after.budget, self.after.window
-        whose = f"team {budget.team}"
-        limit = f"budget of {usd_words(budget.limit_usd)} per {budget.period}"
-        last = window.end - timedelta(microseconds=1)
-        end = f"({window.start:%Y-%m-%d} to {last:%Y-%m-%d})"
-        parts = (
-            f"{usd_words(self.counted_usd)} counts already, "
-            f"and {adds} adds {usd_words(self.added_usd)} in that time"
-        )
-        if self.left_usd < 0:
-            return f"{whose} would exceed its {limit} by {usd_words(-self.left_usd)} {end}: {parts}"
-        return f"{whose} would have {usd_words(self.left_usd)} left of its {limit} {end}: {parts}"
+        They count for the whole period after the one in which the last of them starts, and as far as anything
+        with an end costs money.
+        """
+        following = budget.window_at(budget.window_at(self.opened).end)
+        return max(following.end, budget.window_at(self.last).end)
 
 
-def furthest_end(budgets: Iterable[Budget], now: datetime) -> datetime | None:
-    """The latest end of the current periods of ``budgets``; None without budgets."""
-    return max((budget.window_at(now).end for budget in budgets), default=None)
+def furthest_end(budgets: Iterable[Budget], reach: Reach) -> datetime | None:
+    """The latest instant up to which leases without an end count; None without budgets."""
+    return max(map(reach.counted_until, budgets), default=None)
+
+
+def budget_outlook(budget: Budget, charges: Iterable[Charge], reach: Reach) -> tuple[BudgetStatus, ...]:
+    """The status of the present period, and of each later one in which something costs money.
+
+    ``charges`` of other teams are ignored, and those of leases without an end that start too late.
+    """
+    until, present = reach.counted_until(budget), budget.window_at(reach.now)
+    by_month: dict[tuple[int, int], Window] = {}
+    by_window = defaultdict[Window, list[Charge]](list)
+    for charge in charges:
+        start = charge.window.start
+        if budget.team in (ALL_TEAMS, charge.team) and not (charge.is_open_ended and start >= until):
+            month = (start.year, start.month)
+            if month not in by_month:
+                by_month[month] = budget.window_at(start)
+            by_window[by_month[month]].append(charge)
+    later = sorted((w for w in by_window if w.start >= present.end), key=lambda window: window.start)
+    return (
+        budget_status(budget, by_window[present], reach.now),
+        *(budget_status(budget, by_window[window], window.start) for window in later),
+    )
 
 
 def budget_status(budget: Budget, charges: Iterable[Charge], now: datetime) -> BudgetStatus:
@@ -259,15 +265,19 @@ class BudgetAlert:
 
 
 def alerts(found: BudgetStatus) -> tuple[BudgetAlert, ...]:
-    """Alerts for every threshold that the accrued cost reached, and for an expected cost above 100 %."""
+    """Alerts for every threshold that the accrued cost reached, and for an expected cost above 100 %, also of
+    each later period."""
     budget, window = found.budget, found.window
     past = [
         BudgetAlert(budget, window, one.percent, ChargeBasis.ACTUAL, found.owed_usd)
         for one in found.thresholds
         if found.owed_usd >= one.usd
     ]
-    if found.expected_usd > budget.limit_usd:
-        past.append(BudgetAlert(budget, window, WHOLE, ChargeBasis.PROJECTED, found.expected_usd))
+    past += [
+        BudgetAlert(budget, one.window, WHOLE, ChargeBasis.PROJECTED, one.expected_usd)
+        for one in (found, *found.later)
+        if one.left_usd < 0
+    ]
     return tuple(past)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
 from broker.domain.basics.errors import Conflict, FieldProblem, InputError
 from broker.domain.basics.window import Window
+from broker.domain.holding.reservation import Reservation, UnitState
 from broker.domain.spend.spend import Interval, next_period
 
 
@@ -22,6 +23,40 @@ class ClosedMonth:
     comment: str
     usd: Decimal
     rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unconfirmed:
+    """A seller that did not confirm its leases after a month was over.
+
+    ``confirmed_at`` is when it last did so for the lease that was confirmed the longest ago (None: never).
+    """
+
+    provider: str
+    confirmed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class MonthClose:
+    """What closing a month came to. ``unconfirmed`` are sellers whose later bills become corrections."""
+
+    closed: ClosedMonth
+    unconfirmed: tuple[Unconfirmed, ...]
+
+
+def find_unconfirmed(rows: Iterable[Reservation], window: Window) -> tuple[Unconfirmed, ...]:
+    """The sellers of ``rows``, which are open, that did not confirm what they held in ``window`` since its
+    end, by name."""
+    oldest: dict[str, datetime | None] = {}
+    for row in rows:
+        for unit in row.units:
+            if unit.state is not UnitState.HELD or row.start >= window.end:
+                continue
+            seen, name = unit.seen_at, row.offer.provider
+            if seen is None or seen < window.end:
+                before = oldest.get(name, seen)
+                oldest[name] = None if seen is None or before is None else min(seen, before)
+    return tuple(Unconfirmed(name, seen) for name, seen in sorted(oldest.items()))
 
 
 def month_window(month: date) -> Window:

@@ -12,7 +12,7 @@ from broker import crash_points
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import BrokerError, Conflict, CredentialsRejected, ProviderError
 from broker.domain.basics.money import usd_words
-from broker.domain.holding.holding_orders import Intent, intents_of
+from broker.domain.holding.holding_orders import Intent, intents_of, unplaced_order
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan_turns import Turn, TurnClass, class_by_size
@@ -25,7 +25,7 @@ from broker.domain.reconciling.fallback_offer import (
     while_in_use,
 )
 from broker.domain.reconciling.replacing import find_gap, known_empty
-from broker.ports.planning import PlanCall, PlanRecord, RequestReader
+from broker.ports.planning import BudgetWatch, PlanCall, PlanRecord, RequestReader
 from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
 from broker.services.holding.lease_service import LeaseService
 from broker.services.holding.reservation_creator import ReservationCreator
@@ -67,8 +67,10 @@ class FallbackOffers:
         *,
         read_request: RequestReader,
         rules: FallbackRules | None = None,
+        budgets: BudgetWatch | None = None,
     ) -> None:
         self._uow_factory = uow_factory
+        self._budgets = budgets
         self._plan_call = plan_call
         self._queue = queue
         self._clock = clock
@@ -85,7 +87,8 @@ class FallbackOffers:
         *,
         later: bool = False,
     ) -> tuple[Reservation, ...]:
-        """Replaces ``refused`` by other intents in one transaction; returns none if no offer is in tolerance.
+        """Replaces ``refused`` by other intents in one transaction; returns none if no offer is in tolerance,
+        or if the exchange would exceed a budget.
 
         The intents are not bought yet. ``later``: the rest of the plan is in use, so nothing that is bought
         is given up, and a run stays where its work is.
@@ -101,6 +104,11 @@ class FallbackOffers:
         why = f"in place of {refused.reservation_id}, refused ({error}): {after} instead of {before}"
         try:
             async with creator.turn, self._uow_factory(EVERY_TEAM) as uow:
+                await uow.reservations.take_turn()
+                over = await self._find_overruns(refused.team, refused.plan_id, exchange)
+                if over:
+                    log.info("no exchange for %s: %s", refused.reservation_id, "; ".join(over))
+                    return ()
                 left = await lease_service.give_up_rows(uow, exchange.leaving, str(error), actor)
                 drafts = await creator.draft(
                     uow,
@@ -120,6 +128,24 @@ class FallbackOffers:
         for row in left:
             await lease_service.release_held(row, actor)
         return drafts
+
+    async def _find_overruns(self, team: str, plan_id: str, exchange: Exchange) -> tuple[str, ...]:
+        """A text for each budget that the exchange would exceed.
+
+        A plan that finance approved is exchanged within the price tolerance without another question.
+        """
+        if self._budgets is None:
+            return ()
+        async with self._uow_factory(EVERY_TEAM) as uow:
+            record = await uow.plans.find(plan_id)
+        if record.approved_by is not None:
+            return ()
+        now = self._clock.now()
+        wanted = tuple(
+            replace(unplaced_order(intent, team, now), reservation_id=f"order-{i}", plan_id=plan_id)
+            for i, intent in enumerate(exchange.wanted)
+        )
+        return await self._budgets.find_overruns_of_exchange(exchange.leaving, wanted, "this exchange")
 
     async def _find(
         self, refused: Reservation, plan_id: str, workload: str, error: ProviderError, *, later: bool

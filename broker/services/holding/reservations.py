@@ -289,8 +289,8 @@ class ReservationsService:
         ``outward``: times off the provider's grid are extended to the shortest window on sale that covers
         them. ``most_usd_per_node_hour`` None: the offer's price plus the price tolerance. Raises InputError
         that names the field, NotFound, Conflict if there is too little stock or the price is above
-        ``most_usd_per_node_hour``, OverQuota, OverBudget for a budget of the team, and the
-        provider's error; nothing is held then.
+        ``most_usd_per_node_hour``, OverQuota, OverBudget for a budget of the team or of all teams and for the
+        limit of what needs an approval, and the provider's error; nothing is held then.
         """
         order = OfferOrder(offer_id, nodes, start, end, workload, outward, most_usd_per_node_hour)
         return await self.reserve_order(caller, order)
@@ -425,11 +425,11 @@ class ReservationsService:
     async def extend(self, caller: Caller, reservation_id: str, end: datetime) -> Reservation:
         """Moves the end of a reservation to ``end``, at the price of the order. Repeating it is no error.
 
-        Raises InputError if ``end`` is not later, OverBudget for a budget of its team, OverQuota, and
-        Conflict for a reservation that has ended, has no end, or is a window, which no adapter can extend.
-        An extension commits money as an order without a plan does, and like that one it cannot wait for an
-        approval. The stock needs no check: the provider does not count held nodes as available, so nobody
-        else was promised them.
+        Raises InputError if ``end`` is not later, OverBudget as an order does, OverQuota, and Conflict for a
+        reservation that has ended, has no end, or is a window, which no adapter can extend. An extension
+        commits money as an order without a plan does, and like that one it cannot wait for an approval. The
+        stock needs no check: the provider does not count held nodes as available, so nobody else was promised
+        them.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
         reservation = await self.find_reservation(caller, reservation_id)
@@ -439,18 +439,20 @@ class ReservationsService:
         if reservation.end is not None and end <= reservation.end:
             expected = f"a time after {reservation.end.isoformat()}; to end it sooner, release it"
             raise InputError("reservation", (FieldProblem("/end", end.isoformat(), expected),))
-        await self._require_extension_within_budgets(reservation, end)
-        async with self._uow_factory(scope_of(caller)) as uow:
-            await self._creator.require_longer(uow, reservation, end)
-        for attempt in range(TRIES):
-            require_extensible(reservation)
-            try:
-                extended = await self._lease_service.extend(reservation, end, caller.key_id)
-                break
-            except ConcurrentChange:
-                if attempt == TRIES - 1:
-                    raise
-                reservation = await self._lease_service.reload(reservation)
+        async with self._creator.turn, self._uow_factory(scope_of(caller)) as uow:
+            await uow.reservations.take_turn()
+            await self._require_extension_within_budgets(reservation, end)
+            async with self._uow_factory(scope_of(caller)) as reading:
+                await self._creator.require_longer(reading, reservation, end)
+            for attempt in range(TRIES):
+                require_extensible(reservation)
+                try:
+                    extended = await self._lease_service.extend(reservation, end, caller.key_id)
+                    break
+                except ConcurrentChange:
+                    if attempt == TRIES - 1:
+                        raise
+                    reservation = await self._lease_service.reload(reservation)
         await self._tell("reservation.changed", (extended,))
         return extended
 

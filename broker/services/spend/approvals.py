@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from broker.domain.basics.access import TeamScope, require_scope, scope_of
+from broker.domain.basics.access import require_scope, scope_of
 from broker.domain.basics.account import AuditEntry, Caller, Scope
 from broker.domain.basics.errors import Conflict, NotPermitted
 from broker.domain.basics.money import usd_words
@@ -25,12 +25,12 @@ from broker.domain.spend.approvals import (
     plan_sha256,
     purchases_of,
 )
-from broker.domain.spend.budgets import BudgetEffect
-from broker.domain.spend.spend import Charge
+from broker.domain.spend.budget_effects import BudgetEffect, told_to_team
+from broker.domain.spend.budgets import Reach
 from broker.ports.planning import BusinessStatus, OtherPlans, PlanRecord, PlanState
 from broker.ports.spend import FinanceUnitOfWork, FinanceUnits
 from broker.ports.unit_of_work import Clock, Notifier
-from broker.services.spend.budget_gate import find_budget_charges, find_effects
+from broker.services.spend.budget_gate import BudgetBooks, ends_of, find_books, find_plan_effects
 from broker.services.spend.spend_futures import SpendFutures
 from broker.services.spend.summaries import Summaries
 
@@ -43,7 +43,8 @@ class Approval:
 
     ``is_current``: no other plan replaced it, and its proposal still stands; only then is there something to
     decide. ``may_decide``: the caller may approve or reject it. ``requested_by_name`` is the name of the key.
-    ``purchases`` are what it buys, ``effects`` what it does to the budgets of its team now.
+    ``purchases`` are what it buys, ``effects`` what it does now to the budgets that cover its team, the worst
+    first; see ``told_to_team`` for what a caller of one team is told.
     ``replaced_by`` is the plan that took its place. ``beside`` is a plan of the same workloads that holds
     capacity already: this one buys them a second time. ``replaces`` is the plan whose place it would take.
     """
@@ -103,19 +104,19 @@ class ApprovalsService:
         scope = scope_of(caller, team)
         async with self._units(scope) as uow:
             page = await uow.plans.find_by_approval(states, limit, cursor)
-        charges = await self._budget_charges(scope, page.items)
+        books = await self._books(page.items)
         async with self._units(scope) as uow:
             around = await _around(uow, page.items)
-            items = [await self._shown(uow, caller, record, charges, around) for record in page.items]
+            items = [await self._shown(uow, caller, record, books, around) for record in page.items]
         return Page(tuple(item for item in items if item is not None), page.next_cursor)
 
     async def find_approval(self, caller: Caller, plan_id: str) -> Approval | None:
         """The approval of a plan; None if it needs none. Raises NotFound, also for a plan of another team."""
         require_scope(caller, Scope.SPEND_READ)
         record = await self._seen(caller, plan_id)
-        charges = await self._budget_charges(scope_of(caller, record.team), [record])
+        books = await self._books([record])
         async with self._units(scope_of(caller)) as uow:
-            return await self._shown(uow, caller, record, charges, await _around(uow, [record]))
+            return await self._shown(uow, caller, record, books, await _around(uow, [record]))
 
     async def approve(
         self, caller: Caller, plan_id: str, comment: str = "", looked: Looked | None = None
@@ -142,11 +143,11 @@ class ApprovalsService:
         require_scope(caller, Scope.SPEND_APPROVE)
         now = self._clock.now()
         asked = await self._seen(caller, plan_id)
-        charges = await self._budget_charges(scope_of(caller, asked.team), [asked])
+        books = await self._books([asked])
         async with self._units(scope_of(caller)) as uow:
             record = await uow.plans.find(plan_id)
             plan = _plan_of(record)
-            effects = await find_effects(uow, record, plan, charges, now)
+            effects = await find_plan_effects(uow, record, plan, books)
             seen = await self._figures(uow, record, plan, effects)
             _require_same(plan_id, looked, seen)
             if _says_so_already(record, plan, verdict, seen):
@@ -168,9 +169,11 @@ class ApprovalsService:
         await self._notifier.notify(f"plan.{verdict}", record.team, {"plan_id": plan_id})
         return stored
 
-    async def _budget_charges(self, scope: TeamScope, records: Iterable[PlanRecord]) -> tuple[Charge, ...]:
-        plans = [record.plan for record in records if record.plan is not None]
-        return await find_budget_charges(self._units, self._summaries, scope, self._clock.now(), plans)
+    async def _books(self, records: Iterable[PlanRecord]) -> BudgetBooks:
+        found = tuple(records)
+        plans = [record.plan for record in found if record.plan is not None]
+        reach = Reach.at(self._clock.now(), last=ends_of(plans))
+        return await find_books(self._units, self._summaries, {record.team for record in found}, reach)
 
     def _require_four_eyes(self, caller: Caller, record: PlanRecord) -> None:
         if self._four_eyes and is_same_actor(caller.key_id, record.requested_by):
@@ -187,13 +190,13 @@ class ApprovalsService:
         uow: FinanceUnitOfWork,
         caller: Caller,
         record: PlanRecord,
-        charges: Collection[Charge],
+        books: BudgetBooks,
         around: _Around,
     ) -> Approval | None:
         state, plan = record.approval, record.plan
         if state is None or plan is None:
             return None
-        effects = await find_effects(uow, record, plan, charges, self._clock.now())
+        effects = await find_plan_effects(uow, record, plan, books)
         own = self._four_eyes and is_same_actor(caller.key_id, record.requested_by)
         is_current, others = around.is_current(record), around.others[record.plan_id]
         proposed_for = around.proposed_for.get(record.plan_id)
@@ -206,7 +209,7 @@ class ApprovalsService:
             may_decide=is_current and caller.may(Scope.SPEND_APPROVE) and not own,
             requested_by_name=around.names.get(record.requested_by, ""),
             purchases=purchases_of(plan),
-            effects=effects,
+            effects=effects if caller.sees_every_team else told_to_team(effects),
             replaced_by=None if is_current else others.replaced_by,
             beside=others.held if is_draft else None,
             replaces=others.draft if is_draft else proposed_for,
@@ -223,7 +226,7 @@ class ApprovalsService:
             bound_usd=plan.bound_usd,
             gap=plan.gap,
             projected_p90_usd=await self._futures.plan_p90_usd(uow, plan, record.plan_id, self._clock.now()),
-            budget_left_usd=min((one.left_usd for one in effects), default=None),
+            budget_left_usd=min((one.left_usd for one in told_to_team(effects)), default=None),
             plan_sha256=plan_sha256(plan),
         )
 

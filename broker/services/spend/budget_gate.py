@@ -1,81 +1,120 @@
-"""Checks whether a plan would exceed a budget of its team; such a plan needs approval at any cost."""
+"""Checks whether a plan, an order or an extension would exceed a budget of its team or of all teams."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
 
-from broker.domain.basics.access import EVERY_TEAM, TeamScope
+from broker.domain.basics.access import EVERY_TEAM
+from broker.domain.basics.money import ZERO
+from broker.domain.basics.webhook import ALL_TEAMS
 from broker.domain.holding.cost_of_keeping import held_of
 from broker.domain.holding.reservation import Reservation
 from broker.domain.moving.move_charges import charges_with_moves
 from broker.domain.moving.reoptimization import ProposalState, Reoptimization
 from broker.domain.planning.plan import Plan
-from broker.domain.spend.budgets import Budget, BudgetEffect, budget_status, furthest_end
+from broker.domain.spend.approvals import over_limit
+from broker.domain.spend.budget_effects import BudgetEffect, find_effects, told_to_team
+from broker.domain.spend.budgets import Budget, BudgetPeriod, Reach, furthest_end
 from broker.domain.spend.charging import plan_charges, reservation_charges
 from broker.domain.spend.spend import Charge
 from broker.ports.planning import PlanRecord, PlanState
 from broker.ports.spend import FinanceUnitOfWork, FinanceUnits
 from broker.ports.unit_of_work import Clock
+from broker.services.spend.ledger import bill_of
 from broker.services.spend.summaries import Summaries
 
 
+@dataclass(frozen=True, slots=True)
+class BudgetBooks:
+    """Budgets, the charges of the teams that they cover, and how far both look."""
+
+    budgets: tuple[Budget, ...]
+    charges: tuple[Charge, ...]
+    reach: Reach
+
+    def effects(
+        self, team: str, before: Iterable[Charge], after: Iterable[Charge]
+    ) -> tuple[BudgetEffect, ...]:
+        """The effects on the budgets of ``team`` and of all teams, the worst first."""
+        budgets = [one for one in self.budgets if one.team in (team, ALL_TEAMS)]
+        return find_effects(budgets, before, after, self.reach)
+
+    def effects_of_plan(self, record: PlanRecord, plan: Plan) -> tuple[BudgetEffect, ...]:
+        """What the plan does if it takes the place of the spend that it would replace."""
+        workloads = {placement.workload for placement in plan.placements}
+        kept = tuple(
+            charge
+            for charge in self.charges
+            if charge.team != record.team
+            or (
+                charge.plan_id != record.plan_id
+                and (charge.reservation_id is not None or charge.workload not in workloads)
+            )
+        )
+        return self.effects(record.team, kept, (*kept, *plan_charges(plan, record.team, record.plan_id)))
+
+
 async def find_budget_charges(
-    units: FinanceUnits, summaries: Summaries, scope: TeamScope, now: datetime, plans: Iterable[Plan] = ()
-) -> tuple[Charge, ...]:
-    """Charges of ``scope``. Leases without an end are projected to the end of the last budget period that one
-    of ``plans`` touches.
+    units: FinanceUnits,
+    summaries: Summaries,
+    budgets: Sequence[Budget],
+    reach: Reach,
+    *,
+    by_day: bool = False,
+) -> tuple[tuple[Charge, ...], Reach]:
+    """The charges of the teams that ``budgets`` cover, and ``reach`` as far as they go.
+
+    A budget of all teams covers the charges of each of them. ``by_day``: they are summed by day.
     """
+    teams = {budget.team for budget in budgets}
+    one = None if ALL_TEAMS in teams or len(teams) > 1 else next(iter(teams), None)
+    scope = EVERY_TEAM.narrowed_to(one)
     async with units(scope) as uow:
-        budgets = await uow.budgets.find_all(None)
-    ends = [one.end for plan in plans for placement in plan.placements for one in placement.segments]
-    return await summaries.find_charges(scope, furthest_end(budgets, max((now, *ends))))
+        rows = await uow.reservations.find_open()
+    reach = Reach.at(
+        reach.now, (reach.opened, *(row.start for row in rows if row.end is None)), (reach.last,)
+    )
+    find = summaries.find_days if by_day else summaries.find_charges
+    until = furthest_end(budgets, reach)
+    charges = await find(scope, until)
+    further = reach.beyond(charges)
+    if any(row.end is None for row in rows) and furthest_end(budgets, further) != until:
+        charges = await find(scope, furthest_end(budgets, further))
+    return charges, further
 
 
-async def find_effects(
-    uow: FinanceUnitOfWork, record: PlanRecord, plan: Plan, charges: Iterable[Charge], now: datetime
+async def find_books(
+    units: FinanceUnits, summaries: Summaries, teams: Iterable[str], reach: Reach
+) -> BudgetBooks:
+    """The books of all budgets that cover one of ``teams``, whatever the caller may see."""
+    asked = frozenset(teams)
+    async with units(EVERY_TEAM) as uow:
+        budgets = tuple(one for one in await uow.budgets.find_all() if one.team in {*asked, ALL_TEAMS})
+    if not budgets or not asked:
+        return BudgetBooks((), (), reach)
+    return BudgetBooks(budgets, *await find_budget_charges(units, summaries, budgets, reach))
+
+
+def ends_of(plans: Iterable[Plan]) -> tuple[datetime, ...]:
+    """The ends of all that ``plans`` hold."""
+    return tuple(one.end for plan in plans for placed in plan.placements for one in placed.segments)
+
+
+async def find_plan_effects(
+    uow: FinanceUnitOfWork, record: PlanRecord, plan: Plan, books: BudgetBooks
 ) -> tuple[BudgetEffect, ...]:
-    """What the plan does to each budget of its team if it replaces the spend that it would replace: in the
-    present period, and in each later one to whose spend it adds.
-
-    For the plan of a proposal: after its moves.
+    """What the plan does to each budget that covers its team, the worst first: in the present period, and in
+    each later one to whose spend it adds. For the plan of a proposal: after its moves.
     """
-    budgets = await uow.budgets.find_all(record.team)
-    if not budgets:
+    if not books.budgets:
         return ()
-    mine = tuple(charge for charge in charges if charge.team == record.team)
     look = await _proposing(uow, record)
     if look is not None:
-        return _effects(budgets, mine, await _charges_after(uow, look, plan, mine, now), now)
-    workloads = {placement.workload for placement in plan.placements}
-    kept = tuple(
-        charge
-        for charge in mine
-        if charge.plan_id != record.plan_id
-        and (charge.reservation_id is not None or charge.workload not in workloads)
-    )
-    return _effects(budgets, kept, (*kept, *plan_charges(plan, record.team, record.plan_id)), now)
-
-
-def _effects(
-    budgets: Iterable[Budget], before: Iterable[Charge], after: Iterable[Charge], now: datetime
-) -> tuple[BudgetEffect, ...]:
-    first, then = tuple(before), tuple(after)
-    found = (
-        (at, BudgetEffect(budget_status(budget, first, at), budget_status(budget, then, at)))
-        for budget in budgets
-        for at in _periods(budget, then, now)
-    )
-    return tuple(effect for at, effect in found if at == now or effect.added_usd > 0)
-
-
-def _periods(budget: Budget, charges: Iterable[Charge], now: datetime) -> Iterator[datetime]:
-    """``now``, and the start of each later period of the budget in which something is charged."""
-    yield now
-    present = budget.window_at(now)
-    later = {budget.window_at(c.window.start) for c in charges if c.window.start >= present.end}
-    yield from sorted(window.start for window in later - {present})
+        return books.effects(record.team, books.charges, await _charges_after(uow, look, plan, books))
+    return books.effects_of_plan(record, plan)
 
 
 async def _proposing(uow: FinanceUnitOfWork, record: PlanRecord) -> Reoptimization | None:
@@ -87,95 +126,115 @@ async def _proposing(uow: FinanceUnitOfWork, record: PlanRecord) -> Reoptimizati
 
 
 async def _charges_after(
-    uow: FinanceUnitOfWork, look: Reoptimization, new: Plan, charges: Iterable[Charge], now: datetime
+    uow: FinanceUnitOfWork, look: Reoptimization, new: Plan, books: BudgetBooks
 ) -> tuple[Charge, ...]:
-    """The team's charges after the moves of a proposal."""
+    """The charges after the moves of a proposal."""
     keys = dict.fromkeys(key for move in look.moves for key in move.leaves)
     leaving = [held_of(await uow.reservations.find(key)) for key in keys]
-    mine = (charge for charge in charges if charge.team == look.team)
-    return charges_with_moves(mine, look, new, (one for one in leaving if one is not None), now)
+    mine = (charge for charge in books.charges if charge.team == look.team)
+    others = (charge for charge in books.charges if charge.team != look.team)
+    held = (one for one in leaving if one is not None)
+    return (*charges_with_moves(mine, look, new, held, books.reach.now), *others)
 
 
 class BudgetGate:
-    """Checks budgets before money is committed."""
+    """Checks budgets, and the limit of what needs an approval, before money is committed.
 
-    def __init__(self, units: FinanceUnits, clock: Clock, summaries: Summaries) -> None:
+    All texts are for the team: of a budget of all teams they tell only by how much it would be exceeded.
+    """
+
+    def __init__(
+        self,
+        units: FinanceUnits,
+        clock: Clock,
+        summaries: Summaries,
+        approval_limit_usd: Decimal | None = None,
+    ) -> None:
         self._units = units
         self._clock = clock
         self._summaries = summaries
+        self._limit_usd = approval_limit_usd
+
+    async def _books(
+        self, team: str, opened: Iterable[datetime] = (), last: Iterable[datetime] = ()
+    ) -> BudgetBooks:
+        reach = Reach.at(self._clock.now(), opened, last)
+        return await find_books(self._units, self._summaries, {team}, reach)
 
     async def find_overruns(self, record: PlanRecord, plan: Plan) -> tuple[str, ...]:
         """A text for each budget that would be exceeded and to which the plan contributes."""
-        now = self._clock.now()
-        scope = EVERY_TEAM.narrowed_to(record.team)
-        charges = await find_budget_charges(self._units, self._summaries, scope, now, (plan,))
-        async with self._units(scope) as uow:
-            effects = await find_effects(uow, record, plan, charges, now)
+        books = await self._books(record.team, last=ends_of((plan,)))
+        async with self._units(EVERY_TEAM.narrowed_to(record.team)) as uow:
+            effects = await find_plan_effects(uow, record, plan, books)
         mine = plan_charges(plan, record.team, record.plan_id)
         return tuple(
             str(one)
-            for one in effects
-            if one.left_usd < 0 and any(one.after.window.contains(charge.window.start) for charge in mine)
+            for one in told_to_team(effects)
+            if one.is_exceeded and any(one.window.contains(charge.window.start) for charge in mine)
         )
 
     async def find_overruns_of_order(self, order: Reservation) -> tuple[str, ...]:
-        """A text for each budget that would be exceeded and to which ``order`` contributes.
+        """A text for each budget that would be exceeded and to which ``order`` contributes, and for the limit
+        of what needs an approval.
 
-        An order without an end counts up to the end of the last budget period.
+        An order without an end counts for at least the whole next period.
         """
-        now = self._clock.now()
-        scope = EVERY_TEAM.narrowed_to(order.team)
-        async with self._units(scope) as uow:
-            budgets = await uow.budgets.find_all(order.team)
-        if not budgets:
-            return ()
-        until = furthest_end(budgets, max(now, order.end or now))
-        mine = reservation_charges((order,), {}, now, until=until)
-        before = await self._summaries.find_charges(scope, until)
-        return tuple(
-            one.told_of("this order")
-            for one in _effects(budgets, before, (*before, *mine), now)
-            if one.left_usd < 0 and one.added_usd > 0
-        )
+        return await self._overruns_of_rows(order.team, (), (order,), "this order")
 
     async def find_overruns_of_extension(self, row: Reservation, end: datetime) -> tuple[str, ...]:
-        """A text for each budget that would be exceeded if ``row``, which is stored, ended at ``end``.
+        """The same if ``row``, which is stored, ended at ``end``."""
+        return await self.find_overruns_of_exchange((row,), (replace(row, end=end),), "this extension")
 
-        The reservations of its bill are charged together, as they are rounded together.
+    async def find_overruns_of_exchange(
+        self, leaving: Sequence[Reservation], wanted: Sequence[Reservation], adds: str
+    ) -> tuple[str, ...]:
+        """The same if the rows ``leaving``, which are stored and of one bill, were ``wanted`` instead.
+
+        The reservations of a bill are charged together, as they are rounded together.
         """
-        now = self._clock.now()
-        scope = EVERY_TEAM.narrowed_to(row.team)
-        async with self._units(scope) as uow:
-            budgets = await uow.budgets.find_all(row.team)
-            bill = await uow.reservations.find_of_bills({row.plan_id or row.reservation_id})
-        if not budgets:
-            return ()
-        until = furthest_end(budgets, max(now, end))
-        longer = [replace(one, end=end) if one.reservation_id == row.reservation_id else one for one in bill]
-        names = {one.reservation_id for one in bill}
-        charges = await self._summaries.find_charges(scope, until)
-        kept = tuple(charge for charge in charges if charge.reservation_id not in names)
-        before, after = (reservation_charges(rows, {}, now, until=until) for rows in (bill, longer))
-        return tuple(
-            one.told_of("this extension")
-            for one in _effects(budgets, (*kept, *before), (*kept, *after), now)
-            if one.left_usd < 0 and one.added_usd > 0
-        )
+        team, name = leaving[0].team, bill_of(leaving[0])
+        async with self._units(EVERY_TEAM.narrowed_to(team)) as uow:
+            bill = await uow.reservations.find_of_bills({name})
+        gone = {row.reservation_id for row in leaving}
+        after = (*(row for row in bill if row.reservation_id not in gone), *wanted)
+        return await self._overruns_of_rows(team, bill, after, adds)
+
+    async def _overruns_of_rows(
+        self, team: str, before: Sequence[Reservation], after: Sequence[Reservation], adds: str
+    ) -> tuple[str, ...]:
+        opened = [row.start for row in after if row.end is None]
+        books = await self._books(team, opened, (row.end for row in after if row.end is not None))
+        now, month = books.reach.now, _monthly(team, books.reach.now)
+        until = furthest_end((*books.budgets, month), books.reach)
+        names = {row.reservation_id for row in before}
+        kept = tuple(charge for charge in books.charges if charge.reservation_id not in names)
+        first, then = (reservation_charges(rows, {}, now, until=until) for rows in (before, after))
+        effects = books.effects(team, (*kept, *first), (*kept, *then))
+        told = (one for one in told_to_team(effects) if one.is_exceeded and one.added_usd > 0)
+        end = books.reach.counted_until(month)
+        added = _sum_until(then, end) - _sum_until(first, end)
+        return (*over_limit(added, self._limit_usd, adds), *(one.told_of(adds) for one in told))
 
     async def find_overruns_of_moves(self, look: Reoptimization, new: Plan) -> tuple[str, ...]:
         """A text for each budget that would be exceeded, by more than without the moves.
 
         ``new`` is the plan after the moves. Savings in an exceeded budget need no approval.
         """
-        now = self._clock.now()
-        scope = EVERY_TEAM.narrowed_to(look.team)
-        async with self._units(scope) as uow:
-            budgets = await uow.budgets.find_all(None)
-        if not budgets or not look.moves:
+        if not look.moves:
             return ()
-        ends = [one.end for placement in new.placements for one in placement.segments]
-        charges = await self._summaries.find_charges(scope, furthest_end(budgets, max((now, *ends))))
-        async with self._units(scope) as uow:
-            after = await _charges_after(uow, look, new, charges, now)
-        effects = _effects(budgets, charges, after, now)
-        return tuple(str(one) for one in effects if one.left_usd < 0 and one.added_usd > 0)
+        books = await self._books(look.team, last=ends_of((new,)))
+        if not books.budgets:
+            return ()
+        async with self._units(EVERY_TEAM.narrowed_to(look.team)) as uow:
+            after = await _charges_after(uow, look, new, books)
+        effects = told_to_team(books.effects(look.team, books.charges, after))
+        return tuple(str(one) for one in effects if one.is_exceeded and one.added_usd > 0)
+
+
+def _monthly(team: str, now: datetime) -> Budget:
+    """A month without a limit: what a lease without an end costs is counted as a monthly budget counts it."""
+    return Budget(team, BudgetPeriod.MONTH, ZERO, (), None, "", now)
+
+
+def _sum_until(charges: Iterable[Charge], end: datetime) -> Decimal:
+    return sum((one.usd for one in charges if not one.is_open_ended or one.window.start < end), ZERO)

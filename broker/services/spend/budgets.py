@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import replace
+from datetime import date, datetime
 
-from broker.domain.basics.access import EVERY_TEAM, TeamScope, require_scope, scope_of
+from broker.domain.basics.access import EVERY_TEAM, require_scope, scope_of
 from broker.domain.basics.account import AuditEntry, Caller, Scope
 from broker.domain.basics.money import usd_words
 from broker.domain.basics.webhook import ALL_TEAMS
@@ -16,14 +17,16 @@ from broker.domain.spend.budgets import (
     BudgetAlert,
     BudgetPeriod,
     BudgetStatus,
+    Reach,
     alerts,
-    budget_status,
-    furthest_end,
+    budget_outlook,
     require_valid,
 )
+from broker.domain.spend.month_close import month_window
 from broker.domain.spend.spend import Charge, ChargeBasis
 from broker.ports.spend import FinanceUnits
 from broker.ports.unit_of_work import Clock
+from broker.services.spend.budget_gate import find_budget_charges
 from broker.services.spend.summaries import Summaries, is_whole_days
 
 ACTOR = "budgets"
@@ -46,12 +49,13 @@ class BudgetsService:
         require_scope(caller, Scope.SPEND_APPROVE)
         now = self._clock.now()
         require_valid(budget)
-        found = (await self._statuses(scope_of(caller), (budget,), now))[0]
+        scope_of(caller).require(budget.team)
+        found = (await self._statuses((budget,), now))[0]
         async with self._units(scope_of(caller)) as uow:
             await uow.budgets.put(budget)
-            past = {(one.percent, one.basis) for one in alerts(found)}
+            past = {(one.window, one.percent, one.basis) for one in alerts(found)}
             for alert in _every_alert(found):
-                if (alert.percent, alert.basis) not in past:
+                if (alert.window, alert.percent, alert.basis) not in past:
                     await uow.budgets.take_back(alert)
             detail = (
                 f"{usd_words(budget.limit_usd)} per {budget.period}, "
@@ -72,28 +76,38 @@ class BudgetsService:
             await uow.accounts.add_audit(entry)
             await uow.commit()
 
-    async def find_statuses(self, caller: Caller, team: str | None = None) -> tuple[BudgetStatus, ...]:
-        """The status of every budget that the caller sees."""
+    async def find_statuses(
+        self, caller: Caller, team: str | None = None, month: date | None = None
+    ) -> tuple[BudgetStatus, ...]:
+        """The status of every budget that the caller sees, now or in the period that contains ``month``.
+
+        A budget with a span of its own is left out where ``month`` does not touch it. The limits are those of
+        now.
+        """
         require_scope(caller, Scope.SPEND_READ)
-        scope = scope_of(caller, team)
-        async with self._units(scope) as uow:
-            budgets = await uow.budgets.find_all(None)
-        return await self._statuses(scope, budgets, self._clock.now())
+        async with self._units(scope_of(caller, team)) as uow:
+            budgets = await uow.budgets.find_all()
+        if month is None:
+            return await self._statuses(budgets, self._clock.now())
+        asked = month_window(month)
+        touched = [one for one in budgets if one.horizon is None or one.horizon.overlaps(asked)]
+        return tuple(replace(one, later=()) for one in await self._statuses(touched, asked.start))
 
     async def find_status(self, caller: Caller, team: str, period: BudgetPeriod) -> BudgetStatus:
         """The status of one budget. Raises NotFound."""
         require_scope(caller, Scope.SPEND_READ)
         async with self._units(scope_of(caller)) as uow:
             budget = await uow.budgets.find(team, period)
-        return (await self._statuses(scope_of(caller), (budget,), self._clock.now()))[0]
+        return (await self._statuses((budget,), self._clock.now()))[0]
 
     async def watch(self) -> tuple[BudgetAlert, ...]:
-        """Sends an alert for each exceeded threshold, once per period, and returns the new alerts."""
+        """Sends an alert for each exceeded threshold, and for the expected overrun of each later period, once
+        per period, and returns the new alerts."""
         now = self._clock.now()
         told = []
         async with self._units(EVERY_TEAM) as uow:
-            budgets = await uow.budgets.find_all(None)
-        statuses = await self._statuses(EVERY_TEAM, budgets, now)
+            budgets = await uow.budgets.find_all()
+        statuses = await self._statuses(budgets, now)
         async with self._units(EVERY_TEAM) as uow:
             for found in statuses:
                 for alert in alerts(found):
@@ -104,30 +118,34 @@ class BudgetsService:
             await uow.commit()
         return tuple(told)
 
-    async def _statuses(
-        self, scope: TeamScope, budgets: Sequence[Budget], now: datetime
-    ) -> tuple[BudgetStatus, ...]:
+    async def _statuses(self, budgets: Sequence[Budget], at: datetime) -> tuple[BudgetStatus, ...]:
+        """The statuses of ``budgets`` in the periods that contain ``at``, with the later periods of each."""
         if not budgets:
             return ()
-        teams = {budget.team for budget in budgets}
-        one = None if ALL_TEAMS in teams or len(teams) > 1 else next(iter(teams))
-        whole_days = all(is_whole_days(budget.window_at(now)) for budget in budgets)
-        find = self._summaries.find_days if whole_days else self._summaries.find_charges
-        charges = await find(scope.narrowed_to(one), furthest_end(budgets, now))
+        charges, reach = await find_budget_charges(
+            self._units,
+            self._summaries,
+            budgets,
+            Reach.at(at),
+            by_day=all(is_whole_days(budget.window_at(at)) for budget in budgets),
+        )
         by_team: defaultdict[str, list[Charge]] = defaultdict(list)
         for charge in charges:
             by_team[charge.team].append(charge)
-        return tuple(
-            budget_status(budget, charges if budget.team == ALL_TEAMS else by_team[budget.team], now)
-            for budget in budgets
-        )
+        found = []
+        for budget in budgets:
+            mine = charges if budget.team == ALL_TEAMS else by_team[budget.team]
+            present, *later = budget_outlook(budget, mine, reach)
+            found.append(replace(present, later=tuple(later)))
+        return tuple(found)
 
 
 def _every_alert(found: BudgetStatus) -> tuple[BudgetAlert, ...]:
-    """All possible alerts of a budget in this period."""
+    """All possible alerts of a budget in this period, and in later ones."""
     return tuple(
-        BudgetAlert(found.budget, found.window, percent, basis, found.owed_usd)
-        for percent in {one.percent for one in found.thresholds} | {WHOLE}
+        BudgetAlert(found.budget, one.window, percent, basis, found.owed_usd)
+        for one in (found, *found.later)
+        for percent in {threshold.percent for threshold in found.thresholds} | {WHOLE}
         for basis in ChargeBasis
     )
 

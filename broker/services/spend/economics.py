@@ -11,7 +11,7 @@ from broker.domain.basics.access import require_scope, scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import InputError
 from broker.domain.basics.window import Window
-from broker.domain.moving.savings import Savings, savings_of
+from broker.domain.moving.savings import NotCompared, Savings, savings_of
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.spend.charging import Movement
 from broker.domain.spend.energy import EnergyFacts, EnergyUse, energy_of
@@ -21,7 +21,13 @@ from broker.lru_cache import LruCache
 from broker.ports.planning import PlanRecord, RequestReader
 from broker.ports.spend import RollupUnits
 from broker.ports.unit_of_work import Clock
-from broker.services.spend.ledger import Entries, Gathered, charges_of, find_planned_entries
+from broker.services.spend.ledger import (
+    Entries,
+    Gathered,
+    charges_of,
+    find_planned_entries,
+    is_expected,
+)
 from broker.services.spend.summaries import Summaries, part_settled
 
 MOST_CHARGES = 100_000
@@ -92,7 +98,8 @@ class EconomicsService:
         return Economics(unit_costs(charges, known.work, jobs), energy_of(charges, self._energy))
 
     async def find_savings(self, caller: Caller, team: str | None = None) -> Savings:
-        """Savings of the current plans against each baseline."""
+        """Savings against each baseline, of the current plans that are reserved or that somebody intends to
+        buy."""
         require_scope(caller, Scope.SPEND_READ)
         scope = scope_of(caller, team)
         token = (await self._summaries.find_live(scope)).token
@@ -104,9 +111,16 @@ class EconomicsService:
         pairs = [
             (record.plan, request)
             for record in records
-            if (request := self._request_of(record)) is not None and record.plan is not None
+            if _is_bought(record)
+            and (request := self._request_of(record)) is not None
+            and record.plan is not None
         ]
-        return self._savings.keep(token, savings_of(pairs))
+        left = (
+            NotCompared(record.plan_id, "it is a draft that nobody intends to buy")
+            for record in records
+            if record.plan is not None and not _is_bought(record)
+        )
+        return self._savings.keep(token, savings_of(pairs, left))
 
     def _planned_work(self, entries: Entries, window: Window | None, now: datetime) -> PlannedWork:
         """Charges of plans, and the work of plans whose document can still be read."""
@@ -127,3 +141,8 @@ class EconomicsService:
             return self._read_request(record.document)
         except InputError:
             return None
+
+
+def _is_bought(record: PlanRecord) -> bool:
+    """Whether a current plan is reserved, or somebody intends to buy it."""
+    return record.reserved_at is not None or is_expected(record)

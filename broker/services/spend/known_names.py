@@ -7,7 +7,7 @@ from collections.abc import Collection
 from broker.domain.basics.access import scope_of
 from broker.domain.basics.account import Caller
 from broker.domain.basics.errors import FieldProblem, InputError
-from broker.domain.basics.near_words import with_nearest
+from broker.domain.basics.near_words import similar_words, with_nearest
 from broker.domain.basics.webhook import ALL_TEAMS
 from broker.ports.spend import FinanceUnits
 
@@ -30,10 +30,27 @@ class KnownNamesService:
             return (caller.team,)
         async with self._units(scope_of(caller)) as uow:
             found = await uow.accounts.find_teams()
-            others = {budget.team for budget in await uow.budgets.find_all(None)}
+            others = {budget.team for budget in await uow.budgets.find_all()}
             others |= {row.group for row in await uow.rollups.find_sums(None, "team")}
         every = dict.fromkeys((*found, *sorted(others | set(self._configured))))
         return tuple(team for team in every if team != ALL_TEAMS)
+
+    async def require_not_mistyped(self, caller: Caller, team: str) -> None:
+        """Raises InputError for a team that does not exist and whose name is like one that does.
+
+        Whoever may plan for every team begins a new one by naming it. A name that nearly is a team's is taken
+        for a slip; a team of such a name begins with a key or a budget, or is said to be new.
+        """
+        if not caller.sees_every_team:
+            return
+        known = await self.find_teams(caller)
+        alike = () if team in known else similar_words(team, known)
+        if alike:
+            expected = (
+                f"a team that exists (nearest: {', '.join(alike)}); if it is a new team, say so with "
+                "new_team=true (--new-team), or make a key for it first"
+            )
+            raise InputError("request", (FieldProblem("/team", repr(team), expected),))
 
     async def find_workloads(self, caller: Caller, team: str | None = None) -> tuple[str, ...]:
         """Every workload with spend or in a current plan, by name."""
@@ -50,8 +67,9 @@ class KnownNamesService:
     ) -> None:
         """Raises InputError for a name that does not exist, with the nearest ones. None: not asked.
 
-        A key of one team sees that team whatever it asks for, so its ``team`` is not looked at.
+        Raises NotPermitted for another team than the caller's, whether or not it exists.
         """
+        scope_of(caller, team)
         problems = []
         if team and caller.sees_every_team and team != ALL_TEAMS:
             teams = await self.find_teams(caller)

@@ -15,7 +15,14 @@ from broker.domain.basics.window import Window
 from broker.domain.focus.columns import FocusRow
 from broker.domain.focus.corrections import NO_COSTS, Costs, costs_of, open_rows, start_of
 from broker.domain.holding.reservation import Reservation
-from broker.domain.spend.month_close import ClosedMonth, closed_until, month_window, require_closable
+from broker.domain.spend.month_close import (
+    ClosedMonth,
+    MonthClose,
+    closed_until,
+    find_unconfirmed,
+    month_window,
+    require_closable,
+)
 from broker.domain.spend.spend import Charge, ChargeBasis
 from broker.domain.spend.spend_cells import Cells, cells_of, difference, kept_before, reported
 from broker.ports.spend import FocusCosts, RollupUnitOfWork, RollupUnits
@@ -33,8 +40,11 @@ class MonthClosing:
         self._units = units
         self._clock = clock
 
-    async def close(self, month: date, by: str, comment: str) -> ClosedMonth:
+    async def close(self, month: date, by: str, comment: str) -> MonthClose:
         """Closes a past month in one transaction; reports of it never change again.
+
+        It also closes where a seller did not confirm its leases since; what that one bills later is a
+        correction.
 
         Raises InputError if the month is not over, and Conflict if it is closed or an earlier month is open.
         """
@@ -59,12 +69,16 @@ class MonthClosing:
             rows = await self._book_rows(uow, window, until, closed, now)
             done = ClosedMonth(month, now, by, comment, cents * CENT, rows)
             await uow.rollups.add_closed(done)
-            detail = f"{usd_words(done.usd)}, {rows} rows" + (f"; {comment}" if comment else "")
+            unconfirmed = find_unconfirmed(await uow.reservations.find_open(), window)
+            detail = f"{usd_words(done.usd)}, {rows} rows"
+            if unconfirmed:
+                detail += f"; not confirmed since by {', '.join(one.provider for one in unconfirmed)}"
+            detail += f"; {comment}" if comment else ""
             name = f"{month:%Y-%m}"
             await uow.accounts.add_audit(AuditEntry(now, by, "spend.close", "month", name, ALL_TEAMS, detail))
             await uow.rollups.next_generation()
             await uow.commit()
-        return done
+        return MonthClose(done, unconfirmed)
 
     async def _book_rows(
         self,

@@ -11,14 +11,14 @@ from types import MappingProxyType
 
 from broker.domain.basics.access import TeamScope, require_scope, scope_of
 from broker.domain.basics.account import Caller, Scope
-from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.errors import FieldProblem, InputError, NotPermitted
 from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Window
 from broker.domain.focus.columns import FocusRow, row_filter
 from broker.domain.focus.corrections import start_of
 from broker.domain.focus.projection_rows import projection_rows
 from broker.domain.reconciling.orphaned_leases import OrphanedLeases, orphaned_leases
-from broker.domain.spend.month_close import ClosedMonth
+from broker.domain.spend.month_close import ClosedMonth, MonthClose
 from broker.domain.spend.spend import (
     GROUPS,
     NARROWED_BY,
@@ -203,13 +203,17 @@ class SpendService:
             if window is None or window.contains(start_of(row)):
                 yield row
 
-    async def close(self, caller: Caller, month: date, comment: str = "") -> ClosedMonth:
+    async def close(self, caller: Caller, month: date, comment: str = "") -> MonthClose:
         """Closes a past month for all teams; later changes of it are reported as corrections.
 
-        Raises NotPermitted unless the caller is an administrator of all teams, InputError and Conflict.
+        Raises NotPermitted for a caller of one team, InputError and Conflict.
         """
         require_scope(caller, Scope.SPEND_APPROVE)
-        require_scope(caller, Scope.ADMIN)
+        if not caller.sees_every_team:
+            raise NotPermitted(
+                f"key {caller.key_id} is of team {caller.team}, and a month is closed for all teams: use a "
+                "key of all teams (broker keys --new NAME --team '*')"
+            )
         return await self._closing.close(month, caller.key_id, comment)
 
     async def find_closed(self, caller: Caller) -> tuple[ClosedMonth, ...]:

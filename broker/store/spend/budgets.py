@@ -31,11 +31,9 @@ class SqlBudgetRepository:
             raise NotFound("budget", f"{team}/{period}")
         return _budget(row)
 
-    async def find_all(self, team: str | None) -> tuple[Budget, ...]:
-        """Budgets of ``team`` (None: of all teams in scope), by team and period."""
+    async def find_all(self) -> tuple[Budget, ...]:
+        """Budgets of all teams in scope, by team and period."""
         statement = select(BudgetRow).order_by(BudgetRow.team, BudgetRow.period)
-        if team is not None:
-            statement = statement.where(BudgetRow.team == team)
         rows = await self._session.scalars(statement.execution_options(populate_existing=True))
         return tuple(_budget(row) for row in rows)
 
