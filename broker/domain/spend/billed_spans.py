@@ -110,7 +110,8 @@ def _spans(reservation: Reservation, now: datetime, until: datetime | None) -> I
 
 def _open_ended(reservation: Reservation, unit: Unit, held: Window, now: datetime) -> BilledSpan:
     """The span of a lease without an end: up to the end of ``held`` or of the block that is billed now."""
-    offer, begun = billed_offer(reservation, unit), Window(held.start, max(now, held.start + MICROSECOND))
+    begun = Window(held.start, max(min(now, held.end), held.start + MICROSECOND))
+    offer = billed_offer(reservation, unit)
     paid = _paid_segment(offer, begun, unit.nodes)
     segment = paid if paid.end >= held.end else Segment(held.start, held.end, unit.nodes)
     usd = unit.nodes * _metered_usd(offer, segment.window.duration // MICROSECOND)
@@ -141,27 +142,26 @@ def _held(reservation: Reservation, unit: Unit, now: datetime, until: datetime |
     confirmed = unit.reference is not None
     if unit.state is UnitState.GONE and (not confirmed or unit.paid_usd == ZERO):
         return None
-    if not confirmed and not reservation.is_open:
+    if not confirmed and (not reservation.is_open or _is_leaving(reservation, unit)):
         return None
     if reservation.offer.window is not None and reservation.offer.window.waits:
         return _waiting(reservation, unit, now)
     if not confirmed:
-        start, end = (
-            max(reservation.start, now),
-            reservation.end or _projected_end(reservation, unit, now, until),
-        )
+        start, end = max(reservation.start, now), reservation.end or until or now
         return Window(start, end) if start < end else None
-    start, lasts = reservation.start, _billed_end(reservation, unit, now, until)
+    start = reservation.start
     if reservation.offer.window is None and unit.ordered_at is not None:
         start = unit.began_at or max(start, unit.ordered_at)
+    lasts = _billed_end(reservation, unit, start, now, until)
     return None if lasts is None else Window(start, max(lasts, start + SHORTEST))
 
 
 def _waiting(reservation: Reservation, unit: Unit, now: datetime) -> Window | None:
     """The billed time of a window that begins when capacity appears; before that its expected time."""
-    granted, gone_at = reservation.granted, unit.gone_at or reservation.released_at
+    granted, gone_at = reservation.granted, _left_at(reservation, unit)
     if granted is None:
-        if unit.state is UnitState.GONE or reservation.end is None or not reservation.is_open:
+        is_over = unit.state is UnitState.GONE or not reservation.is_open or gone_at is not None
+        if is_over or reservation.end is None:
             return None
         start = max(reservation.start, now)
         return Window(start, start + (reservation.end - reservation.start))
@@ -169,11 +169,26 @@ def _waiting(reservation: Reservation, unit: Unit, now: datetime) -> Window | No
     return Window(granted.start, max(end, granted.start + SHORTEST))
 
 
-def _billed_end(
-    reservation: Reservation, unit: Unit, now: datetime, until: datetime | None
-) -> datetime | None:
-    """When the bill of a confirmed unit ends; None if nothing is billed."""
+def _left_at(reservation: Reservation, unit: Unit) -> datetime | None:
+    """When a unit was left; for a window whose provider did not refuse to end it, when that was asked."""
     gone_at = unit.gone_at or reservation.released_at
+    if gone_at is None and reservation.offer.window is not None and not reservation.tries:
+        return unit.leaving_at
+    return gone_at
+
+
+def _is_leaving(reservation: Reservation, unit: Unit) -> bool:
+    return reservation.state is ReservationState.RELEASING or unit.leaving_at is not None
+
+
+def _billed_end(
+    reservation: Reservation, unit: Unit, start: datetime, now: datetime, until: datetime | None
+) -> datetime | None:
+    """When the bill of a confirmed unit, which begins at ``start``, ends; None if nothing is billed.
+
+    A lease without an end is projected up to ``until``, and one that is being released not at all.
+    """
+    gone_at = _left_at(reservation, unit)
     if reservation.offer.window is not None and reservation.end is not None:
         cancel = reservation.offer.window.cancel
         if gone_at is None or cancel in (CancelRule.NEVER, CancelRule.RESELL):
@@ -183,13 +198,24 @@ def _billed_end(
         return None if gone_at < reservation.start else min(gone_at, reservation.end)
     if unit.state is UnitState.GONE:
         return gone_at or now
-    return max(now, reservation.end or _projected_end(reservation, unit, now, until))
+    if _is_leaving(reservation, unit):
+        return _leaving_end(reservation, unit, start, now)
+    return max(now, reservation.end or until or now)
 
 
-def _projected_end(reservation: Reservation, unit: Unit, now: datetime, until: datetime | None) -> datetime:
-    """Up to when a lease without an end is projected: ``until``, or ``now`` if its release was requested."""
-    is_leaving = reservation.state is ReservationState.RELEASING or unit.leaving_at is not None
-    return now if until is None or is_leaving else max(now, until)
+def _leaving_end(reservation: Reservation, unit: Unit, start: datetime, now: datetime) -> datetime:
+    """Up to when a lease is billed whose release was asked: ``now``.
+
+    A prepaid block that has begun is its last, unless the provider refuses, or the lease was seen running
+    after the block.
+    """
+    asked_us = max(0, ((unit.leaving_at or now) - start) // MICROSECOND - 1)
+    block = Meter.of(billed_offer(reservation, unit)).prepaid_block(asked_us)
+    if block is None or reservation.tries:
+        return now
+    paid_until = start + block[1] * MICROSECOND
+    runs_on = unit.seen_at is not None and unit.seen_at >= paid_until
+    return now if runs_on else min(now, paid_until)
 
 
 def rounded_spans(
@@ -327,7 +353,7 @@ def used_part(span: BilledSpan) -> Window | None:
     wanted = row.wish.window
     if part is not None and wanted is not None:
         part = part.intersection(wanted)
-    gone_at = span.unit.gone_at or row.released_at
+    gone_at = _left_at(row, span.unit)
     if part is None or gone_at is None:
         return part
     return part.intersection(Window(part.start, gone_at)) if gone_at > part.start else None
