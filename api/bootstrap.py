@@ -389,7 +389,7 @@ def build_product(
                 offers=usable,
             ),
         ),
-        spend=SpendService(units, clock, summaries),
+        spend=SpendService(units, clock, summaries, read_request=read_request),
         budgets=BudgetsService(units, clock, summaries),
         names=KnownNamesService(units, settings.oidc_teams.values()),
         approvals=ApprovalsService(

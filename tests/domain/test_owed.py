@@ -191,7 +191,9 @@ def test_a_window_whose_release_was_asked_costs_what_its_terms_say(
     offer = an_offer(price="10", window=slot_terms(begin, 10, cancel=cancel))
     row = replace(a_lease(offer, 14), start=begin)
     asked = replace(
-        row, state=ReservationState.RELEASING, units=(replace(row.units[0], leaving_at=begin + left_h * HOUR),)
+        row,
+        state=ReservationState.RELEASING,
+        units=(replace(row.units[0], leaving_at=begin + left_h * HOUR),),
     )
     assert sum(_cost(asked, begin + 3 * HOUR).values()) == stays
     assert sum(_cost(replace(asked, tries=1), begin + 3 * HOUR).values()) == 100, "the release was refused"
