@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from broker.domain.basics.money import ZERO, to_cents
 from broker.domain.focus.check import check_focus
 from broker.domain.focus.columns import FocusVersion, focus_columns
+from broker.domain.focus.corrections import start_of
 from broker.domain.focus.rows import focus_rows
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.market.offer import CancelRule, Offer, Tier
@@ -173,7 +174,7 @@ def test_focus_rows_have_the_same_days_and_keep_the_rules(row: Reservation, shar
     for column, view in (("BilledCost", CostView.CASH), ("EffectiveCost", CostView.AMORTIZED)):
         sums: defaultdict[date, Decimal] = defaultdict(lambda: ZERO)
         for found in rows:
-            sums[found["ChargePeriodStart"].date()] += Decimal(str(found[column]))  # type: ignore[union-attr]
+            sums[start_of(found).date()] += Decimal(str(found[column]))
         assert {day: usd for day, usd in sums.items() if usd} == by_day(charges, view), column
     columns = focus_columns(FocusVersion.V1_2)
     assert list(map(str, check_focus(columns, written(rows, columns)))) == []

@@ -62,6 +62,7 @@ _TIMES = frozenset(
         "ChargePeriodEnd",
         "ChargePeriodStart",
         "x_AsOf",
+        "x_BilledAt",
         "x_TermEnd",
         "x_TermStart",
     }
@@ -144,6 +145,7 @@ _STANDARD: Mapping[FocusVersion, tuple[str, ...]] = {
 }
 OWN_COLUMNS = (
     "x_AcceleratorType",
+    "x_BilledAt",
     "x_GpuCount",
     "x_PlacementId",
     "x_PlanId",

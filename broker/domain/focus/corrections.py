@@ -26,8 +26,8 @@ def costs_of(row: FocusRow) -> Costs:
 
 
 def start_of(row: FocusRow) -> datetime:
-    """The begin of a row's charge period."""
-    start = row["ChargePeriodStart"]
+    """When a row counts: of a purchase the time of its bill, of others the begin of the charge period."""
+    start = row.get("x_BilledAt") or row["ChargePeriodStart"]
     assert isinstance(start, datetime)
     return start
 

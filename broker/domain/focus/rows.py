@@ -2,7 +2,8 @@
 
 Usage has one row per unit and hour, with the increments that begin in that hour. Capacity that is billed in
 advance (windows, and blocks of more than an hour such as minimum terms and months) has a Purchase row with
-the billed cost, and hourly Committed rows, Used or Unused, with the amortized cost up to now.
+the billed cost, and hourly Committed rows, Used or Unused, with the amortized cost up to now. The charge
+period of a Purchase is its term, and its billing period that of the bill.
 ``BilledCost`` and ``EffectiveCost`` are whole cents, as bills are. ``ListCost`` and ``ContractedCost`` are
 price times quantity and are not rounded. The cost of an hour comes from the same running totals as the cost
 of a day, so later exports repeat the cost of a past hour. A refund or resale of
@@ -164,14 +165,15 @@ def _priced_hours(span: BilledSpan, window: Window) -> Decimal:
 def _block_rows(
     span: BilledSpan, usd: Decimal, block: Window, now: datetime, lot: _Lot, base: Row
 ) -> Iterator[Row]:
-    """Rows of a prepaid block: its Purchase in the hour in which it begins, and its hours."""
+    """Rows of a prepaid block: its Purchase, which recurs if it is one increment, and its hours."""
+    meter = span.meter
+    recurs = meter is not None and block.duration == meter.step_us * MICROSECOND
     bought = {**base, **_commitment(span, "Reserved")}
     billed = cents_until(span, usd, block.end) - cents_until(span, usd, block.start)
     yield {
         **bought,
         **_purchase(lot, lot.gpu_hours(block), billed * CENT, block),
-        **_hour_of(block.start),
-        "ChargeFrequency": "Recurring",
+        "ChargeFrequency": "Recurring" if recurs else "One-Time",
     }
     yield from _covered(span, usd, block, now, lot, bought)
 
@@ -182,7 +184,7 @@ def _window_rows(span: BilledSpan, usd: Decimal, now: datetime, lot: _Lot, base:
     yield {
         **bought,
         **_purchase(lot, lot.gpu_hours(term), usd, term),
-        **_hour_of(span.unit.ordered_at or span.reservation.created_at),
+        **_billed_at(span.unit.ordered_at or span.reservation.created_at),
         "ChargeFrequency": "One-Time",
     }
     yield from _covered(span, usd, term, now, lot, bought)
@@ -291,6 +293,8 @@ def _use(lot: _Lot, window: Window, cost_usd: Decimal, status: str) -> Row:
 def _purchase(lot: _Lot, quantity: Decimal, usd: Decimal, term: Window) -> Row:
     return {
         **_cost(lot, quantity, usd, ZERO),
+        **_period(term),
+        **_billed_at(term.start),
         "ChargeCategory": "Purchase",
         "PricingCategory": "Standard",
         "CommitmentDiscountQuantity": quantity,
@@ -330,13 +334,21 @@ def _hour_of(instant: datetime) -> Row:
 
 
 def _period(window: Window) -> Row:
-    month = window.start.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return {
         "ChargePeriodStart": window.start,
         "ChargePeriodEnd": window.end,
-        "BillingPeriodStart": month,
-        "BillingPeriodEnd": _next_month(month),
+        **_billing_period(window.start),
     }
+
+
+def _billing_period(instant: datetime) -> Row:
+    month = instant.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return {"BillingPeriodStart": month, "BillingPeriodEnd": _next_month(month)}
+
+
+def _billed_at(instant: datetime) -> Row:
+    """The billing of a purchase, of which the charge period is the term that it buys."""
+    return {**_billing_period(instant), "x_BilledAt": instant}
 
 
 def _base(span: BilledSpan, lot: _Lot, install_id: str) -> Row:

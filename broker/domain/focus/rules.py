@@ -191,6 +191,8 @@ def _periods(row: CheckedRow) -> Iterator[Finding]:
         yield row.finding(RuleGroup.PERIODS, "BillingPeriodEnd", "the first instant of the next month")
     if start is not None and end is not None and end <= start:
         yield row.finding(RuleGroup.PERIODS, "ChargePeriodEnd", "after ChargePeriodStart")
+    if row.text("ChargeCategory") == "Purchase":
+        return  # the term may begin and end in other months than that of the bill
     if start is not None and first is not None and start < first:
         yield row.finding(RuleGroup.PERIODS, "ChargePeriodStart", "at or after BillingPeriodStart")
     if end is not None and last is not None and end > last:

@@ -15,8 +15,9 @@ A credit (the refund or the resale of time that was given up) ends this spreadin
 cost nothing, and what the credit does not recover is a cost of the day of the release. A credit that exceeds
 the cost of the time given up reduces the days before the release, the latest first (``Surrender``).
 
-The spans of a placement are rounded once, together. Cents come from running totals that are rounded down,
-so later events do not change past cost.
+The spans of a placement are rounded once, together. Cents come from running totals, so parts sum exactly.
+These are rounded at the end of a month, as its invoice is, and rounded down within it, so later events do not
+change past cost.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import accumulate, pairwise
 
@@ -225,14 +226,14 @@ def rounded_spans(
 
     ``reservations`` must contain all reservations of a plan or none, since a placement is rounded once.
     Leases without an end are projected up to ``until`` (None: not projected). Their total cost is unknown, so
-    each is rounded down on its own.
+    each is rounded on its own.
     """
     groups: defaultdict[tuple[str, ...], list[BilledSpan]] = defaultdict(list)
     found: list[tuple[BilledSpan, Decimal]] = []
     for reservation in reservations:
         for span in _spans(reservation, now, until):
             if span.is_open_ended:
-                found.append((span, int(span.usd / CENT) * CENT))
+                found.append((span, _running_cents(span, span.segment.end) * CENT))
             else:
                 groups[_placement_key(reservation)].append(span)
     for spans in groups.values():
@@ -284,17 +285,26 @@ def _owed_until(span: BilledSpan, now: datetime) -> datetime:
 
 def cents_until(span: BilledSpan, usd: Decimal, instant: datetime) -> int:
     """Amortized cost before ``instant`` in whole cents, out of the rounded cost ``usd`` of the span."""
-    segment = span.segment
-    if instant <= segment.start:
+    if instant <= span.segment.start:
         return 0
-    if instant >= segment.end:
+    if instant >= span.segment.end:
         return int(usd / CENT)
+    return min(_running_cents(span, instant), int(usd / CENT))
+
+
+def _running_cents(span: BilledSpan, instant: datetime) -> int:
+    """Whole cents of the cost before ``instant``: rounded at the ends of months, and else rounded down."""
+    cents = int(_exact_usd(span, instant) / CENT)
+    month = instant.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return cents if month <= span.segment.start else max(cents, int(to_cents(_exact_usd(span, month)) / CENT))
+
+
+def _exact_usd(span: BilledSpan, instant: datetime) -> Decimal:
+    segment = span.segment
     elapsed_us = (instant - segment.start) // MICROSECOND
     if span.meter is None:
-        exact = span.usd * elapsed_us / (segment.window.duration // MICROSECOND)
-    else:
-        exact = segment.nodes * _metered_usd(span.offer, elapsed_us)
-    return int(min(exact, usd) / CENT)
+        return span.usd * elapsed_us / (segment.window.duration // MICROSECOND)
+    return segment.nodes * _metered_usd(span.offer, elapsed_us)
 
 
 def amortized_cents_until(span: BilledSpan, usd: Decimal, instant: datetime) -> int:
