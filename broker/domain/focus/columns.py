@@ -52,6 +52,9 @@ _DECIMALS = frozenset(
         "PricingQuantity",
         "ProjectedBilledCost",
         "ProjectedEffectiveCost",
+        "x_BilledCostUsd",
+        "x_EffectiveCostUsd",
+        "x_ExchangeRate",
         "x_GpuCount",
     }
 )
@@ -146,6 +149,9 @@ _STANDARD: Mapping[FocusVersion, tuple[str, ...]] = {
 OWN_COLUMNS = (
     "x_AcceleratorType",
     "x_BilledAt",
+    "x_BilledCostUsd",
+    "x_EffectiveCostUsd",
+    "x_ExchangeRate",
     "x_GpuCount",
     "x_PlacementId",
     "x_PlanId",

@@ -18,8 +18,9 @@ NO_COSTS = (ZERO, ZERO)
 
 
 def costs_of(row: FocusRow) -> Costs:
-    """The billed and the effective (amortized) cost of a row."""
-    billed, effective = row["BilledCost"], row["EffectiveCost"]
+    """The billed and the effective (amortized) cost of a row in USD, in which older rows are as a whole."""
+    billed = row.get("x_BilledCostUsd", row["BilledCost"])
+    effective = row.get("x_EffectiveCostUsd", row["EffectiveCost"])
     assert isinstance(billed, Decimal)
     assert isinstance(effective, Decimal)
     return billed, effective

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from itertools import accumulate, pairwise
 
@@ -34,6 +34,7 @@ from broker.domain.basics.window import Segment, Window
 from broker.domain.holding.lease_money import billed_offer
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.market.billing import MICROS_PER_HOUR, Meter, billed_seconds, days, holding_cost_usd
+from broker.domain.market.exchange import DayRate
 from broker.domain.market.offer import CancelRule, Offer
 from broker.domain.spend.spend import ChargeBasis
 
@@ -115,7 +116,7 @@ def _open_ended(reservation: Reservation, unit: Unit, held: Window, now: datetim
     offer = billed_offer(reservation, unit)
     paid = _paid_segment(offer, begun, unit.nodes)
     segment = paid if paid.end >= held.end else Segment(held.start, held.end, unit.nodes)
-    usd = unit.nodes * _metered_usd(offer, segment.window.duration // MICROSECOND)
+    usd = unit.nodes * _node_usd(offer, segment.start, segment.window.duration // MICROSECOND)
     return BilledSpan(reservation, unit, segment, held, usd, owed=False, is_open_ended=True)
 
 
@@ -127,6 +128,9 @@ def _bill_usd(reservation: Reservation, unit: Unit, held: Window) -> Decimal:
     offer, whole = billed_offer(reservation, unit), (reservation.start, reservation.end)
     if unit.paid_usd is not None and offer.contract is None and (held.start, held.end) == whole:
         return unit.paid_usd
+    if offer.window is None and _rates_of(offer):
+        paid_us = Meter.of(offer).paid_us(held.duration // MICROSECOND)
+        return unit.nodes * _node_usd(offer, held.start, paid_us)
     return holding_cost_usd(offer, (Segment(held.start, held.end, unit.nodes),))
 
 
@@ -304,7 +308,7 @@ def _exact_usd(span: BilledSpan, instant: datetime) -> Decimal:
     elapsed_us = (instant - segment.start) // MICROSECOND
     if span.meter is None:
         return span.usd * elapsed_us / (segment.window.duration // MICROSECOND)
-    return segment.nodes * _metered_usd(span.offer, elapsed_us)
+    return segment.nodes * _node_usd(span.offer, segment.start, elapsed_us)
 
 
 def amortized_cents_until(span: BilledSpan, usd: Decimal, instant: datetime) -> int:
@@ -325,6 +329,39 @@ def reduced_days(span: BilledSpan, usd: Decimal) -> Iterator[tuple[Window, int]]
         kept = amortized_cents_until(span, usd, day.end) - amortized_cents_until(span, usd, day.start)
         if billed != kept:
             yield day, billed - kept
+
+
+def _rates_of(offer: Offer) -> tuple[DayRate, ...]:
+    """The exchange rates since the one of the offer's price."""
+    return () if offer.native.exchange is None else offer.native.exchange.moved
+
+
+def _node_usd(offer: Offer, start: datetime, held_us: int) -> Decimal:
+    """As ``_metered_usd``; what is billed in another currency counts at the rate of the day of its bill."""
+    rates = _rates_of(offer)
+    if not rates:
+        return _metered_usd(offer, held_us)
+    assert offer.native.exchange is not None
+    first = offer.native.exchange.rates[0].usd_per_unit
+    usd, before_us, factor = ZERO, 0, Decimal(1)
+    for rate in rates:
+        since_us = _billed_since(offer, (datetime.combine(rate.since, time(), UTC) - start) // MICROSECOND)
+        until_us = min(max(since_us, before_us), held_us)
+        usd += factor * (_metered_or_none(offer, until_us) - _metered_or_none(offer, before_us))
+        before_us, factor = until_us, rate.usd_per_unit / first
+    return usd + factor * (_metered_or_none(offer, held_us) - _metered_or_none(offer, before_us))
+
+
+def _billed_since(offer: Offer, at_us: int) -> int:
+    """``at_us``, or the end of the prepaid block that it is in, which was billed before."""
+    if at_us <= 0:
+        return 0
+    block = Meter.of(offer).prepaid_block(at_us)
+    return at_us if block is None or block[0] == at_us else block[1]
+
+
+def _metered_or_none(offer: Offer, held_us: int) -> Decimal:
+    return _metered_usd(offer, held_us) if held_us > 0 else ZERO
 
 
 def _metered_usd(offer: Offer, held_us: int) -> Decimal:
