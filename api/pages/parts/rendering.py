@@ -25,6 +25,7 @@ from broker.domain.basics.access import scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import BrokerError, InputError, NotAuthenticated, NotFound
 from broker.domain.basics.money import price_figure
+from broker.domain.market.exchange import conversions
 from broker.unseen import shown
 from providers.market_clock import MarketClock
 
@@ -65,6 +66,7 @@ templates.env.filters.update(
     sellers_named=words.sellers_named,
     linked=words.linked,
     offer_words=words.offer_words,
+    rate_words=lambda offer: "; ".join(conversions((offer,), offer.observed_at.date())),
     release_words=lambda found: estimate_words(found, words.seller),
     hours=words.hours,
     counted=words.counted,
