@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from broker.catalogue import load_geographies
 from broker.domain.basics.money import ZERO, to_cents
-from broker.domain.market.exchange import conversions
+from broker.domain.market.conversions import conversions
 from broker.domain.market.offer import Offer
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.assumed_stock import assumptions_of

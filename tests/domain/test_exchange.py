@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -10,8 +11,11 @@ import pytest
 
 from broker.catalogue import load_exchange_rates, use_exchange_rates
 from broker.domain.basics.errors import InputError
+from broker.domain.market.conversions import conversions
 from broker.domain.market.exchange import DayRate, Exchange, ExchangeRate, age_words, rate_on
+from broker.domain.market.offer import NativePrice
 from providers.payload import RowRejected, source_with_rate, usd_of
+from tests.fakes.examples import an_offer
 
 RATES = (
     ExchangeRate("EUR", Decimal("1.10"), date(2026, 3, 1), "a"),
@@ -76,6 +80,18 @@ def test_the_age_of_a_rate_is_told_and_a_stale_one_warned_of() -> None:
     assert age_words("EUR", rate, date(2026, 12, 5)).endswith(
         "of 2026-11-27, 8 days old: set BROKER_EXCHANGE_RATES to a file with newer rates"
     )
+
+
+def test_the_rates_of_converted_prices_are_told_by_currency() -> None:
+    plain = an_offer("usd", "2")
+    euros = replace(
+        an_offer("eu", provider="ovh"), native=NativePrice(Decimal("0.7875"), "EUR", "hour", EURO)
+    )
+    others = [euros, replace(euros, offer_id="eu-2", provider="scaleway"), plain]
+    assert conversions(others, DECEMBER_1) == (
+        "prices of ovh, scaleway are converted at 1 EUR = 1.10 USD of 2026-11-27",
+    )
+    assert conversions([plain], DECEMBER_1) == ()
 
 
 def test_a_file_of_rates_is_read_again_when_it_changes(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from api.cli.market_source import narrowed_market, orderable
 from api.cli.output import Json, print_json, stdout
 from api.schemas.market.market import Market, market_to_document
 from broker.domain.basics.money import price_figure
-from broker.domain.market.exchange import conversions
+from broker.domain.market.conversions import conversions
 from broker.domain.market.offer import HostKind, Offer, Tier
 from broker.domain.market.sku import Form
 from broker.domain.market.stock_pools import shared

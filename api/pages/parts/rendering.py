@@ -25,7 +25,7 @@ from broker.domain.basics.access import scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import BrokerError, InputError, NotAuthenticated, NotFound
 from broker.domain.basics.money import price_figure
-from broker.domain.market.exchange import conversions
+from broker.domain.market.conversions import conversions
 from broker.unseen import shown
 from providers.market_clock import MarketClock
 

@@ -11,10 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from broker.domain.market.offer import Offer
 
 STALE_AFTER_DAYS = 7
 """Age of a rate from which on it is warned of: central banks publish on every working day."""
@@ -80,19 +76,6 @@ def rate_on(rates: Iterable[ExchangeRate], currency: str, day: date) -> Exchange
     of_currency = sorted((rate for rate in rates if rate.currency == currency), key=lambda rate: rate.on)
     known = [rate for rate in of_currency if rate.on <= day]
     return known[-1] if known else next(iter(of_currency), None)
-
-
-def conversions(offers: Iterable[Offer], day: date) -> tuple[str, ...]:
-    """The exchange rates at which the prices of ``offers`` are converted, with their age on ``day``."""
-    found: dict[tuple[str, DayRate], set[str]] = {}
-    for offer in offers:
-        exchange = offer.native.exchange
-        if exchange is not None:
-            found.setdefault((offer.native.currency, exchange.rates[-1]), set()).add(offer.provider)
-    return tuple(
-        f"prices of {', '.join(sorted(names))} are converted at {age_words(currency, rate, day)}"
-        for (currency, rate), names in sorted(found.items(), key=lambda one: (one[0][0], one[0][1].on))
-    )
 
 
 def age_words(currency: str, rate: DayRate, day: date) -> str:
