@@ -35,7 +35,16 @@ from tests.faults.broker_life import START, Shelf, StandingClock
 from tests.focus.examples import written
 
 CENT = Decimal("0.01")
-SELLERS = ("digitalocean", "hotaisle", "mithril", "prime_intellect", "runpod", "scaleway", "vultr")
+SELLERS = (
+    "digitalocean",
+    "hotaisle",
+    "latitude",
+    "mithril",
+    "prime_intellect",
+    "runpod",
+    "scaleway",
+    "vultr",
+)
 DECEMBER = datetime(2026, 12, 1, tzinfo=START.tzinfo)
 PASS, HOUR = timedelta(hours=2), timedelta(hours=1)
 
@@ -224,3 +233,40 @@ def test_euros_are_billed_in_euros_and_booked_at_the_rate_of_each_day(
         haste.run(live())
     finally:
         use_exchange_rates(None)
+
+
+def test_a_month_that_is_left_in_its_first_days_costs_one_month(
+    market: SandboxHandle, tmp_path: Path
+) -> None:
+    """Bought for fifty days and released on the second: the second month is not expected for a moment."""
+
+    async def live() -> None:
+        async with opened(market, tmp_path / "broker.db") as desk:
+            now = desk.clock.now()
+            end = now + timedelta(days=50)
+            offer = await desk.reserve("latitude", tier=Tier.COMMITTED, least_hours=700, end=end)
+            month_usd = (offer.price_usd_per_node_hour * Decimal(offer.min_hours)).quantize(CENT)
+            (row,) = await desk.reservations.find_every(ALICE)
+            await desk.live_until(now + timedelta(days=1))
+
+            async def expected() -> set[Decimal]:
+                found = [
+                    await desk.spend.projection(ADMIN, None, Interval.MONTH, "provider", None, view)
+                    for view in CostView
+                ]
+                return {one.total_usd for one in found}
+
+            assert await expected() == {2 * month_usd}
+            await desk.reservations.release(ALICE, row.reservation_id)
+            assert await expected() == {month_usd}
+            await desk.live_until(now + timedelta(days=2))
+            assert await expected() == {month_usd}
+            jump = timedelta(days=29).total_seconds()
+            desk.control.post("/_sandbox/clock", json={"advance_s": jump}).raise_for_status()
+            await desk.clock.refresh()
+            assert await expected() == {month_usd}, "before anybody has looked at the seller again"
+            await desk.live_until(now + timedelta(days=31, hours=4))
+            assert await expected() == {month_usd}
+            assert abs(desk.billed()[0]["latitude"] - month_usd) < CENT
+
+    haste.run(live())
