@@ -36,12 +36,14 @@ from api.schemas.workloads.workloads import read_workloads
 from api.sign_in_attempts import FailedAttempts
 from broker.catalogue import (
     load_energy_facts,
+    load_exchange_rates,
     load_gate_rules,
     load_launch_table,
     load_moving_terms,
     load_operators,
     load_provider_classes,
     load_spot_prior,
+    use_exchange_rates,
 )
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.market.contract_prices import ContractPrice
@@ -230,6 +232,7 @@ def build_product(
     price feeds. ``clock`` None: the sandbox's clock if there is a sandbox, else the system clock. Raises
     InputError, and Conflict if another process holds the SQLite file.
     """
+    use_exchange_rates(settings.exchange_rates)
     sandbox = settings.sandbox_url or (None if live else sandbox_url)
     reached = configured(environ, sandbox, keyless=live)
     adapters = build_adapters(reached)
@@ -375,6 +378,7 @@ def build_product(
             rules=ReconcileRules(keep_orphans=settings.strays == "keep"),
             creator=creator,
             fallback_offers=fallback_offers,
+            rates=load_exchange_rates,
         ),
         moves=moves,
         proposals=ProposalsService(units, moves, clock, notifier, read_request=read_request, budgets=gate),
@@ -394,7 +398,7 @@ def build_product(
                 offers=usable,
             ),
         ),
-        spend=SpendService(units, clock, summaries),
+        spend=SpendService(units, clock, summaries, read_request=read_request),
         budgets=BudgetsService(units, clock, summaries),
         names=KnownNamesService(units, settings.oidc_teams.values()),
         approvals=ApprovalsService(

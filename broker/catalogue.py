@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import difflib
 import json
+import logging
 import re
 import tomllib
 from collections.abc import Mapping
@@ -39,6 +40,7 @@ from broker.models.config import model_from_hf_config
 from broker.models.rows import model_of
 from broker.models.weight_formats import without_format
 
+log = logging.getLogger(__name__)
 CONFIG = Path(__file__).resolve().parents[1] / "config"
 TUNED = re.compile(r"-(instruct|chat|it|base|thinking)(-.*)?$", re.IGNORECASE)
 """The end of the name of a model that was tuned for instructions."""
@@ -172,16 +174,68 @@ def _price_floors(usd_per_kwh: Decimal) -> Mapping[str, Decimal]:
     )
 
 
-@cache
+class _RateFile:
+    """The file of exchange rates, read again when it changes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._changed_at_ns: int | None = None
+        self._rates: tuple[ExchangeRate, ...] = ()
+
+    def read(self) -> tuple[ExchangeRate, ...]:
+        """The rates; those of before if the file was changed to one that cannot be read."""
+        try:
+            changed_at_ns = self.path.stat().st_mtime_ns
+            if changed_at_ns != self._changed_at_ns:
+                self._rates, self._changed_at_ns = _rates_of(self.path), changed_at_ns
+        except (OSError, UnicodeDecodeError, InputError) as error:
+            if self._changed_at_ns is None:
+                raise
+            log.warning(
+                "the exchange rates of %s cannot be read, those of before are kept: %s", self.path, error
+            )
+        return self._rates
+
+
+def _rates_of(path: Path) -> tuple[ExchangeRate, ...]:
+    found = []
+    with path.open(newline="", encoding="utf-8") as file:
+        for number, row in enumerate(csv.DictReader(file), start=2):
+            try:
+                usd = Decimal(row["usd_per_unit"])
+                rate = ExchangeRate(
+                    row["currency"], usd, date.fromisoformat(row["on"]), row.get("source") or ""
+                )
+                if not re.fullmatch("[A-Z]{3}", rate.currency) or not usd.is_finite() or usd <= 0:
+                    raise ValueError
+            except (KeyError, TypeError, ValueError, ArithmeticError):
+                expected = "the columns currency (EUR), usd_per_unit (above 0), on (2026-11-27) and source"
+                raise InputError(str(path), (FieldProblem(f"line {number}", repr(row), expected),)) from None
+            found.append(rate)
+    return tuple(found)
+
+
+_rate_file = _RateFile(CONFIG / "exchange_rates.csv")
+
+
+def use_exchange_rates(path: Path | None) -> None:
+    """Takes the exchange rates of this process from ``path`` (None: those that come with the product).
+
+    Raises InputError for a file that cannot be used.
+    """
+    global _rate_file
+    chosen = _RateFile(path or CONFIG / "exchange_rates.csv")
+    try:
+        chosen.read()
+    except (OSError, UnicodeDecodeError) as error:
+        problem = FieldProblem("BROKER_EXCHANGE_RATES", f"{str(path)!r} ({error})", "a readable CSV file")
+        raise InputError("settings", (problem,)) from error
+    _rate_file = chosen
+
+
 def load_exchange_rates() -> tuple[ExchangeRate, ...]:
     """Dated exchange rates of the currencies in which providers quote."""
-    with (CONFIG / "exchange_rates.csv").open(newline="") as file:
-        return tuple(
-            ExchangeRate(
-                row["currency"], Decimal(row["usd_per_unit"]), date.fromisoformat(row["on"]), row["source"]
-            )
-            for row in csv.DictReader(file)
-        )
+    return _rate_file.read()
 
 
 @cache

@@ -150,6 +150,7 @@ class Settings(BaseSettings):
     paused: bool = False
     strays: Literal["release", "keep"] = "release"
     contract_prices: Path | None = None
+    exchange_rates: Path | None = None
     provider_quotas: dict[str, ProviderQuota] = Field(default_factory=dict)
     log_format: Literal["console", "json"] = "console"
 

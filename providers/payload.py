@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from broker.catalogue import ProviderFacts, load_exchange_rates, load_gpus
 from broker.domain.basics.errors import PayloadUnreadable
-from broker.domain.market.exchange import rate_on
+from broker.domain.market.exchange import DayRate, Exchange, rate_on
 from broker.domain.market.offer import Offer, OfferBatch, RejectedRow, Tier
 from providers.gpu_words import UnknownCard, is_memory_of, memory_of_slice, read_card
 
@@ -220,18 +220,29 @@ def require_sold(facts: ProviderFacts, sku: str, tier: Tier) -> None:
             raise RowRejected(kind["says"])
 
 
-def usd_of(amount: Decimal, currency: str, day: date) -> tuple[Decimal, str]:
-    """Dollars of ``amount`` at the exchange rate of ``day``, and the rate as text ("" for dollars).
+def usd_of(
+    amount: Decimal, currency: str, day: date, *, is_billed: bool = False
+) -> tuple[Decimal, Exchange | None]:
+    """Dollars of ``amount`` per node-hour at the exchange rate of ``day``, and how it counts (None: dollars).
 
-    RowRejected when the table has no such currency.
+    ``is_billed``: the provider's invoice is in this currency. RowRejected when the table lacks the currency.
     """
     code = currency.upper()
     if code == "USD":
-        return amount, ""
+        return amount, None
     rate = rate_on(load_exchange_rates(), code, day)
     if rate is None:
         raise RowRejected(f"no exchange rate for {_short(currency)!r}")
-    return amount * rate.usd_per_unit, str(rate)
+    rates = (DayRate(day, rate.on, rate.usd_per_unit),)
+    return amount * rate.usd_per_unit, Exchange(rates, amount if is_billed else None)
+
+
+def source_with_rate(source: str, currency: str, exchange: Exchange | None) -> str:
+    """``source`` and the exchange rate of a converted price, as text."""
+    if exchange is None:
+        return source
+    rate = exchange.rates[0]
+    return f"{source}; 1 {currency.upper()} = {rate.usd_per_unit} USD of {rate.on}"
 
 
 def require_gpus(count: int | None) -> int:

@@ -2,7 +2,8 @@
 
 FOCUS rows of capacity that is bought in advance have prices twice: on the Purchase row and on the hours that
 it covers. As the specification requires, sums of ``ListCost`` and ``ContractedCost`` leave one of them out,
-here the Purchase. ``BilledCost`` and ``EffectiveCost`` count each amount once already.
+here the Purchase. ``BilledCost`` and ``EffectiveCost`` count each amount once already. Rows may be in several
+currencies; all totals are in USD.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from broker.domain.spend.spend import TAXES
 READ_BYTES = 1 << 20
 CATEGORY = "ChargeCategory"
 COVERED_TWICE = frozenset({"ListCost", "ContractedCost"})
+IN_USD = {"BilledCost": "x_BilledCostUsd", "EffectiveCost": "x_EffectiveCostUsd"}
+RATE = "x_ExchangeRate"
 
 
 def manifest(
@@ -67,7 +70,15 @@ def _add(totals: dict[str, Decimal], row: Mapping[str, str]) -> None:
     is_purchase = row.get(CATEGORY) == "Purchase"
     for column in totals:
         if not (is_purchase and column in COVERED_TWICE):
-            totals[column] += Decimal(row[column] or "0")
+            totals[column] += _usd_of(row, column)
+
+
+def _usd_of(row: Mapping[str, str], column: str) -> Decimal:
+    """The amount of a row in USD; months that were closed by an older version are in USD as they stand."""
+    if told := row.get(IN_USD.get(column, "")):
+        return Decimal(told)
+    amount = Decimal(row[column] or "0")
+    return amount if column in IN_USD else amount * Decimal(row.get(RATE) or "1")
 
 
 def sha256_of(path: Path) -> str:
@@ -90,7 +101,8 @@ async def streamed_manifest(
         digest.update(chunk)
         for cells in csv.reader(chunk.decode().splitlines(keepends=True)):
             if not at:
-                at = {name: cells.index(name) for name in (*columns, CATEGORY) if name in cells}
+                wanted = (*columns, CATEGORY, *IN_USD.values(), RATE)
+                at = {name: cells.index(name) for name in wanted if name in cells}
                 continue
             rows += 1
             _add(totals, {name: cells[index] for name, index in at.items()})

@@ -14,6 +14,7 @@ from broker.domain.spend.budgets import Budget, BudgetAlert, BudgetPeriod
 from broker.domain.spend.intervals import IntervalRules, RiskLine, Simulated
 from broker.domain.spend.month_close import ClosedMonth
 from broker.domain.spend.spend_cells import Amounts, CellKey, Cells
+from broker.domain.spend.unit_costs import DayWork
 from broker.ports.prices import PriceUnitOfWork
 from broker.ports.unit_of_work import UnitOfWork
 
@@ -156,6 +157,18 @@ class RollupRepository(Protocol):
         self, months: Sequence[date], reservation_ids: Collection[str]
     ) -> Mapping[str, FocusCosts]:
         """Sums of the FOCUS rows of closed months, by reservation."""
+        ...
+
+    async def add_closed_work(self, month: date, work: Iterable[DayWork]) -> None:
+        """Stores the work of plans in a month that is being closed."""
+        ...
+
+    async def find_months_with_work(self) -> tuple[date, ...]:
+        """Closed months whose work is stored, oldest first."""
+        ...
+
+    async def find_closed_work(self, days: tuple[date, date] | None) -> tuple[DayWork, ...]:
+        """The stored work of some days (None: all)."""
         ...
 
 

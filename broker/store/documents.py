@@ -12,7 +12,7 @@ import marshal
 import math
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from datetime import datetime, time
+from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from functools import cache, partial
@@ -139,7 +139,7 @@ _ENCODERS: tuple[tuple[tuple[type, ...], Encoder], ...] = (
     ((str,), storable),
     ((float,), _encode_float),
     ((Decimal,), str),
-    ((datetime, time), lambda value: value.isoformat()),
+    ((date, time), lambda value: value.isoformat()),
     ((tuple, list), lambda value: [to_document(item) for item in value]),
     ((frozenset, set), lambda value: sorted(to_document(item) for item in value)),
     ((Mapping,), _encode_mapping),
@@ -152,6 +152,7 @@ _DECODERS: dict[object, Decoder] = {
     float: float,
     Decimal: Decimal,
     datetime: datetime.fromisoformat,
+    date: date.fromisoformat,
     time: time.fromisoformat,
 }
 

@@ -11,12 +11,13 @@ from types import MappingProxyType
 
 from broker.catalogue import load_geographies
 from broker.domain.basics.money import ZERO, to_cents
+from broker.domain.market.conversions import conversions
 from broker.domain.market.offer import Offer
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.assumed_stock import assumptions_of
 from broker.domain.planning.effective_rules import assumed_nodes
 from broker.domain.planning.notes import document_notes
-from broker.domain.planning.plan import Baseline, Plan, PlanStatus
+from broker.domain.planning.plan import Baseline, Placement, Plan, PlanStatus
 from broker.domain.planning.plan_spend import spend_lines
 from broker.domain.planning.planning_time import ALWAYS_PLANNED_WORKLOADS
 from broker.domain.planning.workload import PlanRequest
@@ -235,6 +236,7 @@ def build_plan(
         scarcity_usd_per_node_hour=by_offer(candidates.problem, solution.prices),
         notes=(
             *document_notes(request, candidates.problem.table.offers, load_geographies()),
+            *conversions(_bought(placements, candidates.problem), candidates.problem.as_of.date()),
             *hosts,
             *not_done,
         ),
@@ -245,6 +247,12 @@ def build_plan(
     if solution.bound_cents is None or len(candidates.fleets) < len(asked.fleets):
         return plan
     return bounded(plan, candidates.problem, solution.bound_cents, options.gap)
+
+
+def _bought(placements: Sequence[Placement], problem: Problem) -> list[Offer]:
+    """The offers of ``placements``."""
+    names = {placement.offer_id for placement in placements}
+    return [offer for offer in problem.table.offers if offer.offer_id in names]
 
 
 def first_plan_note(options: PlanOptions) -> str:

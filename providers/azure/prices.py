@@ -34,6 +34,7 @@ from providers.payload import (
     decode_json,
     require_price,
     slug,
+    source_with_rate,
     usd_of,
 )
 from providers.schema import FOR_PEOPLE, OWN_ID, SAME_AS, Rows
@@ -244,7 +245,7 @@ def _offer(
     meter: _Meter, sku: Sku, tier: Tier, region: str, facts: ProviderFacts, observed_at: datetime
 ) -> Offer:
     amount = require_price(meter.retailPrice, "retailPrice")
-    usd, rate = usd_of(amount, meter.currencyCode, observed_at.date())
+    usd, exchange = usd_of(amount, meter.currencyCode, observed_at.date(), is_billed=True)
     return Offer(
         offer_id=f"{PROVIDER}/{slug(region)}/{sku.name}/{tier}",
         provider=PROVIDER,
@@ -254,8 +255,8 @@ def _offer(
         tier=tier,
         price_usd_per_node_hour=usd,
         observed_at=observed_at,
-        source=f"{SOURCE}; {rate}" if rate else SOURCE,
-        native=NativePrice(amount, meter.currencyCode.upper(), "VM-hour"),
+        source=source_with_rate(SOURCE, meter.currencyCode, exchange),
+        native=NativePrice(amount, meter.currencyCode.upper(), "VM-hour", exchange),
         billing_increment_s=facts.billed.increment_s,
         stock=Stock(StockLevel.UNKNOWN),
         compliance=facts.compliance,

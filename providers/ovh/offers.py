@@ -12,6 +12,7 @@ from pydantic import Field
 
 from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.basics.errors import PayloadUnreadable
+from broker.domain.market.exchange import Exchange
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
 from broker.domain.market.sku import Form, Sku
 from providers.payload import (
@@ -29,6 +30,7 @@ from providers.payload import (
     require_gpus,
     require_price,
     slug,
+    source_with_rate,
     usd_of,
 )
 from providers.rows import gpu_node
@@ -159,11 +161,11 @@ def _places(payload: bytes, plans: set[str], rejected: list[RejectedRow]) -> _Fl
 
 @dataclass(frozen=True, slots=True)
 class _Price:
-    """A price as quoted (hundred-millionths), in dollars, and the exchange rate."""
+    """A price as quoted (hundred-millionths), in dollars, and how it was converted."""
 
     units: Decimal
     usd: Decimal
-    rate: str
+    exchange: Exchange | None
 
 
 class _Reader:
@@ -185,8 +187,8 @@ class _Reader:
             raise RowRejected(f"sold with {technical.os.family[:40]}")
         units = _hourly(plan)
         amount = require_price(units / PRICE_UNIT)
-        usd, rate = usd_of(amount, self._currency, self._observed_at.date())
-        price = _Price(units, require_price(usd), rate)
+        usd, exchange = usd_of(amount, self._currency, self._observed_at.date(), is_billed=True)
+        price = _Price(units, require_price(usd), exchange)
         if self._places is None:
             yield self._offer(plan, sku, price, None)
             return
@@ -211,8 +213,10 @@ class _Reader:
             tier=Tier.ON_DEMAND,
             price_usd_per_node_hour=price.usd,
             observed_at=self._observed_at,
-            source=f"{call}; {price.rate}" if price.rate else call,
-            native=NativePrice(price.units, self._currency, "hundred-millionths per instance-hour"),
+            source=source_with_rate(call, self._currency, price.exchange),
+            native=NativePrice(
+                price.units, self._currency, "hundred-millionths per instance-hour", price.exchange
+            ),
             stock=Stock(StockLevel.SOME if flavor else StockLevel.UNKNOWN),
             billing_increment_s=self._facts.billed.increment_s,
             compliance=self._facts.compliance,

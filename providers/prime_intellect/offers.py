@@ -27,6 +27,7 @@ from providers.payload import (
     require_gpus,
     require_price,
     slug,
+    source_with_rate,
     usd_of,
     without_noise,
 )
@@ -149,7 +150,7 @@ def _offers_of(row: Any, page: Page, facts: ProviderFacts, observed_at: datetime
     if level is StockLevel.NONE:
         raise RowRejected("sold out")
     quoted = _price(read)
-    dollars, rate = usd_of(without_noise(quoted), read.prices.currency, observed_at.date())
+    dollars, exchange = usd_of(without_noise(quoted), read.prices.currency, observed_at.date())
     tier = Tier.SPOT if read.isSpot else Tier.ON_DEMAND
     region = read.region or read.country or "any"
     yield Offer(
@@ -163,8 +164,8 @@ def _offers_of(row: Any, page: Page, facts: ProviderFacts, observed_at: datetime
         tier=tier,
         price_usd_per_node_hour=dollars / nodes,
         observed_at=observed_at,
-        source=_source(page, rate),
-        native=NativePrice(quoted, read.prices.currency, f"configuration-hour of {nodes} node(s)"),
+        source=source_with_rate(_source(page), read.prices.currency, exchange),
+        native=NativePrice(quoted, read.prices.currency, f"configuration-hour of {nodes} node(s)", exchange),
         min_hours=read.prepaidTime or 0.0,
         stock=Stock(level, nodes if nodes > 1 else None),
         billing_increment_s=facts.billed.increment_s,
@@ -258,9 +259,8 @@ def _country(code: str | None) -> str | None:
     return code if code is not None and len(code) == 2 and code.isascii() and code.isupper() else None
 
 
-def _source(page: Page, rate: str) -> str:
-    path = f"GET /api/v1/availability/{'multi-node' if page.is_multi_node else 'gpus'}"
-    return f"{path}; {rate}" if rate else path
+def _source(page: Page) -> str:
+    return f"GET /api/v1/availability/{'multi-node' if page.is_multi_node else 'gpus'}"
 
 
 def _reference(row: _Row, nodes: int, per_node: Decimal) -> Mapping[str, str]:

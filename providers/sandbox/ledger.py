@@ -167,8 +167,16 @@ def ledger_row(entry: Entry, now: datetime) -> dict[str, Any]:
         "released_at": zulu(over_at) if over_at is not None and over_at <= now else None,
         "failed": entry.failed(now),
         "billed_usd": format_usd(entry.billed_usd(now)),
+        "billed": _invoiced(entry, now),
         "also_known_as": list(entry.detail.get("also_known_as", [])),
     }
+
+
+def _invoiced(entry: Entry, now: datetime) -> dict[str, str]:
+    """The bill as the seller's invoice has it; who prices in another currency states it in ``detail``."""
+    rate = Decimal(entry.detail.get("usd_per_unit", 1))
+    amount = (entry.billed_usd(now) / rate).quantize(Decimal("0.0001"))
+    return {"currency": entry.detail.get("currency", "USD"), "amount": str(amount)}
 
 
 _INSTANTS = ("created_at", "starts_at", "ends_at", "released_at", "failed_at")

@@ -27,6 +27,7 @@ from providers.payload import (
     nominal_memory_gb,
     require_gpus,
     require_price,
+    source_with_rate,
     usd_of,
 )
 from providers.schema import NOT_OF_A_PRICE, PER_MONTH, Rows, Schema, Words
@@ -130,7 +131,7 @@ def _offers_of(
     level = _LEVELS.get(stock.get(name, ""), StockLevel.UNKNOWN)
     if level is StockLevel.NONE:
         raise RowRejected(f"sold out ({stock[name]})")
-    dollars, rate = usd_of(euros, CURRENCY, observed_at.date())
+    dollars, exchange = usd_of(euros, CURRENCY, observed_at.date(), is_billed=True)
     region = region_of(zone)
     yield Offer(
         offer_id=f"{NAME}/{zone}/{name}/{Tier.ON_DEMAND}",
@@ -142,8 +143,8 @@ def _offers_of(
         tier=Tier.ON_DEMAND,
         price_usd_per_node_hour=dollars,
         observed_at=observed_at,
-        source=f"GET /instance/v1/zones/{zone}/products/servers; {rate}",
-        native=NativePrice(euros, CURRENCY, "Instance-hour"),
+        source=source_with_rate(f"GET /instance/v1/zones/{zone}/products/servers", CURRENCY, exchange),
+        native=NativePrice(euros, CURRENCY, "Instance-hour", exchange),
         billing_increment_s=facts.billed.increment_of(name),
         stock=Stock(level),
         compliance=facts.compliance,

@@ -137,7 +137,9 @@ class House:
         units, events, adapters = store.unit_of_work, PlanEvents(), {"fake": self.provider}
 
         def read(document: str) -> PlanRequest:
-            return read_workloads(document, source="stored plan", base=None, now=self.clock.now())
+            return read_workloads(
+                document, source="stored plan", base=None, now=self.clock.now(), stored=True
+            )
 
         lease_service = LeaseService(units, adapters, self.clock)
         creator = ReservationCreator(lease_service, self.clock)
@@ -182,7 +184,7 @@ class House:
             proposals=ProposalsService(
                 units, moves, self.clock, self.notifier, read_request=read, budgets=gate
             ),
-            spend=SpendService(units, self.clock, summaries),
+            spend=SpendService(units, self.clock, summaries, read_request=read),
             names=KnownNamesService(units),
             budgets=BudgetsService(units, self.clock, summaries),
             approvals=ApprovalsService(

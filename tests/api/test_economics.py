@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -84,6 +85,74 @@ async def test_units_of_a_run(home: Home) -> None:
     assert energy["kwh"] == pytest.approx(80 * 0.7 * 1.5 * 1.54, abs=0.01)
     assert energy["kwh_without_grid"] == energy["kwh"]
     assert "estimate" in energy["note"]
+
+
+SERVICE = {
+    "name": "chat-8b",
+    "kind": "serving",
+    "model": "Llama-3.1-8B",
+    "traffic": {"input_tokens": 800, "output_tokens": 200, "peak_requests_per_s": 3, "shape": "flat"},
+    "slo": {"ttft_p95_ms": 2000, "itl_p95_ms": 60},
+}
+SERVED = 3 * 1000 * 2 * 86_400
+"""Tokens of two days of three requests a second, of 1,000 tokens each."""
+UNITS = ("tokens_served", "usd_per_million_tokens_served", "tokens_trained", "runs", "usd_per_run")
+
+
+async def test_the_tokens_of_a_period_are_the_same_whenever_it_is_asked(home: Home) -> None:
+    """While the plan runs, after its horizon, after the month, and after it was closed."""
+    team, admin = await home.team("research"), home.client()
+    run = DOCUMENT["workloads"][0] | {"deadline": "+2d"}
+    document = DOCUMENT | {"horizon": DOCUMENT["horizon"] | {"days": 2}, "workloads": [run, SERVICE]}
+    plan = await home.plan(team, document)
+    assert (await team.post(f"/v1/plans/{plan['plan_id']}/reserve")).status_code == 202
+    november = {"from": "2026-11-01T00:00:00Z", "to": "2026-12-01T00:00:00Z"}
+    before = await get(team, "/v1/spend/units", **november)
+    # 48 hours of the service at $20.50: 984 / 518.4.
+    assert (before["tokens_served"], before["tokens_trained"]) == (SERVED, 2e9)
+    assert before["usd_per_million_tokens_served"].startswith("1.898148")
+    clock = home.house.clock
+    assert isinstance(clock, FakeClock)
+    for hours in (12, 10, 38, 1, 24, 24 * 10):
+        clock.advance(hours=hours)
+        await home.product.reconcile.run_once()
+        await home.product.reconcile.run_once()
+        await home.product.spend.roll_up()
+        found = await get(team, "/v1/spend/units", **november)
+        assert [found[name] for name in UNITS] == [before[name] for name in UNITS], clock.now()
+    done = await admin.post("/v1/spend/close", params={"month": "2026-11"})
+    assert done.status_code == 200, done.text
+    november_after = await get(team, "/v1/spend/units", **november)
+    assert [november_after[name] for name in UNITS] == [before[name] for name in UNITS]
+    async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
+        for row in (await uow.reservations.find_page(10, None, None)).items:
+            gone_at = row.units[0].gone_at
+            assert gone_at is not None
+            unit = replace(row.units[0], gone_at=gone_at - timedelta(hours=5))
+            await uow.reservations.update(row.with_unit(unit))
+        await uow.commit()
+    closed = await get(team, "/v1/spend/units", **november)
+    assert [closed[name] for name in UNITS] == [before[name] for name in UNITS], "frozen with the month"
+    since = await get(
+        team, "/v1/spend/units", **{"from": "2026-11-01T00:00:00Z", "to": "2027-01-01T00:00:00Z"}
+    )
+    assert since["tokens_served"] == SERVED
+
+
+async def test_a_plan_whose_horizon_is_over_is_not_made_nor_reserved(home: Home) -> None:
+    team = await home.team("research")
+    old = await home.plan(team)
+    clock = home.house.clock
+    assert isinstance(clock, FakeClock)
+    clock.advance(days=9)
+    await home.product.offers.refresh()
+    refused = await team.post(f"/v1/plans/{old['plan_id']}/reserve")
+    assert (refused.status_code, refused.json()["code"]) == (409, "stale-plan")
+    assert "ended at 2026-12-01 00:00 UTC" in refused.json()["detail"]
+    asked = {"based_on": old["plan_id"], "changes": [{"name": "longer", "set": ["horizon.days+=1"]}]}
+    no_plan = await team.post("/v1/plans", json=asked)
+    assert (no_plan.status_code, no_plan.json()["errors"][0]["pointer"]) == (422, "/changes/0")
+    assert "a horizon that ended at" in no_plan.json()["detail"]
 
 
 async def test_savings_are_of_strategies_that_could_run(home: Home) -> None:

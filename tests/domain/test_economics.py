@@ -17,7 +17,7 @@ from broker.domain.planning.workload import WorkloadKind
 from broker.domain.spend.charging import plan_charges, reservation_charges
 from broker.domain.spend.energy import EnergyFacts, GridFigure, energy_of
 from broker.domain.spend.spend import ChargeBasis, Commitment, CostView
-from broker.domain.spend.unit_costs import Job, Work, unit_costs, work_of
+from broker.domain.spend.unit_costs import Job, Work, day_work_of, unit_costs, work_of
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_request, a_segment, an_offer, listed_terms
 
@@ -44,7 +44,7 @@ def a_window_reservation(ordered_h: float = -48.0) -> Reservation:
 
 def test_the_hours_of_a_window_that_nobody_wanted_are_idle() -> None:
     charges = reservation_charges((a_window_reservation(),), {"train": WorkloadKind.TRAINING}, NOON)
-    found = unit_costs(charges, {})
+    found = unit_costs(charges, ())
     assert found.total_usd == found.committed_usd == 480
     assert [found.used_gpu_hours, found.idle_gpu_hours] == [160, 224]
     assert found.idle_usd == Decimal("280.00")
@@ -68,7 +68,7 @@ def test_what_a_minimum_term_bills_beyond_what_was_held_is_idle() -> None:
         released_at=NOON + timedelta(hours=6),
     )
     charges = reservation_charges((row,), {}, NOON + timedelta(days=2))
-    found = unit_costs(charges, {})
+    found = unit_costs(charges, ())
     assert found.total_usd == 240
     assert [found.used_gpu_hours, found.idle_gpu_hours] == [48, 144]
     assert found.idle_usd == 180
@@ -82,13 +82,13 @@ def test_runs_and_tokens() -> None:
     plan = a_plan(run, fleet)
     work: dict[Job, Work] = {("plan-1", name): one for name, one in work_of(plan, request).items()}
     charges = plan_charges(plan, "research", "plan-1")
-    found = unit_costs(charges, work)
+    found = unit_costs(charges, day_work_of(charges, work))
     assert [found.runs, found.usd_per_run, found.tokens_trained] == [1, 100, 1e9]
     assert found.usd_per_trillion_tokens_trained == 100_000
     assert found.tokens_served == 48 * 3600 * 200
     assert found.usd_per_million_tokens_served == Decimal(480) / Decimal("34.56")
     half = [c for c in charges if c.window.start < NOON.replace(hour=0) + timedelta(days=1)]
-    part = unit_costs(half, work)
+    part = unit_costs(half, day_work_of(half, work))
     assert part.tokens_served == 12 * 3600 * 200
     assert {charge.basis for charge in charges} == {ChargeBasis.PROJECTED}
 

@@ -113,7 +113,9 @@ def test_a_minimum_term_is_one_purchase_that_is_billed_at_once(tier: Tier) -> No
         rows = rows_of(held(offer, 240), after=after)
         (bought,) = (r for r in rows if r["ChargeCategory"] == "Purchase")
         assert bought["BilledCost"] == 2400
-        assert bought["ChargeFrequency"] == "Recurring"
+        assert bought["ChargeFrequency"] == "One-Time"
+        assert bought["ChargePeriodStart"] == bought["x_TermStart"] == NOON
+        assert bought["ChargePeriodEnd"] == bought["x_TermEnd"] == NOON + timedelta(hours=240)
         assert bought["BillingPeriodStart"] == MONTH_END.replace(month=11)
         assert total(rows, "BilledCost") == 2400
         assert total(rows, "EffectiveCost") == Decimal(effective_usd)
@@ -132,7 +134,9 @@ def test_a_month_after_the_other_is_a_purchase_each() -> None:
     rows = rows_of(held(offer), after=800)
     bought = [r for r in rows if r["ChargeCategory"] == "Purchase"]
     assert [r["BilledCost"] for r in bought] == [730, 730]
-    assert [r["x_TermStart"] for r in bought] == [NOON, NOON + timedelta(hours=730)]
+    assert [r["ChargePeriodStart"] for r in bought] == [NOON, NOON + timedelta(hours=730)]
+    assert [r["ChargePeriodEnd"] for r in bought] == [NOON + timedelta(hours=h) for h in (730, 1460)]
+    assert {r["ChargeFrequency"] for r in bought} == {"Recurring"}
     assert total(rows, "EffectiveCost") == 800
 
 

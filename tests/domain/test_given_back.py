@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from broker.domain.basics.money import ZERO, to_cents
 from broker.domain.focus.check import check_focus
 from broker.domain.focus.columns import FocusVersion, focus_columns
+from broker.domain.focus.corrections import start_of
 from broker.domain.focus.rows import focus_rows
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.market.offer import CancelRule, Offer, Tier
@@ -22,7 +23,7 @@ from broker.domain.planning.workload import WorkloadKind
 from broker.domain.spend.charging import Movement, owed_usd, reservation_charges
 from broker.domain.spend.spend import Charge, ChargeBasis, CostView
 from broker.domain.spend.spend_cells import cells_of
-from broker.domain.spend.unit_costs import unit_costs
+from broker.domain.spend.unit_costs import day_work_of, unit_costs
 from broker.domain.spend.variance import attribute, quantities_of
 from tests.depth import examples
 from tests.fakes.clock import NOON
@@ -173,7 +174,7 @@ def test_focus_rows_have_the_same_days_and_keep_the_rules(row: Reservation, shar
     for column, view in (("BilledCost", CostView.CASH), ("EffectiveCost", CostView.AMORTIZED)):
         sums: defaultdict[date, Decimal] = defaultdict(lambda: ZERO)
         for found in rows:
-            sums[found["ChargePeriodStart"].date()] += Decimal(str(found[column]))  # type: ignore[union-attr]
+            sums[start_of(found).date()] += Decimal(str(found[column]))
         assert {day: usd for day, usd in sums.items() if usd} == by_day(charges, view), column
     columns = focus_columns(FocusVersion.V1_2)
     assert list(map(str, check_focus(columns, written(rows, columns)))) == []
@@ -196,7 +197,9 @@ def test_a_release_is_no_matter_of_price() -> None:
 def test_a_run_that_was_given_back_before_it_began_is_no_run() -> None:
     kinds = {"train": WorkloadKind.TRAINING}
     never, used = sold_back(48), sold_back((datetime(2026, 12, 5, tzinfo=UTC) - NOON) / HOUR)
-    found = unit_costs(reservation_charges([never], kinds, LONG_AFTER), {})
+    charges = reservation_charges([never], kinds, LONG_AFTER)
+    found = unit_costs(charges, day_work_of(charges, {}))
     assert (found.runs, found.usd_per_run, found.used_gpu_hours) == (0, None, Decimal(0))
     assert (found.total_usd, found.idle_usd) == (Decimal("3313.85"), Decimal("3313.85"))
-    assert unit_costs(reservation_charges([used], kinds, LONG_AFTER), {}).runs == 1
+    charges = reservation_charges([used], kinds, LONG_AFTER)
+    assert unit_costs(charges, day_work_of(charges, {})).runs == 1

@@ -15,8 +15,9 @@ from broker.domain.basics.window import Wish
 from broker.domain.focus.rows import focus_rows
 from broker.domain.holding.lease_money import rate_usd_per_node_hour
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.market.offer import ContractTerms, Offer, Tier
+from broker.domain.market.offer import CancelRule, ContractTerms, Offer, Tier
 from broker.domain.spend.charging import Movement, owed_usd, reservation_charges
+from broker.domain.spend.release_estimate import ResaleShares, estimate_release
 from broker.domain.spend.spend import ChargeBasis, Commitment, CostView
 from providers.sandbox.ledger import Tariff
 from tests.depth import examples
@@ -125,6 +126,77 @@ def test_a_lease_that_is_being_released_is_not_projected() -> None:
     for leaving in (replace(row, units=(asked,)), replace(row, state=ReservationState.RELEASING)):
         charges = reservation_charges([leaving], {}, now, until=now + 100 * HOUR)
         assert {c.basis for c in charges} == {ChargeBasis.ACTUAL}
+
+
+MONTH_USD, MONTH_H = Decimal("1230.00"), 730
+DAY = timedelta(days=1)
+
+
+def _cost(row: Reservation, now: datetime, until: datetime | None = None) -> dict[str, Decimal]:
+    """What is spent and what is expected beyond that, the same in cash and amortized."""
+    found: defaultdict[str, Decimal] = defaultdict(Decimal)
+    for charge in reservation_charges([row], {}, now, until=until):
+        found[charge.basis] += charge.usd
+    return dict(found)
+
+
+@pytest.mark.parametrize("days", [51, None])
+def test_a_monthly_lease_that_was_released_costs_its_first_month_alone(days: int | None) -> None:
+    """730 hours for $1,230.00, bought for 51 days or until released, and released after a day."""
+    offer = an_offer(price=str(MONTH_USD / MONTH_H), increment_s=MONTH_H * 3600)
+    row = a_lease(offer, None if days is None else days * 24)
+    now = NOON + DAY
+    if days is not None:
+        assert sum(_cost(row, now).values()) == 2 * MONTH_USD
+    asked = replace(
+        row, state=ReservationState.RELEASING, units=(replace(row.units[0], leaving_at=now, seen_at=now),)
+    )
+    stays_usd = estimate_release([row], now, ResaleShares({}, Decimal(0))).stays_usd
+    assert stays_usd == MONTH_USD
+    # The last look is a month late: no seller's word has come since the release was asked.
+    for looked in (now, now + 20 * DAY, now + 30 * DAY, NOON + MONTH_H * HOUR + 14 * HOUR):
+        assert _cost(asked, looked, NOON + 90 * DAY) == {"actual": stays_usd}
+    still_there = replace(asked.units[0], seen_at=NOON + 31 * DAY)
+    runs_on = replace(asked, units=(still_there,))
+    assert _cost(runs_on, NOON + 31 * DAY) == {"actual": 2 * MONTH_USD}, "the seller says that it runs on"
+    refused = replace(asked, tries=2)
+    assert _cost(refused, NOON + 31 * DAY) == {"actual": 2 * MONTH_USD}, "the release was refused"
+
+
+def test_an_hourly_lease_with_an_end_is_not_expected_after_its_release_was_asked() -> None:
+    row, now = a_lease(an_offer(price="10", increment_s=3600), 100), NOON + 4.5 * HOUR
+    asked = replace(row, state=ReservationState.RELEASING, units=(replace(row.units[0], leaving_at=now),))
+    assert _cost(row, now) == {"actual": 50, "projected": 950}
+    assert _cost(asked, now) == {"actual": 50}
+    assert _cost(asked, now + 2 * HOUR) == {"actual": 70}, "until the seller says that it is gone"
+    lost = replace(unbought(row, UnitState.ORDERING), state=ReservationState.RELEASING)
+    assert _cost(lost, now) == {}, "what no seller confirmed is not expected any more"
+
+
+@pytest.mark.parametrize(
+    ("cancel", "left_h", "stays"),
+    [
+        (CancelRule.UNTIL, -2, 0),
+        (CancelRule.UNTIL, 2, 100),
+        (CancelRule.ANY_TIME, -2, 0),
+        (CancelRule.ANY_TIME, 2, 20),
+        (CancelRule.RESELL, -2, 100),
+        (CancelRule.NEVER, 2, 100),
+    ],
+)
+def test_a_window_whose_release_was_asked_costs_what_its_terms_say(
+    cancel: CancelRule, left_h: int, stays: int
+) -> None:
+    begin = NOON + 4 * HOUR
+    offer = an_offer(price="10", window=slot_terms(begin, 10, cancel=cancel))
+    row = replace(a_lease(offer, 14), start=begin)
+    asked = replace(
+        row,
+        state=ReservationState.RELEASING,
+        units=(replace(row.units[0], leaving_at=begin + left_h * HOUR),),
+    )
+    assert sum(_cost(asked, begin + 3 * HOUR).values()) == stays
+    assert sum(_cost(replace(asked, tries=1), begin + 3 * HOUR).values()) == 100, "the release was refused"
 
 
 def test_a_minimum_term_is_amortized_over_its_hours_and_billed_at_once() -> None:

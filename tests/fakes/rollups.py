@@ -14,6 +14,7 @@ from broker.domain.focus.columns import FocusRow
 from broker.domain.holding.reservation import Reservation
 from broker.domain.spend.month_close import ClosedMonth
 from broker.domain.spend.spend_cells import Amounts, CellKey, Cells
+from broker.domain.spend.unit_costs import DayWork
 from broker.ports.planning import PlanRecord
 from broker.ports.spend import DaySum, FocusCosts, LedgerMark
 from broker.services.spend.ledger import bill_of
@@ -29,6 +30,7 @@ class RollupTables:
     closed: list[ClosedMonth] = field(default_factory=list)
     rows: dict[tuple[date, int], tuple[str, list[FocusRow]]] = field(default_factory=dict)
     costs: dict[date, Mapping[str, FocusCosts]] = field(default_factory=dict)
+    work: dict[date, tuple[DayWork, ...]] = field(default_factory=dict)
 
 
 class Rollups:
@@ -141,6 +143,18 @@ class Rollups:
 
     async def add_closed_costs(self, month: date, costs: Mapping[str, FocusCosts]) -> None:
         self._staged.append(lambda: self._tables.costs.update({month: costs}))
+
+    async def add_closed_work(self, month: date, work: Iterable[DayWork]) -> None:
+        kept = tuple(work)
+        self._staged.append(lambda: self._tables.work.update({month: kept}))
+
+    async def find_months_with_work(self) -> tuple[date, ...]:
+        found = self._tables.work.items()
+        return tuple(month for month, work in found if any(self._scope.covers(one.team) for one in work))
+
+    async def find_closed_work(self, days: tuple[date, date] | None) -> tuple[DayWork, ...]:
+        every = (one for work in self._tables.work.values() for one in work if self._scope.covers(one.team))
+        return tuple(one for one in every if days is None or days[0] <= one.day < days[1])
 
     async def find_closed_costs(
         self, months: Sequence[date], reservation_ids: Collection[str]

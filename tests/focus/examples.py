@@ -65,6 +65,7 @@ def a_bill() -> list[Reservation]:
         bought("early", window, 48, gone=20),
         replace(bought("running", replace(window, offer_id="win-2"), 400), requested=wish),
         bought("term", term, 800),
+        bought("month", replace(an_offer("month", "1", min_hours=730, increment_s=730 * 3600))),
         replace(sold, units=(replace(sold.units[0], credit_usd=Decimal("120.55")),)),
         replace(charged, units=(replace(charged.units[0], credit_usd=Decimal("-7.50")),)),
     ]

@@ -88,7 +88,23 @@ CORRUPTIONS: tuple[tuple[Pick, str, str, RuleGroup], ...] = (
     (usage, "ServiceSubcategory", "Virtual Machines", G.SKUS),
     (usage, "SkuId", "fake/sku-else", G.SKUS),
     (usage, "SkuId", "", G.NULLS),
-    (usage, "SkuMeter", "", G.NULLS),
+    (usage, "SkuMeter", "", G.SKUS),
+    (usage, "SkuPriceId", "", G.NULLS),
+    (usage, "BillingAccountType", "", G.NULLS),
+    (usage, "PricingCurrency", "", G.NULLS),
+    (usage, "PricingCurrency", " ", G.CURRENCY),
+    (usage, "PricingCurrencyEffectiveCost", "", G.NULLS),
+    (usage, "PricingCurrencyListUnitPrice", "", G.NULLS),
+    (usage, "PricingCurrencyContractedUnitPrice", "", G.NULLS),
+    (usage, "PricingCurrencyContractedUnitPrice", "-1.0", G.PRICES),
+    (usage, "ServiceSubcategory", "", G.NULLS),
+    (usage, "ServiceCategory", "Storage", G.WORDS),
+    (usage, "SubAccountName", "", G.NULLS),
+    (usage, "ResourceType", "", G.NULLS),
+    (usage, "BilledCost", "4.9E+1", G.TYPES),
+    (usage, "CommitmentDiscountQuantity", "16.0", G.COMMITMENTS),
+    (usage, "Tags", '{"team": "a", "team": "b"}', G.JSON),
+    (used, "CommitmentDiscountQuantity", "", G.COMMITMENTS),
     (usage, "SkuPriceDetails", "{'GpuCount': 8}", G.JSON),
     (usage, "SubAccountId", "", G.NULLS),
     (usage, "SubAccountType", "", G.NULLS),
@@ -177,6 +193,51 @@ def test_a_row_left_out_or_given_twice_is_caught() -> None:
     assert RuleGroup.USE in {finding.group for finding in check_focus(header, missing)}
     twice = [*rows, dict(rows[at])]
     assert RuleGroup.PERIODS in {finding.group for finding in check_focus(header, twice)}
+
+
+def test_a_virtual_pricing_currency_is_a_rule_of_its_version() -> None:
+    """FOCUS 1.2 knows virtual currencies (credits, tokens); 1.4 asks a code of ISO 4217 of every currency."""
+    for version, told in ((FocusVersion.V1_2, []), (FocusVersion.V1_4, ["PricingCurrency"])):
+        header, rows = text_rows(a_bill()[:1], 10, version)
+        priced = [
+            {**row, "PricingCurrency": "Credits", "PricingCurrencyListUnitPrice": "3.0"} for row in rows
+        ]
+        assert sorted({finding.column for finding in check_focus(header, priced)}) == told
+        billed = [{**row, "BillingCurrency": "Credits"} for row in rows]
+        assert "BillingCurrency" in {finding.column for finding in check_focus(header, billed)}
+
+
+def test_each_account_is_billed_in_one_currency_and_accounts_may_differ() -> None:
+    header, rows = text_rows(a_bill()[:1], 10)
+    euros = {"BillingCurrency": "EUR", "PricingCurrency": "EUR"}
+    other = [{**row, **euros, "BillingAccountId": "eu/1", "ResourceId": "eu-1"} for row in rows]
+    assert list(check_focus(header, [*rows, *other])) == []
+    (first, *_) = check_focus(header, [rows[0], {**rows[1], **euros}])
+    assert (first.column, first.group) == ("BillingCurrency", RuleGroup.CURRENCY)
+
+
+def test_tax_rows_have_no_price() -> None:
+    header, rows = text_rows(a_bill()[:1], 10)
+    found = {finding.column for finding in check_focus(header, [{**rows[0], "ChargeCategory": "Tax"}])}
+    priced = {
+        "ContractedUnitPrice",
+        "ListUnitPrice",
+        "PricingCategory",
+        "PricingQuantity",
+        "SkuId",
+        "SkuPriceId",
+    }
+    assert found >= {*priced, "PricingCurrencyContractedUnitPrice", "PricingCurrencyListUnitPrice"}
+
+
+def test_charge_periods_that_contain_their_end_are_told() -> None:
+    header, rows = text_rows(a_bill()[:1], 10)
+    inclusive = [
+        {**row, "ChargePeriodEnd": row["ChargePeriodStart"].replace(":00:00Z", ":59:59Z")} for row in rows
+    ]
+    (found,) = check_focus(header, inclusive)
+    assert (found.column, found.group) == ("ChargePeriodEnd", RuleGroup.PERIODS)
+    assert list(check_focus(header, [*inclusive[:2], *rows[2:]])) == []
 
 
 def test_a_correction_may_be_negative() -> None:

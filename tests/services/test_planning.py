@@ -85,6 +85,15 @@ async def test_a_fault_of_the_planner_or_the_document_is_told() -> None:
     assert failed.problem == "stored: /x: found 1, expected 2"
 
 
+async def test_a_plan_that_waited_beyond_its_horizon_is_not_made() -> None:
+    room = RemainingCapacity()
+    record = await room.ask()
+    room.clock.advance(hours=48)
+    failed = await room.service.run(record.plan_id)
+    assert failed.state is PlanState.FAILED
+    assert failed.problem == f"the horizon of {record.plan_id} ended at 2026-11-25 12:00 UTC"
+
+
 async def test_stale_offers_are_left_out() -> None:
     room = RemainingCapacity()
     room.clock.advance(minutes=11)

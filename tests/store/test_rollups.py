@@ -13,10 +13,12 @@ from broker.domain.basics.errors import Conflict, NotFound
 from broker.domain.basics.export_jobs import ExportJob, ExportState
 from broker.domain.basics.window import Window
 from broker.domain.focus.columns import FocusRow
+from broker.domain.planning.workload import WorkloadKind
 from broker.domain.spend.budgets import Budget, BudgetAlert, BudgetPeriod
 from broker.domain.spend.month_close import ClosedMonth
 from broker.domain.spend.spend import ChargeBasis
 from broker.domain.spend.spend_cells import Amounts, CellKey
+from broker.domain.spend.unit_costs import DayWork
 from broker.ports.spend import DaySum, FocusCosts, LedgerMark
 from broker.store import Store
 from tests.store.examples import NOON, plan_record, reservation
@@ -180,11 +182,15 @@ async def test_closed_months_keep_their_rows(store: Store) -> None:
         "Tags": '{"team": "é"}',
         "ChargeClass": None,
     }
+    kind = WorkloadKind.SERVING
+    work = DayWork(DAY, "research", "plan-1", "chat", kind, Decimal("0.29"), 7200, 0, 4.75e9, is_used=True)
+    unread = replace(work, day=date(2026, 11, 2), kind=None, tokens=None, is_used=False)
     async with store.unit_of_work(EVERY_TEAM) as unit:
         await unit.rollups.add_closed(month)
         await unit.rollups.add_closed_rows(DAY, 0, "research", [row])
         await unit.rollups.add_closed_costs(DAY, {"rsv-1": FocusCosts(1234, 1000)})
         await unit.rollups.add_closed_costs(date(2026, 12, 1), {"rsv-1": FocusCosts(-34, 0)})
+        await unit.rollups.add_closed_work(DAY, [work, unread])
         await unit.commit()
     async with store.unit_of_work(EVERY_TEAM) as unit:
         assert await unit.rollups.find_closed() == (month,)
@@ -193,8 +199,12 @@ async def test_closed_months_keep_their_rows(store: Store) -> None:
         assert kept == {name: cell for name, cell in row.items() if cell is not None}
         months = [DAY, date(2026, 12, 1)]
         assert await unit.rollups.find_closed_costs(months, ["rsv-1", "rsv-2"]) == {"rsv-1": (1200, 1000)}
+        assert await unit.rollups.find_closed_work(None) == (work, unread)
+        assert await unit.rollups.find_closed_work((DAY, date(2026, 11, 2))) == (work,)
+        assert await unit.rollups.find_months_with_work() == (DAY,)
     async with store.unit_of_work(TeamScope("product")) as unit:
         assert await unit.rollups.find_closed_parts(DAY) == ()
+        assert await unit.rollups.find_closed_work(None) == ()
         with pytest.raises(Conflict, match="2026-11"):
             await unit.rollups.add_closed(month)
 

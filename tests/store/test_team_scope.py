@@ -27,11 +27,13 @@ from broker.domain.holding.launches import LaunchAttempt, LaunchOutcome
 from broker.domain.holding.reservation import ReservationState, Unit, UnitState
 from broker.domain.moving.reoptimization import ProposalState, Reoptimization
 from broker.domain.planning.variant import Variant
+from broker.domain.planning.workload import WorkloadKind
 from broker.domain.spend.approvals import ApprovalState
 from broker.domain.spend.budgets import Budget, BudgetAlert, BudgetPeriod
 from broker.domain.spend.month_close import ClosedMonth
 from broker.domain.spend.spend import ChargeBasis
 from broker.domain.spend.spend_cells import Amounts, CellKey
+from broker.domain.spend.unit_costs import DayWork
 from broker.ports.planning import PlanState
 from broker.ports.spend import FocusCosts
 from broker.store import SqlUnitOfWork, Store
@@ -90,6 +92,7 @@ ENTRY = AuditEntry(NOON, "secret-key", "plan.request", "plan", "secret-plan", TE
 LAUNCH = LaunchAttempt("secret-rsv", "aws-1", "aws", "p5", "us-1", NOON, NOON, LaunchOutcome.REFUSED)
 CLOSED = ClosedMonth(DAY, NOON, "secret-key", "", Decimal(1), 1)
 ROWS = [{"SubAccountId": TEAM}]
+WORK = DayWork(DAY, TEAM, "secret-plan", "train", WorkloadKind.TRAINING, Decimal(1), 1, 1, 1.0, is_used=True)
 
 ARGUMENTS: Mapping[str, Any] = {
     "alert": ALERT,
@@ -104,6 +107,7 @@ ARGUMENTS: Mapping[str, Any] = {
     "comparison_id": "secret-comparison",
     "content": b"other",
     "costs": {"secret-rsv": FocusCosts(1, 1)},
+    "work": [WORK],
     "cursor": None,
     "days": None,
     "deliveries": [replace(DELIVERY, event_id=2)],
@@ -177,6 +181,7 @@ OTHERWISE: Mapping[str, Mapping[str, Any]] = {
     "budgets.tell": {"alert": replace(ALERT, percent=100)},
     "rollups.add_closed_rows": {"ordinal": 1},
     "rollups.add_closed_costs": {"month": date(2026, 11, 1)},
+    "rollups.add_closed_work": {"month": date(2026, 11, 1)},
 }
 OF_EVERYBODY: Mapping[str, str] = {
     "offers": "the market is the same for every team",
@@ -280,6 +285,7 @@ async def settle(store: Store) -> None:
         await uow.rollups.add_closed(CLOSED)
         await uow.rollups.add_closed_rows(DAY, 0, TEAM, ROWS)
         await uow.rollups.add_closed_costs(DAY, {"secret-rsv": FocusCosts(1, 1)})
+        await uow.rollups.add_closed_work(DAY, [replace(WORK, plan_id="another")])
         await uow.exports.add(EXPORT)
         await uow.exports.finish(replace(EXPORT, state=ExportState.DONE), b"secret")
         await uow.commit()

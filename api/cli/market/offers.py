@@ -17,6 +17,7 @@ from api.cli.market_source import narrowed_market, orderable
 from api.cli.output import Json, print_json, stdout
 from api.schemas.market.market import Market, market_to_document
 from broker.domain.basics.money import price_figure
+from broker.domain.market.conversions import conversions
 from broker.domain.market.offer import HostKind, Offer, Tier
 from broker.domain.market.sku import Form
 from broker.domain.market.stock_pools import shared
@@ -108,6 +109,8 @@ def print_market(console: Console, market: Market, limit: int, *, with_ids: bool
     console.print(table)
     of_all = f"{len(shown)} of {len(market.offers)} offers, " if len(shown) < len(market.offers) else ""
     console.print(Text(f"{of_all}{when}", "dim"))
+    for words in conversions(shown, market.as_of.date()):
+        console.print(Text(words, "dim"))
 
 
 def _where(offer: Offer, *, wide: bool) -> str:

@@ -27,6 +27,7 @@ from broker.domain.basics.access import scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import BrokerError, InputError, NotAuthenticated, NotFound
 from broker.domain.basics.money import price_figure
+from broker.domain.market.conversions import conversions
 from broker.unseen import shown
 
 SECTIONS: tuple[tuple[str, str, Scope | None], ...] = (
@@ -66,6 +67,7 @@ templates.env.filters.update(
     sellers_named=words.sellers_named,
     linked=words.linked,
     offer_words=words.offer_words,
+    rate_words=lambda offer: "; ".join(conversions((offer,), offer.observed_at.date())),
     release_words=lambda found: estimate_words(found, words.seller),
     hours=words.hours,
     counted=words.counted,

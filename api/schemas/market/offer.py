@@ -18,6 +18,7 @@ from api.schemas.base.windows import SEGMENT
 from broker.domain.basics.money import format_usd, to_cents
 from broker.domain.basics.node_launch import LaunchBasis, NodeLaunch
 from broker.domain.basics.window import Segment
+from broker.domain.market.exchange import DayRate, Exchange
 from broker.domain.market.launch_statistics import LaunchStatistics
 from broker.domain.market.offer import (
     ContractTerms,
@@ -67,7 +68,15 @@ Form(
     types={"nodes": Count},
     lenient=True,
 )
-Form(NativePrice, name="NativeForm", about="The price as the provider quoted it.")
+Form(DayRate, about="An exchange rate, and the UTC day from which on it is used.")
+Form(Exchange, about="How a price in another currency counts in USD.")
+Form(
+    NativePrice,
+    name="NativeForm",
+    about="The price as the provider quoted it.",
+    unless_none=("exchange",),
+    lenient=True,
+)
 Form(
     ContractTerms,
     name="ContractForm",

@@ -98,7 +98,8 @@ def read_workloads(
 
     ``source`` names the text in messages. Model paths are relative to ``base``; None: only named models.
     Words such as ``tomorrow`` are resolved against ``now``. ``stored``: the text was accepted before, so that
-    characters and dataset providers which newer rules refuse are kept. Raises InputError.
+    a horizon that is over, and characters and dataset providers which newer rules refuse, are kept. Raises
+    InputError.
     """
     document = read_document(text, source)
     if not stored:
@@ -175,7 +176,7 @@ class _Reader:
             self._wrong("/horizon/days", "at least 0.0417 (an hour), because demand is given by the hour")
             duration = SHORTEST_HORIZON
         end = start + duration
-        if end <= self.now:
+        if end <= self.now and not self.stored:
             found = f"a horizon that ended at {format_time(end)}"
             self._wrong("/horizon", f"a horizon that ends after {format_time(self.now)}", found)
         return Window(start, end)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from broker.domain.focus.columns import FocusVersion, standard_columns
 from broker.domain.focus.facts import mandatory
 from broker.domain.focus.rules import Finding, RuleGroup, check_row, read_row
-from broker.domain.focus.sums import NoOverlap, OneCurrency, OneParent, UsedAndUnused
+from broker.domain.focus.sums import ExclusiveEnds, NoOverlap, OneCurrency, OneParent, UsedAndUnused
 
 HEADER = 0
 
@@ -30,8 +30,8 @@ def check_focus(
     """
     chosen = version or version_of(header)
     yield from _columns(header, chosen)
-    use = UsedAndUnused()
-    together = (OneCurrency(), OneParent(), NoOverlap(), use)
+    use, ends = UsedAndUnused(), ExclusiveEnds()
+    together = (OneCurrency(), OneParent(), NoOverlap(), use, ends)
     for number, cells in enumerate(rows, start=1):
         row, findings = read_row(number, cells)
         yield from findings
@@ -39,6 +39,7 @@ def check_focus(
         for rule in together:
             yield from rule.see(row)
     yield from use.end()
+    yield from ends.end()
 
 
 def _columns(header: Sequence[str], version: FocusVersion) -> Iterator[Finding]:

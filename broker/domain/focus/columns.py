@@ -52,6 +52,9 @@ _DECIMALS = frozenset(
         "PricingQuantity",
         "ProjectedBilledCost",
         "ProjectedEffectiveCost",
+        "x_BilledCostUsd",
+        "x_EffectiveCostUsd",
+        "x_ExchangeRate",
         "x_GpuCount",
     }
 )
@@ -62,6 +65,7 @@ _TIMES = frozenset(
         "ChargePeriodEnd",
         "ChargePeriodStart",
         "x_AsOf",
+        "x_BilledAt",
         "x_TermEnd",
         "x_TermStart",
     }
@@ -144,6 +148,10 @@ _STANDARD: Mapping[FocusVersion, tuple[str, ...]] = {
 }
 OWN_COLUMNS = (
     "x_AcceleratorType",
+    "x_BilledAt",
+    "x_BilledCostUsd",
+    "x_EffectiveCostUsd",
+    "x_ExchangeRate",
     "x_GpuCount",
     "x_PlacementId",
     "x_PlanId",

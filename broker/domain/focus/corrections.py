@@ -18,16 +18,17 @@ NO_COSTS = (ZERO, ZERO)
 
 
 def costs_of(row: FocusRow) -> Costs:
-    """The billed and the effective (amortized) cost of a row."""
-    billed, effective = row["BilledCost"], row["EffectiveCost"]
+    """The billed and the effective (amortized) cost of a row in USD, in which older rows are as a whole."""
+    billed = row.get("x_BilledCostUsd", row["BilledCost"])
+    effective = row.get("x_EffectiveCostUsd", row["EffectiveCost"])
     assert isinstance(billed, Decimal)
     assert isinstance(effective, Decimal)
     return billed, effective
 
 
 def start_of(row: FocusRow) -> datetime:
-    """The begin of a row's charge period."""
-    start = row["ChargePeriodStart"]
+    """When a row counts: of a purchase the time of its bill, of others the begin of the charge period."""
+    start = row.get("x_BilledAt") or row["ChargePeriodStart"]
     assert isinstance(start, datetime)
     return start
 

@@ -1,6 +1,7 @@
 """Requirements of the FOCUS specification: mandatory columns, columns without nulls, allowed values.
 
-Source: FOCUS 1.2 and 1.4, Cost and Usage, the columns' own requirements.
+Source: FOCUS 1.2 and 1.4, Cost and Usage, the columns' own normative requirements ("MUST NOT be null", "MUST
+be null when"), not their tables of constraints, with which 1.2 contradicts them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,56 @@ _NAMES: Mapping[FocusVersion, tuple[str, ...]] = {
 _NULLABLE = frozenset(
     {"BillingAccountName", "ChargeClass", "ChargeDescription", "PricingQuantity", "PricingUnit"}
 )
-FILLED_IF_PRESENT = ("ChargeFrequency",)
+FILLED_IF_PRESENT = (
+    "BillingAccountType",
+    "ChargeFrequency",
+    "PricingCurrency",
+    "PricingCurrencyEffectiveCost",
+    "ServiceSubcategory",
+)
+"""Columns that a data set may leave out, and of which no cell may be null."""
+
+PRICED_COLUMNS = (
+    "ContractedUnitPrice",
+    "ListUnitPrice",
+    "PricingCategory",
+    "PricingCurrencyContractedUnitPrice",
+    "PricingCurrencyListUnitPrice",
+    "PricingQuantity",
+    "SkuId",
+    "SkuPriceId",
+)
+"""Columns that are filled on Usage and Purchase rows, but for corrections, and null on Tax rows."""
+
+_SERVICES = """
+AI and Machine Learning: AI Platforms, Bots, Generative AI, Machine Learning, Natural Language Processing
+Analytics: Analytics Platforms, Business Intelligence, Data Processing, Search, Streaming Analytics
+Business Applications: Productivity and Collaboration
+Compute: Containers, End User Computing, Quantum Compute, Serverless Compute, Virtual Machines
+Databases: Caching, Data Warehouses, Ledger Databases, NoSQL Databases, Relational Databases, \
+Time Series Databases
+Developer Tools: Developer Platforms, Continuous Integration and Deployment, Development Environments, \
+Source Code Management, Quality Assurance
+Identity: Identity and Access Management
+Integration: API Management, Messaging, Workflow Orchestration
+Internet of Things: IoT Analytics, IoT Platforms
+Management and Governance: Architecture, Compliance, Cost Management, Data Governance, Disaster Recovery, \
+Endpoint Management, Observability, Support
+Media: Content Creation, Gaming, Media Streaming, Mixed Reality
+Migration: Data Migration, Resource Migration
+Mobile
+Multicloud: Multicloud Integration
+Networking: Application Networking, Content Delivery, Network Connectivity, Network Infrastructure, \
+Network Routing, Network Security
+Other
+Security: Secret Management, Security Posture Management, Threat Detection and Response
+Storage: Backup Storage, Block Storage, File Storage, Object Storage, Storage Platforms
+Web: Application Platforms
+"""
+SUBCATEGORIES: Mapping[str, frozenset[str]] = {
+    category: frozenset({*(name for name in names.split(", ") if name), f"Other ({category})"})
+    for category, _, names in (line.partition(": ") for line in _SERVICES.strip().splitlines())
+}
 
 WORDS: Mapping[str, frozenset[str]] = {
     "CapacityReservationStatus": frozenset({"Used", "Unused"}),
@@ -47,51 +97,7 @@ WORDS: Mapping[str, frozenset[str]] = {
     "CommitmentDiscountCategory": frozenset({"Spend", "Usage"}),
     "CommitmentDiscountStatus": frozenset({"Used", "Unused"}),
     "PricingCategory": frozenset({"Standard", "Dynamic", "Committed", "Other"}),
-    "ServiceCategory": frozenset(
-        {
-            "AI and Machine Learning",
-            "Analytics",
-            "Business Applications",
-            "Compute",
-            "Databases",
-            "Developer Tools",
-            "Identity",
-            "Integration",
-            "Internet of Things",
-            "Management and Governance",
-            "Media",
-            "Migration",
-            "Mobile",
-            "Multicloud",
-            "Networking",
-            "Other",
-            "Security",
-            "Storage",
-            "Web",
-        }
-    ),
-}
-SUBCATEGORIES: Mapping[str, frozenset[str]] = {
-    "AI and Machine Learning": frozenset(
-        {
-            "AI Platforms",
-            "Bots",
-            "Generative AI",
-            "Machine Learning",
-            "Natural Language Processing",
-            "Other (AI and Machine Learning)",
-        }
-    ),
-    "Compute": frozenset(
-        {
-            "Containers",
-            "End User Computing",
-            "Quantum Compute",
-            "Serverless Compute",
-            "Virtual Machines",
-            "Other (Compute)",
-        }
-    ),
+    "ServiceCategory": frozenset(SUBCATEGORIES),
 }
 ALL_OR_NONE = (
     ("CommitmentDiscountId", "CommitmentDiscountCategory", "CommitmentDiscountType"),
@@ -99,8 +105,8 @@ ALL_OR_NONE = (
     ("CommitmentDiscountQuantity", "CommitmentDiscountUnit"),
     ("PricingQuantity", "PricingUnit"),
     ("RegionId", "RegionName"),
-    ("SkuId", "SkuMeter"),
-    ("SubAccountId", "SubAccountType"),
+    ("ResourceId", "ResourceType"),
+    ("SubAccountId", "SubAccountName", "SubAccountType"),
 )
 """Groups of columns of which a row must have all or none."""
 
@@ -108,10 +114,9 @@ NEEDS: Mapping[str, str] = {
     "AvailabilityZone": "RegionId",
     "CommitmentDiscountName": "CommitmentDiscountId",
     "ResourceName": "ResourceId",
-    "ResourceType": "ResourceId",
+    "SkuMeter": "SkuId",
     "SkuPriceDetails": "SkuPriceId",
     "SkuPriceId": "SkuId",
-    "SubAccountName": "SubAccountId",
 }
 """Columns that must be empty if another column is: column → the column that it needs."""
 

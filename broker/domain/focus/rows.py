@@ -2,7 +2,9 @@
 
 Usage has one row per unit and hour, with the increments that begin in that hour. Capacity that is billed in
 advance (windows, and blocks of more than an hour such as minimum terms and months) has a Purchase row with
-the billed cost, and hourly Committed rows, Used or Unused, with the amortized cost up to now.
+the billed cost, and hourly Committed rows, Used or Unused, with the amortized cost up to now. The charge
+period of a Purchase is its term, and its billing period that of the bill.
+Costs are in the currency of the provider's invoice (``currencies``).
 ``BilledCost`` and ``EffectiveCost`` are whole cents, as bills are. ``ListCost`` and ``ContractedCost`` are
 price times quantity and are not rounded. The cost of an hour comes from the same running totals as the cost
 of a day, so later exports repeat the cost of a past hour. A refund or resale of
@@ -22,6 +24,7 @@ from decimal import Decimal
 from broker.domain.basics.money import CENT, ZERO
 from broker.domain.basics.window import Segment, Window
 from broker.domain.focus.columns import Cell
+from broker.domain.focus.currencies import billed_in, from_usd, in_its_currency, with_usd
 from broker.domain.holding.reservation import Reservation
 from broker.domain.market.billing import MICROS_PER_HOUR, billed_seconds, holding_cost_usd
 from broker.domain.market.offer import Offer, Tier
@@ -67,9 +70,18 @@ Row = dict[str, Cell]
 def focus_rows(reservations: Sequence[Reservation], now: datetime, install_id: str) -> Iterator[Row]:
     """Rows of every actual charge of ``reservations`` up to ``now``, with the columns of both versions.
 
-    ``reservations`` must contain all reservations of a plan or none. By day, ``BilledCost`` sums exactly to
-    the actual charges on their billing day, and ``EffectiveCost`` to the amortized charges of every past day.
+    ``reservations`` must contain all reservations of a plan or none. By day, the billed USD sum exactly to
+    the actual charges on their billing day, and the effective USD to the amortized charges of past days.
     """
+    own = [in_its_currency(row) for row in reservations]
+    usd = (
+        None if all(billed_in(row) is None for row in reservations) else _rows(reservations, now, install_id)
+    )
+    yield from with_usd(_rows(own, now, install_id), usd, reservations)
+
+
+def _rows(reservations: Sequence[Reservation], now: datetime, install_id: str) -> Iterator[Row]:
+    """Rows with all costs in the currency of ``reservations``."""
     reduced: dict[tuple[str, int], dict[Window, int]] = {}
     for span, usd in rounded_spans(reservations, now):
         lot = _Lot.of(span)
@@ -164,14 +176,15 @@ def _priced_hours(span: BilledSpan, window: Window) -> Decimal:
 def _block_rows(
     span: BilledSpan, usd: Decimal, block: Window, now: datetime, lot: _Lot, base: Row
 ) -> Iterator[Row]:
-    """Rows of a prepaid block: its Purchase in the hour in which it begins, and its hours."""
+    """Rows of a prepaid block: its Purchase, which recurs if it is one increment, and its hours."""
+    meter = span.meter
+    recurs = meter is not None and block.duration == meter.step_us * MICROSECOND
     bought = {**base, **_commitment(span, "Reserved")}
     billed = cents_until(span, usd, block.end) - cents_until(span, usd, block.start)
     yield {
         **bought,
         **_purchase(lot, lot.gpu_hours(block), billed * CENT, block),
-        **_hour_of(block.start),
-        "ChargeFrequency": "Recurring",
+        "ChargeFrequency": "Recurring" if recurs else "One-Time",
     }
     yield from _covered(span, usd, block, now, lot, bought)
 
@@ -182,7 +195,7 @@ def _window_rows(span: BilledSpan, usd: Decimal, now: datetime, lot: _Lot, base:
     yield {
         **bought,
         **_purchase(lot, lot.gpu_hours(term), usd, term),
-        **_hour_of(span.unit.ordered_at or span.reservation.created_at),
+        **_billed_at(span.unit.ordered_at or span.reservation.created_at),
         "ChargeFrequency": "One-Time",
     }
     yield from _covered(span, usd, term, now, lot, bought)
@@ -228,7 +241,7 @@ def correction_row(
     """The correction of closed months, in the first hour of the open month, which begins ``at``."""
     segment = Segment(reservation.start, reservation.ends_at or reservation.start + HOUR, reservation.nodes)
     span = BilledSpan(reservation, reservation.units[0], segment, segment.window, abs(billed_usd), owed=True)
-    return {
+    row: Row = {
         **_base(span, _Lot.of(span), install_id),
         **dict.fromkeys(_PRICED),
         **_period(Window(at, at + HOUR)),
@@ -239,6 +252,7 @@ def correction_row(
         "ChargeFrequency": "One-Time",
         "ResourceId": reservation.reservation_id,
     }
+    return from_usd(row, reservation.offer.native.exchange)
 
 
 def _covered(
@@ -291,6 +305,8 @@ def _use(lot: _Lot, window: Window, cost_usd: Decimal, status: str) -> Row:
 def _purchase(lot: _Lot, quantity: Decimal, usd: Decimal, term: Window) -> Row:
     return {
         **_cost(lot, quantity, usd, ZERO),
+        **_period(term),
+        **_billed_at(term.start),
         "ChargeCategory": "Purchase",
         "PricingCategory": "Standard",
         "CommitmentDiscountQuantity": quantity,
@@ -330,13 +346,21 @@ def _hour_of(instant: datetime) -> Row:
 
 
 def _period(window: Window) -> Row:
-    month = window.start.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return {
         "ChargePeriodStart": window.start,
         "ChargePeriodEnd": window.end,
-        "BillingPeriodStart": month,
-        "BillingPeriodEnd": _next_month(month),
+        **_billing_period(window.start),
     }
+
+
+def _billing_period(instant: datetime) -> Row:
+    month = instant.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return {"BillingPeriodStart": month, "BillingPeriodEnd": _next_month(month)}
+
+
+def _billed_at(instant: datetime) -> Row:
+    """The billing of a purchase, of which the charge period is the term that it buys."""
+    return {**_billing_period(instant), "x_BilledAt": instant}
 
 
 def _base(span: BilledSpan, lot: _Lot, install_id: str) -> Row:
@@ -351,13 +375,13 @@ def _base(span: BilledSpan, lot: _Lot, install_id: str) -> Row:
         "BillingAccountId": f"{offer.provider}/{install_id}",
         "BillingAccountName": f"{offer.provider} account of this broker",
         "BillingAccountType": "Billing Account",
-        "BillingCurrency": "USD",
+        "BillingCurrency": "USD" if billed_in(row) is None else offer.native.currency,
         "ChargeDescription": f"{nodes} of {offer.sku.name} in {offer.region} for {workload}",
         "ContractedUnitPrice": lot.contracted_price,
         "HostProviderName": offer.seller or offer.provider,
         "InvoiceIssuerName": offer.provider,
         "ListUnitPrice": lot.list_price,
-        "PricingCurrency": "USD",
+        "PricingCurrency": "USD" if offer.native.exchange is None else offer.native.currency,
         "PricingCurrencyContractedUnitPrice": lot.contracted_price,
         "PricingCurrencyListUnitPrice": lot.list_price,
         "PricingUnit": GPU_HOURS,

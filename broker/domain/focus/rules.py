@@ -11,14 +11,23 @@ from decimal import Decimal
 from enum import StrEnum
 
 from broker.domain.focus.columns import FocusVersion, Kind, kind_of
-from broker.domain.focus.facts import ALL_OR_NONE, FILLED_IF_PRESENT, NEEDS, SUBCATEGORIES, WORDS, filled
+from broker.domain.focus.facts import (
+    ALL_OR_NONE,
+    FILLED_IF_PRESENT,
+    NEEDS,
+    PRICED_COLUMNS,
+    SUBCATEGORIES,
+    WORDS,
+    filled,
+)
 
 TOLERANCE = Decimal("0.000001")
 PRICED = frozenset({"Usage", "Purchase"})
 MICROS_PER_HOUR = 3_600_000_000
-_DECIMAL = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+_DECIMAL = re.compile(r"-?\d+(\.\d+)?(E-?\d+)?", re.ASCII)
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?Z", re.ASCII)
 _CURRENCY = re.compile(r"[A-Z]{3}")
+_LIKE_A_CODE = re.compile(r"[A-Za-z]{3}")
 _NESTED = ("AllocatedMethodDetails", "ContractApplied")
 _PRICES = (
     ("ListCost", "ListUnitPrice"),
@@ -123,7 +132,7 @@ def check_row(row: CheckedRow, version: FocusVersion) -> Iterator[Finding]:
     yield from _commitments(row)
     yield from _terms(row)
     yield from _costs(row)
-    yield from _currencies(row)
+    yield from _currencies(row, version)
     yield from _json(row)
 
 
@@ -157,11 +166,13 @@ def _priced_nulls(row: CheckedRow) -> Iterator[Finding]:
     category = row.text("ChargeCategory")
     corrected = row.text("ChargeClass") == "Correction"
     if category in PRICED and not corrected:
-        for column in ("PricingQuantity", "ListUnitPrice", "ContractedUnitPrice", "PricingCategory"):
+        for column in PRICED_COLUMNS:
             if column in row.cells and not row.text(column):
                 yield row.finding(RuleGroup.NULLS, column, f"filled on a {category} row")
-    if category == "Tax" and row.text("PricingCategory"):
-        yield row.finding(RuleGroup.NULLS, "PricingCategory", "empty on a Tax row")
+    elif category == "Tax":
+        for column in PRICED_COLUMNS:
+            if row.text(column):
+                yield row.finding(RuleGroup.NULLS, column, "empty on a Tax row")
     unused = row.text("CommitmentDiscountStatus") == "Unused"
     if category == "Usage" and not unused and "ConsumedQuantity" in row.cells and not corrected:
         if not row.text("ConsumedQuantity"):
@@ -180,6 +191,8 @@ def _periods(row: CheckedRow) -> Iterator[Finding]:
         yield row.finding(RuleGroup.PERIODS, "BillingPeriodEnd", "the first instant of the next month")
     if start is not None and end is not None and end <= start:
         yield row.finding(RuleGroup.PERIODS, "ChargePeriodEnd", "after ChargePeriodStart")
+    if row.text("ChargeCategory") == "Purchase":
+        return  # the term may begin and end in other months than that of the bill
     if start is not None and first is not None and start < first:
         yield row.finding(RuleGroup.PERIODS, "ChargePeriodStart", "at or after BillingPeriodStart")
     if end is not None and last is not None and end > last:
@@ -188,9 +201,10 @@ def _periods(row: CheckedRow) -> Iterator[Finding]:
 
 def _prices(row: CheckedRow) -> Iterator[Finding]:
     quantity = row.decimals.get("PricingQuantity")
-    for cost, price in _PRICES:
-        if row.decimals.get(price, Decimal(0)) < 0:
+    for price in (*(price for _, price in _PRICES), *(there for there, _ in _IN_PRICING_CURRENCY)):
+        if price != "PricingCurrencyEffectiveCost" and row.decimals.get(price, Decimal(0)) < 0:
             yield row.finding(RuleGroup.PRICES, price, "at least 0")
+    for cost, price in _PRICES:
         if quantity is not None and cost in row.decimals and price in row.decimals:
             product = row.decimals[price] * quantity
             if abs(row.decimals[cost] - product) > TOLERANCE:
@@ -220,11 +234,17 @@ def _commitments(row: CheckedRow) -> Iterator[Finding]:
         if same:
             expected = f"{covered}, the CommitmentDiscountStatus of the same commitment"
             yield row.finding(RuleGroup.COMMITMENTS, "CapacityReservationStatus", expected)
-    by_use = row.text("CommitmentDiscountId") and row.text("CommitmentDiscountCategory") == "Usage"
-    priced = row.text("ChargeCategory") in PRICED
-    if by_use and priced and not row.text("CommitmentDiscountQuantity"):
-        expected = "filled with the quantity that was bought or used"
-        yield row.finding(RuleGroup.COMMITMENTS, "CommitmentDiscountQuantity", expected)
+    yield from _committed_quantity(row)
+
+
+def _committed_quantity(row: CheckedRow) -> Iterator[Finding]:
+    column = "CommitmentDiscountQuantity"
+    counts = bool(row.text("CommitmentDiscountId")) and row.text("ChargeCategory") in PRICED
+    if row.text(column) and not counts:
+        expected = "empty except on Usage and Purchase rows that have a CommitmentDiscountId"
+        yield row.finding(RuleGroup.COMMITMENTS, column, expected)
+    elif counts and column in row.cells and not row.text(column) and row.text("ChargeClass") != "Correction":
+        yield row.finding(RuleGroup.COMMITMENTS, column, "filled with the quantity that was bought or used")
 
 
 def _terms(row: CheckedRow) -> Iterator[Finding]:
@@ -261,12 +281,16 @@ def _costs(row: CheckedRow) -> Iterator[Finding]:
             )
 
 
-def _currencies(row: CheckedRow) -> Iterator[Finding]:
+def _currencies(row: CheckedRow, version: FocusVersion) -> Iterator[Finding]:
     for column in ("BillingCurrency", "PricingCurrency"):
-        if row.text(column) and not _CURRENCY.fullmatch(row.text(column)):
-            yield row.finding(
-                RuleGroup.CURRENCY, column, "a currency code of three capital letters (ISO 4217)"
-            )
+        text = row.text(column)
+        if not text or _CURRENCY.fullmatch(text):
+            continue
+        expected = "a currency code of three capital letters (ISO 4217)"
+        if column == "BillingCurrency" or version is not FocusVersion.V1_2 or _LIKE_A_CODE.fullmatch(text):
+            yield row.finding(RuleGroup.CURRENCY, column, expected)
+        elif not text.strip():
+            yield row.finding(RuleGroup.CURRENCY, column, f"{expected} or the name of a virtual currency")
     if row.text("PricingCurrency") and row.text("PricingCurrency") == row.text("BillingCurrency"):
         for there, here in _IN_PRICING_CURRENCY:
             if there in row.decimals and here in row.decimals and row.decimals[there] != row.decimals[here]:
@@ -279,13 +303,13 @@ def _json(row: CheckedRow) -> Iterator[Finding]:
         if text and kind_of(column) is Kind.JSON and not _is_flat(text, column):
             expected = (
                 "a JSON object" if column in _NESTED else "a JSON object without nested lists or objects"
-            )
+            ) + ", each key once"
             yield row.finding(RuleGroup.JSON, column, expected)
 
 
 def _is_flat(text: str, column: str) -> bool:
     try:
-        read = json.loads(text)
+        read = json.loads(text, object_pairs_hook=_unique)
     except ValueError:
         return False
     if not isinstance(read, dict):
@@ -293,3 +317,10 @@ def _is_flat(text: str, column: str) -> bool:
     if column in _NESTED:
         return True
     return all(not isinstance(value, dict | list) for value in read.values())
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """The object of ``pairs``. Raises ValueError for a key that occurs twice."""
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return found

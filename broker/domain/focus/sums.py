@@ -16,21 +16,45 @@ from broker.domain.focus.rules import CheckedRow, Finding, RuleGroup
 CENT = Decimal("0.01")
 LEAST = Decimal("0.000001")
 LONGEST_GAP = timedelta(hours=1)
+LAST_SECOND = 59
 FIRST = datetime(1, 1, 1, tzinfo=UTC)
 
 
 class OneCurrency:
-    """Rule: all costs of a data set are in one currency."""
+    """Rule: an issuer's invoices for a billing account are in one currency."""
 
     def __init__(self) -> None:
-        self._currency = ""
+        self._currency: dict[tuple[str, str], str] = {}
 
     def see(self, row: CheckedRow) -> Iterator[Finding]:
-        """Compares the currency with that of the first row."""
-        found = row.text("BillingCurrency")
-        self._currency = self._currency or found
-        if found != self._currency:
-            yield row.finding(RuleGroup.CURRENCY, "BillingCurrency", f"{self._currency}, as in earlier rows")
+        """Compares the currency with that of the account's first row."""
+        found, account = row.text("BillingCurrency"), row.text("BillingAccountId")
+        first = self._currency.setdefault((row.text("InvoiceIssuerName"), account), found)
+        if found != first:
+            expected = f"{first}, as in earlier rows of account {account!r}"
+            yield row.finding(RuleGroup.CURRENCY, "BillingCurrency", expected)
+
+
+class ExclusiveEnds:
+    """Rule: a charge period does not contain its end, which is no second before a full minute."""
+
+    def __init__(self) -> None:
+        self._first: CheckedRow | None = None
+        self._is_open = True
+
+    def see(self, row: CheckedRow) -> Iterator[Finding]:
+        """Remembers the row; the finding comes at the end."""
+        start, end = row.times.get("ChargePeriodStart"), row.times.get("ChargePeriodEnd")
+        if start is not None and end is not None and self._is_open:
+            self._is_open = (start.second, end.second) == (0, LAST_SECOND)
+            self._first = self._first or row
+        yield from ()
+
+    def end(self) -> Iterator[Finding]:
+        """The violation of a data set of which every period ends so."""
+        if self._first is not None and self._is_open:
+            expected = "a second later, like all others: the end is the first instant after the period"
+            yield self._first.finding(RuleGroup.PERIODS, "ChargePeriodEnd", expected)
 
 
 class OneParent:

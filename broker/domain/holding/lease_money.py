@@ -104,6 +104,14 @@ def _at_rate(unit: Unit, rate: Decimal | None) -> Unit:
     return replace(unit, price_usd_per_node_hour=rate, is_price_confirmed=True)
 
 
+def quoted_usd(ordered: Offer, found: Offer) -> Decimal:
+    """The price of ``found`` in USD; if it is billed in another currency, at the rate of ``ordered``."""
+    first, last = ordered.native.exchange, found.native.exchange
+    if first is None or last is None or last.billed_per_node_hour is None:
+        return found.price_usd_per_node_hour
+    return last.billed_per_node_hour * first.rates[0].usd_per_unit
+
+
 def quoted(unit: Unit, rate: Decimal | None) -> Unit:
     """``unit`` at the rate that the provider quoted just before the order; None leaves it unchanged."""
     return unit if rate is None else replace(unit, price_usd_per_node_hour=rate)

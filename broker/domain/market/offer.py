@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from broker.domain.basics.node_launch import NodeLaunch
 from broker.domain.basics.window import Segment
+from broker.domain.market.exchange import Exchange
 from broker.domain.market.launch_statistics import LaunchStatistics
 from broker.domain.market.sku import Sku
 
@@ -160,11 +161,12 @@ class WindowTerms:
 
 @dataclass(frozen=True, slots=True)
 class NativePrice:
-    """The price as the provider quoted it."""
+    """The price as the provider quoted it. ``exchange``: how it counts in USD; None: it is in USD."""
 
     amount: Decimal
     currency: str
     per: str
+    exchange: Exchange | None = None
 
 
 @dataclass(frozen=True, slots=True)

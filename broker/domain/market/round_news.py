@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from datetime import datetime, time
+from datetime import date, datetime, time
 from decimal import Decimal
 from functools import cache
 from hashlib import blake2b
@@ -87,7 +87,7 @@ def _plain(value: object) -> object:
         return str(value)
     if is_dataclass(value) and not isinstance(value, type):
         return _values_of(type(value))(value)
-    if isinstance(value, datetime | time):
+    if isinstance(value, date | time):
         return value.isoformat()
     if isinstance(value, Mapping):
         return dict(value)

@@ -15,8 +15,9 @@ A credit (the refund or the resale of time that was given up) ends this spreadin
 cost nothing, and what the credit does not recover is a cost of the day of the release. A credit that exceeds
 the cost of the time given up reduces the days before the release, the latest first (``Surrender``).
 
-The spans of a placement are rounded once, together. Cents come from running totals that are rounded down,
-so later events do not change past cost.
+The spans of a placement are rounded once, together. Cents come from running totals, so parts sum exactly.
+These are rounded at the end of a month, as its invoice is, and rounded down within it, so later events do not
+change past cost.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from itertools import accumulate, pairwise
 
@@ -33,6 +34,7 @@ from broker.domain.basics.window import Segment, Window
 from broker.domain.holding.lease_money import billed_offer
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.market.billing import MICROS_PER_HOUR, Meter, billed_seconds, days, holding_cost_usd
+from broker.domain.market.exchange import DayRate
 from broker.domain.market.offer import CancelRule, Offer
 from broker.domain.spend.spend import ChargeBasis
 
@@ -110,10 +112,11 @@ def _spans(reservation: Reservation, now: datetime, until: datetime | None) -> I
 
 def _open_ended(reservation: Reservation, unit: Unit, held: Window, now: datetime) -> BilledSpan:
     """The span of a lease without an end: up to the end of ``held`` or of the block that is billed now."""
-    offer, begun = billed_offer(reservation, unit), Window(held.start, max(now, held.start + MICROSECOND))
+    begun = Window(held.start, max(min(now, held.end), held.start + MICROSECOND))
+    offer = billed_offer(reservation, unit)
     paid = _paid_segment(offer, begun, unit.nodes)
     segment = paid if paid.end >= held.end else Segment(held.start, held.end, unit.nodes)
-    usd = unit.nodes * _metered_usd(offer, segment.window.duration // MICROSECOND)
+    usd = unit.nodes * _node_usd(offer, segment.start, segment.window.duration // MICROSECOND)
     return BilledSpan(reservation, unit, segment, held, usd, owed=False, is_open_ended=True)
 
 
@@ -125,6 +128,9 @@ def _bill_usd(reservation: Reservation, unit: Unit, held: Window) -> Decimal:
     offer, whole = billed_offer(reservation, unit), (reservation.start, reservation.end)
     if unit.paid_usd is not None and offer.contract is None and (held.start, held.end) == whole:
         return unit.paid_usd
+    if offer.window is None and _rates_of(offer):
+        paid_us = Meter.of(offer).paid_us(held.duration // MICROSECOND)
+        return unit.nodes * _node_usd(offer, held.start, paid_us)
     return holding_cost_usd(offer, (Segment(held.start, held.end, unit.nodes),))
 
 
@@ -141,27 +147,26 @@ def _held(reservation: Reservation, unit: Unit, now: datetime, until: datetime |
     confirmed = unit.reference is not None
     if unit.state is UnitState.GONE and (not confirmed or unit.paid_usd == ZERO):
         return None
-    if not confirmed and not reservation.is_open:
+    if not confirmed and (not reservation.is_open or _is_leaving(reservation, unit)):
         return None
     if reservation.offer.window is not None and reservation.offer.window.waits:
         return _waiting(reservation, unit, now)
     if not confirmed:
-        start, end = (
-            max(reservation.start, now),
-            reservation.end or _projected_end(reservation, unit, now, until),
-        )
+        start, end = max(reservation.start, now), reservation.end or until or now
         return Window(start, end) if start < end else None
-    start, lasts = reservation.start, _billed_end(reservation, unit, now, until)
+    start = reservation.start
     if reservation.offer.window is None and unit.ordered_at is not None:
         start = unit.began_at or max(start, unit.ordered_at)
+    lasts = _billed_end(reservation, unit, start, now, until)
     return None if lasts is None else Window(start, max(lasts, start + SHORTEST))
 
 
 def _waiting(reservation: Reservation, unit: Unit, now: datetime) -> Window | None:
     """The billed time of a window that begins when capacity appears; before that its expected time."""
-    granted, gone_at = reservation.granted, unit.gone_at or reservation.released_at
+    granted, gone_at = reservation.granted, _left_at(reservation, unit)
     if granted is None:
-        if unit.state is UnitState.GONE or reservation.end is None or not reservation.is_open:
+        is_over = unit.state is UnitState.GONE or not reservation.is_open or gone_at is not None
+        if is_over or reservation.end is None:
             return None
         start = max(reservation.start, now)
         return Window(start, start + (reservation.end - reservation.start))
@@ -169,11 +174,26 @@ def _waiting(reservation: Reservation, unit: Unit, now: datetime) -> Window | No
     return Window(granted.start, max(end, granted.start + SHORTEST))
 
 
-def _billed_end(
-    reservation: Reservation, unit: Unit, now: datetime, until: datetime | None
-) -> datetime | None:
-    """When the bill of a confirmed unit ends; None if nothing is billed."""
+def _left_at(reservation: Reservation, unit: Unit) -> datetime | None:
+    """When a unit was left; for a window whose provider did not refuse to end it, when that was asked."""
     gone_at = unit.gone_at or reservation.released_at
+    if gone_at is None and reservation.offer.window is not None and not reservation.tries:
+        return unit.leaving_at
+    return gone_at
+
+
+def _is_leaving(reservation: Reservation, unit: Unit) -> bool:
+    return reservation.state is ReservationState.RELEASING or unit.leaving_at is not None
+
+
+def _billed_end(
+    reservation: Reservation, unit: Unit, start: datetime, now: datetime, until: datetime | None
+) -> datetime | None:
+    """When the bill of a confirmed unit, which begins at ``start``, ends; None if nothing is billed.
+
+    A lease without an end is projected up to ``until``, and one that is being released not at all.
+    """
+    gone_at = _left_at(reservation, unit)
     if reservation.offer.window is not None and reservation.end is not None:
         cancel = reservation.offer.window.cancel
         if gone_at is None or cancel in (CancelRule.NEVER, CancelRule.RESELL):
@@ -183,13 +203,24 @@ def _billed_end(
         return None if gone_at < reservation.start else min(gone_at, reservation.end)
     if unit.state is UnitState.GONE:
         return gone_at or now
-    return max(now, reservation.end or _projected_end(reservation, unit, now, until))
+    if _is_leaving(reservation, unit):
+        return _leaving_end(reservation, unit, start, now)
+    return max(now, reservation.end or until or now)
 
 
-def _projected_end(reservation: Reservation, unit: Unit, now: datetime, until: datetime | None) -> datetime:
-    """Up to when a lease without an end is projected: ``until``, or ``now`` if its release was requested."""
-    is_leaving = reservation.state is ReservationState.RELEASING or unit.leaving_at is not None
-    return now if until is None or is_leaving else max(now, until)
+def _leaving_end(reservation: Reservation, unit: Unit, start: datetime, now: datetime) -> datetime:
+    """Up to when a lease is billed whose release was asked: ``now``.
+
+    A prepaid block that has begun is its last, unless the provider refuses, or the lease was seen running
+    after the block.
+    """
+    asked_us = max(0, ((unit.leaving_at or now) - start) // MICROSECOND - 1)
+    block = Meter.of(billed_offer(reservation, unit)).prepaid_block(asked_us)
+    if block is None or reservation.tries:
+        return now
+    paid_until = start + block[1] * MICROSECOND
+    runs_on = unit.seen_at is not None and unit.seen_at >= paid_until
+    return now if runs_on else min(now, paid_until)
 
 
 def rounded_spans(
@@ -199,14 +230,14 @@ def rounded_spans(
 
     ``reservations`` must contain all reservations of a plan or none, since a placement is rounded once.
     Leases without an end are projected up to ``until`` (None: not projected). Their total cost is unknown, so
-    each is rounded down on its own.
+    each is rounded on its own.
     """
     groups: defaultdict[tuple[str, ...], list[BilledSpan]] = defaultdict(list)
     found: list[tuple[BilledSpan, Decimal]] = []
     for reservation in reservations:
         for span in _spans(reservation, now, until):
             if span.is_open_ended:
-                found.append((span, int(span.usd / CENT) * CENT))
+                found.append((span, _running_cents(span, span.segment.end) * CENT))
             else:
                 groups[_placement_key(reservation)].append(span)
     for spans in groups.values():
@@ -258,17 +289,26 @@ def _owed_until(span: BilledSpan, now: datetime) -> datetime:
 
 def cents_until(span: BilledSpan, usd: Decimal, instant: datetime) -> int:
     """Amortized cost before ``instant`` in whole cents, out of the rounded cost ``usd`` of the span."""
-    segment = span.segment
-    if instant <= segment.start:
+    if instant <= span.segment.start:
         return 0
-    if instant >= segment.end:
+    if instant >= span.segment.end:
         return int(usd / CENT)
+    return min(_running_cents(span, instant), int(usd / CENT))
+
+
+def _running_cents(span: BilledSpan, instant: datetime) -> int:
+    """Whole cents of the cost before ``instant``: rounded at the ends of months, and else rounded down."""
+    cents = int(_exact_usd(span, instant) / CENT)
+    month = instant.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return cents if month <= span.segment.start else max(cents, int(to_cents(_exact_usd(span, month)) / CENT))
+
+
+def _exact_usd(span: BilledSpan, instant: datetime) -> Decimal:
+    segment = span.segment
     elapsed_us = (instant - segment.start) // MICROSECOND
     if span.meter is None:
-        exact = span.usd * elapsed_us / (segment.window.duration // MICROSECOND)
-    else:
-        exact = segment.nodes * _metered_usd(span.offer, elapsed_us)
-    return int(min(exact, usd) / CENT)
+        return span.usd * elapsed_us / (segment.window.duration // MICROSECOND)
+    return segment.nodes * _node_usd(span.offer, segment.start, elapsed_us)
 
 
 def amortized_cents_until(span: BilledSpan, usd: Decimal, instant: datetime) -> int:
@@ -289,6 +329,39 @@ def reduced_days(span: BilledSpan, usd: Decimal) -> Iterator[tuple[Window, int]]
         kept = amortized_cents_until(span, usd, day.end) - amortized_cents_until(span, usd, day.start)
         if billed != kept:
             yield day, billed - kept
+
+
+def _rates_of(offer: Offer) -> tuple[DayRate, ...]:
+    """The exchange rates since the one of the offer's price."""
+    return () if offer.native.exchange is None else offer.native.exchange.moved
+
+
+def _node_usd(offer: Offer, start: datetime, held_us: int) -> Decimal:
+    """As ``_metered_usd``; what is billed in another currency counts at the rate of the day of its bill."""
+    rates = _rates_of(offer)
+    if not rates:
+        return _metered_usd(offer, held_us)
+    assert offer.native.exchange is not None
+    first = offer.native.exchange.rates[0].usd_per_unit
+    usd, before_us, factor = ZERO, 0, Decimal(1)
+    for rate in rates:
+        since_us = _billed_since(offer, (datetime.combine(rate.since, time(), UTC) - start) // MICROSECOND)
+        until_us = min(max(since_us, before_us), held_us)
+        usd += factor * (_metered_or_none(offer, until_us) - _metered_or_none(offer, before_us))
+        before_us, factor = until_us, rate.usd_per_unit / first
+    return usd + factor * (_metered_or_none(offer, held_us) - _metered_or_none(offer, before_us))
+
+
+def _billed_since(offer: Offer, at_us: int) -> int:
+    """``at_us``, or the end of the prepaid block that it is in, which was billed before."""
+    if at_us <= 0:
+        return 0
+    block = Meter.of(offer).prepaid_block(at_us)
+    return at_us if block is None or block[0] == at_us else block[1]
+
+
+def _metered_or_none(offer: Offer, held_us: int) -> Decimal:
+    return _metered_usd(offer, held_us) if held_us > 0 else ZERO
 
 
 def _metered_usd(offer: Offer, held_us: int) -> Decimal:
@@ -327,7 +400,7 @@ def used_part(span: BilledSpan) -> Window | None:
     wanted = row.wish.window
     if part is not None and wanted is not None:
         part = part.intersection(wanted)
-    gone_at = span.unit.gone_at or row.released_at
+    gone_at = _left_at(row, span.unit)
     if part is None or gone_at is None:
         return part
     return part.intersection(Window(part.start, gone_at)) if gone_at > part.start else None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 
 from broker.domain.basics.money import ZERO
@@ -27,8 +27,8 @@ Job = tuple[str | None, str]
 class Work:
     """The output of a workload.
 
-    ``tokens`` is the total of a run or batch, which takes ``gpu_seconds``. For a service the tokens of each
-    hour follow from the demand in ``request``.
+    ``tokens`` is the total of a run or batch, which takes ``gpu_seconds``. It is 0 for a service, of
+    which each hour's tokens follow from the demand in ``request``.
     """
 
     kind: WorkloadKind
@@ -37,17 +37,58 @@ class Work:
     request: PlanRequest
     name: str
 
-    def tokens_in(self, charges: Iterable[Charge]) -> float:
-        """Tokens in the part of the work that ``charges`` pay for; capacity that is not used makes none."""
+    def tokens_served_in(self, charges: Iterable[Charge]) -> float:
+        """Tokens of a service's demand while ``charges`` pay for used capacity; 0 for a run or batch."""
         workload = self.request.workload(self.name)
-        if isinstance(workload, Serving):
-            return _served(
-                workload,
-                self.request.horizon.start,
-                [charge.window for charge in charges if _is_used(charge)],
+        if not isinstance(workload, Serving):
+            return 0.0
+        windows = [charge.window for charge in charges if _is_used(charge)]
+        return _served(workload, self.request.horizon.start, windows)
+
+
+@dataclass(frozen=True, slots=True)
+class DayWork:
+    """What the charges of one workload of a plan paid for on a day.
+
+    ``tokens``: of a run or batch all that it makes with ``planned_gpu_seconds``, of a service (which has 0 of
+    them) the demand of the day while it was held; None if the plan's document cannot be read.
+    """
+
+    day: date
+    team: str
+    plan_id: str | None
+    workload: str
+    kind: WorkloadKind | None
+    usd: Decimal
+    used_gpu_seconds: int
+    planned_gpu_seconds: int
+    tokens: float | None
+    is_used: bool
+
+
+def day_work_of(charges: Iterable[Charge], work: Mapping[Job, Work]) -> tuple[DayWork, ...]:
+    """The work that ``charges``, which name their plan, pay for, by day and job."""
+    by_day: defaultdict[tuple[date, Job], list[Charge]] = defaultdict(list)
+    for charge in charges:
+        by_day[charge.window.start.date(), (charge.plan_id, charge.workload)].append(charge)
+    found = []
+    for (day, job), mine in by_day.items():
+        done = work.get(job)
+        served = None if done is None else done.tokens or done.tokens_served_in(mine)
+        found.append(
+            DayWork(
+                day,
+                mine[0].team,
+                *job,
+                mine[0].kind if done is None else done.kind,
+                _sum(mine),
+                sum(charge.gpu_seconds - charge.idle_gpu_seconds for charge in mine),
+                done.gpu_seconds if done is not None and done.tokens else 0,
+                served,
+                any(map(_is_used, mine)),
             )
-        used = sum(charge.gpu_seconds - charge.idle_gpu_seconds for charge in charges)
-        return self.tokens * min(1.0, used / self.gpu_seconds) if self.gpu_seconds else 0.0
+        )
+    return tuple(found)
 
 
 def work_of(plan: Plan, request: PlanRequest) -> dict[str, Work]:
@@ -122,36 +163,28 @@ class UnitCosts:
         return _ratio(self.idle_usd, self.idle_gpu_hours)
 
 
-def unit_costs(
-    charges: Iterable[Charge], work: Mapping[Job, Work], planned: Iterable[Charge] | None = None
-) -> UnitCosts:
-    """Unit costs of ``charges``. ``work`` is the work by plan and workload.
-
-    ``planned`` are the charges with their plans, if ``charges`` are sums that do not name the plan.
-    """
+def unit_costs(charges: Iterable[Charge], work: Iterable[DayWork]) -> UnitCosts:
+    """Unit costs of ``charges``, with the work of the same time."""
     every = tuple(charges)
-    by_job: defaultdict[Job, list[Charge]] = defaultdict(list)
-    for charge in every if planned is None else planned:
-        by_job[charge.plan_id, charge.workload].append(charge)
-    trained, trained_usd, served, served_usd = 0.0, ZERO, 0.0, ZERO
-    for job, mine in by_job.items():
-        if job not in work:
+    by_job: defaultdict[Job, list[DayWork]] = defaultdict(list)
+    for one in work:
+        by_job[one.plan_id, one.workload].append(one)
+    trained, trained_usd, served, served_usd, runs = 0.0, ZERO, 0.0, ZERO, 0
+    for days in by_job.values():
+        is_run = days[0].kind is WorkloadKind.TRAINING
+        runs += is_run and any(day.is_used for day in days)
+        if days[0].tokens is None:
             continue
-        tokens = work[job].tokens_in(mine)
-        if work[job].kind is WorkloadKind.TRAINING:
-            trained, trained_usd = trained + tokens, trained_usd + _sum(mine)
+        usd, tokens = sum((day.usd for day in days), ZERO), _tokens_of(days)
+        if is_run:
+            trained, trained_usd = trained + tokens, trained_usd + usd
         else:
-            served, served_usd = served + tokens, served_usd + _sum(mine)
-    runs = [
-        job
-        for job, mine in by_job.items()
-        if mine[0].kind is WorkloadKind.TRAINING and any(map(_is_used, mine))
-    ]
+            served, served_usd = served + tokens, served_usd + usd
     billed, idle = sum(c.gpu_seconds for c in every), sum(c.idle_gpu_seconds for c in every)
     return UnitCosts(
         total_usd=_sum(every),
         committed_usd=_sum(c for c in every if c.commitment is Commitment.COMMITTED),
-        runs=len(runs),
+        runs=runs,
         training_usd=_sum(c for c in every if c.kind is WorkloadKind.TRAINING),
         tokens_trained=trained,
         tokens_trained_usd=trained_usd,
@@ -161,6 +194,14 @@ def unit_costs(
         idle_gpu_hours=Decimal(idle) / SECONDS_PER_HOUR,
         idle_usd=sum((c.idle_usd for c in every), ZERO),
     )
+
+
+def _tokens_of(days: Sequence[DayWork]) -> float:
+    """The tokens of a job: of a run or batch in proportion to what was used, of a service of all its days."""
+    planned = days[0].planned_gpu_seconds
+    if planned:
+        return (days[0].tokens or 0.0) * min(1.0, sum(day.used_gpu_seconds for day in days) / planned)
+    return sum(day.tokens or 0.0 for day in days)
 
 
 def _served(workload: Serving, horizon_start: datetime, windows: list[Window]) -> float:

@@ -13,12 +13,15 @@ has ended. For an offer that was not used before, p0 is its price at that time i
 current price. Amounts without GPU-seconds (fees) count as price. Capacity that is given back has GPU-seconds
 like any other: a refund takes back those that it pays for, and what it does not recover is bought and not
 used. A release is therefore volume or mix, at the price of the purchase.
+
+Where no price moved, nothing is price: an increment that runs over midnight is money of the day on which it
+begins and GPU-seconds of both days, and cents are rounded, so c/q differs. That is volume.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -167,17 +170,24 @@ def quantities_of(charges: Iterable[Charge]) -> tuple[Quantity, ...]:
 
 
 def attribute(
-    before: Iterable[Quantity], after: Iterable[Quantity], prices_then: Mapping[str, Fraction] | None = None
+    before: Iterable[Quantity],
+    after: Iterable[Quantity],
+    prices_then: Mapping[str, Fraction] | None = None,
+    unmoved: Collection[Key] = (),
 ) -> Changes:
     """The effects behind the change from ``before`` to ``after``.
 
-    ``prices_then`` are prices of offers at the time of ``before``, in USD per GPU-second.
+    ``prices_then`` are prices of offers at the time of ``before``, in USD per GPU-second. ``unmoved`` are the
+    lines that are known to have the same price in both.
     """
     old = {(q.workload, q.offer_id): q for q in before}
     new = {(q.workload, q.offer_id): q for q in after}
     known = prices_then or {}
     used = _Used(_by_workload(old.values()), _by_workload(new.values()))
-    lines = [_line(old.get(key), new.get(key), used, known) for key in sorted({*old, *new})]
+    lines = [
+        _line(old.get(key), new.get(key), used, known, moved=key not in unmoved)
+        for key in sorted({*old, *new})
+    ]
     lines.sort(key=lambda line: -abs(line.change_usd))
     return Changes(tuple(lines))
 
@@ -203,7 +213,12 @@ def _by_workload(quantities: Iterable[Quantity]) -> dict[str, int]:
 
 
 def _line(
-    old: Quantity | None, new: Quantity | None, used: _Used, prices_then: Mapping[str, Fraction]
+    old: Quantity | None,
+    new: Quantity | None,
+    used: _Used,
+    prices_then: Mapping[str, Fraction],
+    *,
+    moved: bool,
 ) -> ChangeLine:
     shown = new or old
     assert shown is not None
@@ -220,6 +235,8 @@ def _line(
     else:
         mix = at_old_price
     price = c1 - c0 - volume - mix
+    if q0 and q1 and not moved:
+        volume, price = volume + price, Fraction(0)
     cents = _whole_cents((price, volume, mix))
     before, after = used.before.get(shown.workload, 0), used.after.get(shown.workload, 0)
     return ChangeLine(

@@ -7,16 +7,18 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from itertools import chain
 
 from broker.domain.basics.access import require_scope, scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import Conflict
 from broker.domain.basics.money import ZERO, to_cents
 from broker.domain.basics.window import Window
+from broker.domain.holding.lease_money import rate_usd_per_node_hour
 from broker.domain.market.market import PricePoint
 from broker.domain.planning.plan import Plan
 from broker.domain.spend.charging import plan_charges
-from broker.domain.spend.spend import CostView
+from broker.domain.spend.spend import Charge, ChargeBasis, CostView
 from broker.domain.spend.variance import (
     Changes,
     PlanChanges,
@@ -55,14 +57,13 @@ class ChangesService:
         """
         require_scope(caller, Scope.SPEND_READ)
         scope, now = scope_of(caller, team), self._clock.now()
-        old, new = [
-            quantities_of(await self._summaries.find_charges_in(scope, window, view))
-            for window in (before, after)
-        ]
+        charges = [await self._summaries.find_charges_in(scope, window, view) for window in (before, after)]
+        old, new = [quantities_of(some) for some in charges]
         async with self._units(scope) as uow:
             then, later = before.start, min(max(after.start, before.start + INSTANT), now)
             prices = await _prices_then(uow, new, then, later)
-        return attribute(old, new, prices)
+            unmoved = await _unmoved(uow, (before, after)) - _planned(chain(*charges))
+        return attribute(old, new, prices, unmoved)
 
     async def between_plans(self, caller: Caller, old_id: str, new_id: str) -> PlanChanges:
         """The variance from plan ``old_id`` to ``new_id``, separated into market prices and planning.
@@ -75,8 +76,10 @@ class ChangesService:
             after = quantities_of(plan_charges(new, new.team, new_id))
             prices = await _prices_then(uow, after, old.as_of, new.as_of)
             repriced = await _at_prices_of(uow, old, new.as_of)
+            moved = await _moved(uow, {one.offer_id for one in after}, old.as_of, new.as_of)
         before = quantities_of(plan_charges(old, old.team, old_id))
-        changes = attribute(before, after, prices)
+        unmoved = {(one.workload, one.offer_id) for one in after if moved.get(one.offer_id) == 1}
+        changes = attribute(before, after, prices, unmoved)
         return compare_plans(old, new, changes, repriced)
 
     async def _plan(self, caller: Caller, plan_id: str) -> Plan:
@@ -85,6 +88,23 @@ class ChangesService:
         if record.plan is None:
             raise Conflict(f"plan {plan_id} is {record.state}; only a finished plan can be compared")
         return record.plan
+
+
+async def _unmoved(uow: UnitOfWork, windows: Iterable[Window]) -> set[tuple[str, str]]:
+    """Workload and offer of leases in ``windows`` or open now, of which all are at the same rate."""
+    rates: defaultdict[tuple[str, str], set[Decimal]] = defaultdict(set)
+    rows = list(await uow.reservations.find_open())
+    for window in windows:
+        rows += await uow.reservations.find_overlapping(window)
+    for row in rows:
+        rates[row.workload or "-", row.offer.offer_id].add(rate_usd_per_node_hour(row))
+    return {key for key, found in rates.items() if len(found) == 1}
+
+
+def _planned(charges: Iterable[Charge]) -> set[tuple[str, str]]:
+    """Workload and offer of charges of capacity that is not bought yet, which has no rate."""
+    drafts = (c for c in charges if c.basis is ChargeBasis.PROJECTED and c.reservation_id is None)
+    return {(charge.workload, charge.offer_id or "") for charge in drafts}
 
 
 async def _prices_then(

@@ -181,11 +181,13 @@ class FallbackOffers:
         return find_exchange(refused, others, intents, self._rules.price_tolerance)
 
     def _request(self, record: PlanRecord) -> PlanRequest | None:
+        """The request of a plan; None once its horizon is over."""
         try:
-            return self._read_request(record.document)
+            request = self._read_request(record.document)
         except BrokerError as error:
             log.warning("the workloads of %s cannot be read again: %s", record.plan_id, error)
             return None
+        return request if self._clock.now() < request.horizon.end else None
 
     def _in_the_gap(
         self, refused: Reservation, intents: tuple[Intent, ...] | None, now: datetime

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
@@ -29,7 +30,14 @@ from broker.domain.basics.window import Window
 from broker.domain.holding.back_off import tried, untried
 from broker.domain.holding.holding_orders import REFUSALS, Outcome, bought_later, ends_by_itself
 from broker.domain.holding.launches import LaunchAttempt, attempts_between, too_dear
-from broker.domain.holding.lease_money import above_limit, dearer, money_in_words, quoted, with_money
+from broker.domain.holding.lease_money import (
+    above_limit,
+    dearer,
+    money_in_words,
+    quoted,
+    quoted_usd,
+    with_money,
+)
 from broker.domain.holding.reservation import (
     Idempotency,
     Lease,
@@ -39,6 +47,7 @@ from broker.domain.holding.reservation import (
     Unit,
     UnitState,
 )
+from broker.domain.market.exchange import ExchangeRate, age_words, rate_on
 from broker.domain.moving.moving import is_beside
 from broker.domain.reconciling.ending import end_times
 from broker.domain.reconciling.lease_steps import in_state, lease_for, order_of, progressed, without
@@ -55,6 +64,16 @@ TRIES = 4
 
 Change = Callable[[Reservation], Reservation]
 Beside = Callable[[UnitOfWork], Awaitable[object]]
+
+RATED = frozenset(
+    {
+        ReservationState.SCHEDULED,
+        ReservationState.HELD,
+        ReservationState.ACTIVE,
+        ReservationState.RELEASING,
+    }
+)
+"""States in which no order is under way, so that a new exchange rate can be stored."""
 
 
 class LeaseService:
@@ -122,7 +141,7 @@ class LeaseService:
         error = dearer(reservation, found.price_usd_per_node_hour)
         if error is not None:
             raise error
-        return found.price_usd_per_node_hour
+        return quoted_usd(reservation.offer, found)
 
     async def _not_ordered(self, reservation: Reservation, error: ProviderError, actor: str) -> Outcome:
         """Stores that nothing is ordered because the quote failed."""
@@ -323,6 +342,24 @@ class LeaseService:
         row = with_money(reservation, leases)
         row = await self._write(row, "reservation.billed", actor, money_in_words(row))
         return await self.within_limit(row, actor)
+
+    async def take_rates(
+        self, rows: Iterable[Reservation], rates: Iterable[ExchangeRate], actor: str
+    ) -> None:
+        """Stores newer exchange rates, from today on, of what is billed in another currency."""
+        known, today = tuple(rates), self._clock.now().date()
+        for row in rows:
+            offer, exchange = row.offer, row.offer.native.exchange
+            if row.state not in RATED or exchange is None or exchange.billed_per_node_hour is None:
+                continue
+            rate = rate_on(known, offer.native.currency, today)
+            newer = exchange if rate is None else exchange.with_rate(rate, today)
+            if newer != exchange:
+                native = replace(offer.native, exchange=newer)
+                words = age_words(native.currency, newer.rates[-1], today)
+                rated = replace(row, offer=replace(offer, native=native))
+                with suppress(ConcurrentChange):
+                    await self._write(rated, "reservation.exchange_rate", actor, words)
 
     async def grant(self, reservation: Reservation, window: Window, actor: str) -> Reservation:
         """Stores the window that the provider grants."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -23,6 +23,7 @@ from broker.domain.basics.errors import (
 )
 from broker.domain.holding.holding_orders import Outcome, bought_later
 from broker.domain.holding.reservation import Lease, Reservation, ReservationState, UnitState
+from broker.domain.market.exchange import ExchangeRate
 from broker.domain.market.market import ChangeKind, OfferChange
 from broker.domain.moving.moving import OpenRows, handover
 from broker.domain.reconciling.ending import running_units
@@ -119,7 +120,7 @@ class ReconcileReport:
 class ReconcileService:
     """Finishes steps that crashes interrupted, follows the providers' states, and releases orphaned leases.
 
-    ``reservers`` by provider key. One pass at a time.
+    ``reservers`` by provider key. ``rates`` are the exchange rates known now. One pass at a time.
     """
 
     def __init__(
@@ -132,7 +133,9 @@ class ReconcileService:
         rules: ReconcileRules | None = None,
         creator: ReservationCreator | None = None,
         fallback_offers: FallbackOffers | None = None,
+        rates: Callable[[], Iterable[ExchangeRate]] = tuple,
     ) -> None:
+        self._rates = rates
         self._uow_factory = uow_factory
         self._reservers = reservers
         self._clock = clock
@@ -166,6 +169,7 @@ class ReconcileService:
                 rows = await uow.reservations.find_open()
                 install_id = await uow.accounts.install_id()
             await self._note_seen(rows, clouds, report.started_at)
+            await self._lease_service.take_rates(rows, self._rates(), ACTOR)
             actions, known = [], OpenRows(rows)
             for row in rows:
                 if row.offer.provider in clouds:

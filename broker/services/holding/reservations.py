@@ -213,7 +213,7 @@ class ReservationsService:
             offers = await self._current_offers(uow, plan)
             self._check_prices(plan, offers)
             require_as_approved(record, plan, offers)
-            self._check_budget(record, plan, offers)
+            self._check_request(record, plan, offers)
             now = self._clock.now()
             rules = self._rules
             intents = intents_of(plan, offers, now, rules.start_patience, rules.price_tolerance)
@@ -261,10 +261,14 @@ class ReservationsService:
                 f"plan {plan.plan_id}: {words} ({tolerance} is not accepted); plan again: POST /v1/plans"
             ).naming(*problems)
 
-    def _check_budget(self, record: PlanRecord, plan: Plan, offers: Mapping[str, Offer]) -> None:
+    def _check_request(self, record: PlanRecord, plan: Plan, offers: Mapping[str, Offer]) -> None:
         if self._read_request is None:
             return
-        budget = self._read_request(record.document).budget_usd
+        request = self._read_request(record.document)
+        if request.horizon.end <= self._clock.now():
+            over = f"{request.horizon.end:%Y-%m-%d %H:%M} UTC"
+            raise StalePlan(f"the horizon of plan {plan.plan_id} ended at {over}; plan again: POST /v1/plans")
+        budget = request.budget_usd
         cost = sum((placement_cost_usd(p, offers[p.offer_id]) for p in plan.placements), ZERO)
         if budget is not None and cost > budget:
             way = f"at most {usd_words(budget)}, the budget; raise it and plan again: POST /v1/plans"

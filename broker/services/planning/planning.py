@@ -19,6 +19,7 @@ from broker.domain.basics.errors import (
     FieldProblem,
     InputError,
     NotPermitted,
+    StalePlan,
     TooManyPlans,
 )
 from broker.domain.basics.identity import ENTROPY_BYTES, make_id
@@ -322,6 +323,10 @@ class PlanningService:
         try:
             # In a thread, because a large document takes seconds, which would block the event loop.
             request = await asyncio.to_thread(self._read_request, record.document)
+            if request.horizon.end <= self._clock.now():
+                raise StalePlan(
+                    f"the horizon of {record.plan_id} ended at {request.horizon.end:%Y-%m-%d %H:%M} UTC"
+                )
             base = None if record.variant is None else record.variant.based_on
             request, market = await market_beside_held(
                 self._uow_factory, request, self._clock.now(), self._rules.offers, base

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import chain
 
 from broker.domain.basics.access import require_scope, scope_of
 from broker.domain.basics.account import Caller, Scope
-from broker.domain.basics.errors import InputError
 from broker.domain.basics.window import Window
 from broker.domain.moving.savings import NotCompared, Savings, savings_of
-from broker.domain.planning.workload import PlanRequest
 from broker.domain.spend.charging import Movement
 from broker.domain.spend.energy import EnergyFacts, EnergyUse, energy_of
 from broker.domain.spend.spend import Charge, projection_end
-from broker.domain.spend.unit_costs import Job, UnitCosts, Work, unit_costs, work_of
+from broker.domain.spend.unit_costs import DayWork, Job, UnitCosts, Work, day_work_of, unit_costs
 from broker.lru_cache import LruCache
 from broker.ports.planning import PlanRecord, RequestReader
 from broker.ports.spend import RollupUnits
@@ -28,6 +25,7 @@ from broker.services.spend.ledger import (
     find_planned_entries,
     is_expected,
 )
+from broker.services.spend.planned_work import charges_in, find_kept_work, request_of, work_of_records
 from broker.services.spend.summaries import Summaries, part_settled
 
 MOST_CHARGES = 100_000
@@ -47,17 +45,21 @@ class Economics:
 class PlannedWork:
     """Plans with charges in ``window`` (None: all): their steady charges, inputs of their other charges, and
     work.
+
+    ``kept`` is the work of the ``closed`` months, whose charges count no more.
     """
 
     entries: Entries
     window: Window | None
     steady: tuple[Charge, ...]
     work: Mapping[Job, Work]
+    kept: tuple[DayWork, ...]
+    closed: Sequence[Window]
 
     def in_window(self, found: Gathered) -> Iterator[Charge]:
-        """Charges of ``found`` that begin in the window."""
-        for charge in chain(chain.from_iterable(found.by_bill.values()), found.planned):
-            if self.window is None or self.window.contains(charge.window.start):
+        """Charges of ``found`` that begin in the window, and in no closed month."""
+        for charge in charges_in(found, self.window):
+            if not any(month.contains(charge.window.start) for month in self.closed):
                 yield charge
 
 
@@ -77,7 +79,9 @@ class EconomicsService:
         self._summaries = summaries or Summaries(units, clock)
         self._read_request = read_request
         self._energy = energy
-        self._known = LruCache[PlannedWork](MOST_CHARGES, lambda known: 1 + len(known.steady))
+        self._known = LruCache[PlannedWork](
+            MOST_CHARGES, lambda known: 1 + len(known.steady) + len(known.kept)
+        )
         self._savings = LruCache[Savings](MOST_SAVINGS)
 
     async def find(self, caller: Caller, window: Window | None = None, team: str | None = None) -> Economics:
@@ -91,11 +95,13 @@ class EconomicsService:
         if known is None:
             async with self._units(scope) as uow:
                 entries = await find_planned_entries(uow, window)
-            known = self._known.keep(key, self._planned_work(entries, window, live.at))
+                kept, closed = await find_kept_work(uow, window)
+            blank = PlannedWork(entries, window, (), {}, kept, closed)
+            known = self._known.keep(key, self._planned_work(blank, live.at))
         until = projection_end(window, live.at)
         moving = known.in_window(charges_of(known.entries, live.at, which=Movement.MOVING, until=until))
-        jobs = (*known.steady, *moving)
-        return Economics(unit_costs(charges, known.work, jobs), energy_of(charges, self._energy))
+        work = (*known.kept, *day_work_of((*known.steady, *moving), known.work))
+        return Economics(unit_costs(charges, work), energy_of(charges, self._energy))
 
     async def find_savings(self, caller: Caller, team: str | None = None) -> Savings:
         """Savings against each baseline, of the current plans that are reserved or that somebody intends to
@@ -112,7 +118,7 @@ class EconomicsService:
             (record.plan, request)
             for record in records
             if _is_bought(record)
-            and (request := self._request_of(record)) is not None
+            and (request := request_of(record, self._read_request)) is not None
             and record.plan is not None
         ]
         left = (
@@ -122,25 +128,14 @@ class EconomicsService:
         )
         return self._savings.keep(token, savings_of(pairs, left))
 
-    def _planned_work(self, entries: Entries, window: Window | None, now: datetime) -> PlannedWork:
-        """Charges of plans, and the work of plans whose document can still be read."""
-        work: dict[Job, Work] = {}
-        for record in entries.plan_records:
-            request = self._request_of(record)
-            if record.plan is not None and request is not None:
-                work |= {(record.plan_id, name): one for name, one in work_of(record.plan, request).items()}
-        over, running = part_settled(entries, now)
-        known = PlannedWork(running, window, (), work)
-        until = projection_end(window, now)
+    def _planned_work(self, known: PlannedWork, now: datetime) -> PlannedWork:
+        """``known`` with the charges of its plans, and the work of those whose document can be read."""
+        over, running = part_settled(known.entries, now)
+        work = work_of_records(known.entries.plan_records, self._read_request)
+        until = projection_end(known.window, now)
         steady = charges_of(running, now, which=Movement.STEADY, until=until)
-        return replace(known, steady=(*known.in_window(over), *known.in_window(steady)))
-
-    def _request_of(self, record: PlanRecord) -> PlanRequest | None:
-        """The request of a plan; None if an older version wrote a document that cannot be read any more."""
-        try:
-            return self._read_request(record.document)
-        except InputError:
-            return None
+        charges = (*known.in_window(over), *known.in_window(steady))
+        return replace(known, entries=running, steady=charges, work=work)
 
 
 def _is_bought(record: PlanRecord) -> bool:

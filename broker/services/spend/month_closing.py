@@ -25,20 +25,26 @@ from broker.domain.spend.month_close import (
 )
 from broker.domain.spend.spend import Charge, ChargeBasis
 from broker.domain.spend.spend_cells import Cells, cells_of, difference, kept_before, reported
+from broker.ports.planning import RequestReader
 from broker.ports.spend import FocusCosts, RollupUnitOfWork, RollupUnits
 from broker.ports.unit_of_work import Clock
 from broker.services.spend.ledger import PAGE, find_reservations
+from broker.services.spend.planned_work import work_done
 from broker.services.spend.unsettled_spend import find_open_books
 
 ROWS_TOGETHER = 500
 
 
 class MonthClosing:
-    """Closes months, and reads FOCUS rows as they are reported."""
+    """Closes months, and reads FOCUS rows as they are reported.
 
-    def __init__(self, units: RollupUnits, clock: Clock) -> None:
+    ``read_request`` reads the documents of plans, whose work is stored with the month (None: it is not).
+    """
+
+    def __init__(self, units: RollupUnits, clock: Clock, read_request: RequestReader | None = None) -> None:
         self._units = units
         self._clock = clock
+        self._read_request = read_request
 
     async def close(self, month: date, by: str, comment: str) -> MonthClose:
         """Closes a past month in one transaction; reports of it never change again.
@@ -67,6 +73,9 @@ class MonthClosing:
                 for _, key in list(changed)[:1]:
                     await uow.rollups.put(name, key.team, old, kept)
             rows = await self._book_rows(uow, window, until, closed, now)
+            if self._read_request is not None:
+                work = await work_done(uow, window, now, self._read_request)
+                await uow.rollups.add_closed_work(month, work)
             done = ClosedMonth(month, now, by, comment, cents * CENT, rows)
             await uow.rollups.add_closed(done)
             unconfirmed = find_unconfirmed(await uow.reservations.find_open(), window)

@@ -29,6 +29,7 @@ from broker.domain.spend.spend import (
     Interval,
     SpendRow,
 )
+from broker.ports.planning import RequestReader
 from broker.ports.spend import RollupUnits
 from broker.ports.unit_of_work import Clock
 from broker.services.spend.ledger import find_charges
@@ -123,13 +124,20 @@ class RowExport:
 
 
 class SpendService:
-    """Use cases of spend."""
+    """Use cases of spend. ``read_request``: see ``MonthClosing``."""
 
-    def __init__(self, units: RollupUnits, clock: Clock, summaries: Summaries | None = None) -> None:
+    def __init__(
+        self,
+        units: RollupUnits,
+        clock: Clock,
+        summaries: Summaries | None = None,
+        *,
+        read_request: RequestReader | None = None,
+    ) -> None:
         self._units = units
         self._clock = clock
         self._summaries = summaries or Summaries(units, clock)
-        self._closing = MonthClosing(units, clock)
+        self._closing = MonthClosing(units, clock, read_request)
 
     async def projection(
         self,

@@ -112,6 +112,24 @@ class ClosedCostRow(Row):
     effective_cents: Mapped[int] = mapped_column(BigInteger)
 
 
+class ClosedWorkRow(Row):
+    """What a workload of a plan did on a day of a closed month (``unit_costs.DayWork``)."""
+
+    __tablename__ = "closed_work"
+
+    day: Mapped[date] = mapped_column(primary_key=True)
+    plan_id: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    workload: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    month: Mapped[date] = mapped_column(index=True)
+    team: Mapped[str] = mapped_column(Identifier)
+    kind: Mapped[str | None]
+    cents: Mapped[int] = mapped_column(BigInteger)
+    used_gpu_seconds: Mapped[int] = mapped_column(BigInteger)
+    planned_gpu_seconds: Mapped[int] = mapped_column(BigInteger)
+    tokens: Mapped[float | None]
+    is_used: Mapped[bool]
+
+
 class ExportRow(Row):
     """A spend export; ``content`` is its file once it is written."""
 

@@ -17,13 +17,16 @@ from broker.domain.basics.errors import NotFound
 from broker.domain.basics.money import CENT
 from broker.domain.focus.columns import Cell, FocusRow, Kind, kind_of
 from broker.domain.holding.reservation import Reservation
+from broker.domain.planning.workload import WorkloadKind
 from broker.domain.spend.month_close import ClosedMonth
 from broker.domain.spend.spend_cells import Amounts, CellKey, Cells, difference
+from broker.domain.spend.unit_costs import DayWork
 from broker.ports.spend import DaySum, FocusCosts, LedgerMark
 from broker.store.spend.finance_tables import (
     ClosedCostRow,
     ClosedMonthRow,
     ClosedRowsRow,
+    ClosedWorkRow,
     SpendBillRow,
     SpendDayRow,
 )
@@ -198,6 +201,53 @@ class SqlRollupRepository:
             for name, billed, effective in await self._session.execute(statement):
                 found[name] = FocusCosts(int(billed), int(effective))
         return found
+
+    async def add_closed_work(self, month: date, work: Iterable[DayWork]) -> None:
+        """Stores the work of plans in a month that is being closed."""
+        many = [
+            {
+                "day": one.day,
+                "plan_id": one.plan_id,
+                "workload": one.workload,
+                "month": month,
+                "team": one.team,
+                "kind": None if one.kind is None else one.kind.value,
+                "cents": int(one.usd / CENT),
+                "used_gpu_seconds": one.used_gpu_seconds,
+                "planned_gpu_seconds": one.planned_gpu_seconds,
+                "tokens": one.tokens,
+                "is_used": one.is_used,
+            }
+            for one in work
+        ]
+        await insert_many(self._session, ClosedWorkRow, many)
+
+    async def find_months_with_work(self) -> tuple[date, ...]:
+        """Closed months whose work is stored, oldest first."""
+        row = ClosedWorkRow
+        return tuple((await self._session.scalars(select(row.month).distinct().order_by(row.month))).all())
+
+    async def find_closed_work(self, days: tuple[date, date] | None) -> tuple[DayWork, ...]:
+        """The stored work of some days (None: all)."""
+        row = ClosedWorkRow
+        chosen = select(row).order_by(row.day, row.plan_id, row.workload)
+        if days is not None:
+            chosen = chosen.where(row.day >= days[0], row.day < days[1])
+        return tuple(
+            DayWork(
+                one.day,
+                one.team,
+                one.plan_id,
+                one.workload,
+                None if one.kind is None else WorkloadKind(one.kind),
+                one.cents * CENT,
+                one.used_gpu_seconds,
+                one.planned_gpu_seconds,
+                one.tokens,
+                one.is_used,
+            )
+            for one in await self._session.scalars(chosen)
+        )
 
 
 def _packed(row: FocusRow) -> dict[str, str]:

@@ -152,6 +152,7 @@ class Ovh(SellerProtocol):
             raise Refusal(_error(404, "Client::NotFound", "Image does not exist"))
         short = call.loses_capacity or self.seller.free(item) < 1
         detail = {"request": body, "project": call.parts["project"]}
+        detail |= {"currency": "EUR", "usd_per_unit": str(USD_PER_EUR)}
         tariff = Tariff(self.seller.price(item), 3600)
         entry = self.seller.sell(item, body["name"], tariff, detail, fails=short)
         return json_reply(self._single(entry))

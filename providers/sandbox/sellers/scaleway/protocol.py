@@ -150,6 +150,8 @@ class Scaleway(SellerProtocol):
                 "request": body,
                 "volume": self.seller.new_uuid(),
                 "usd_per_hour": str(self.seller.price(item)),
+                "currency": "EUR",
+                "usd_per_unit": item.labels["dollars_per_euro"],
                 "changed_at": self.now.isoformat(),
                 "powered": False,
                 "loses_capacity": call.loses_capacity,
