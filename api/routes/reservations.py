@@ -112,6 +112,8 @@ async def reserve_offer(request: Request, caller: ReservationWriter, wish: Reser
             wish.workload,
             outward=wish.fit is Fit.OUTWARD,
             most_usd_per_node_hour=wish.max_price_usd_per_node_hour,
+            disk_gb=wish.disk_gb,
+            memory_gb=wish.memory_gb,
         )
         return _accepted(reservation)
 

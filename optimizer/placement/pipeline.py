@@ -302,7 +302,11 @@ def open_note(plan: Plan, request: PlanRequest) -> str:
 
 def by_offer(problem: Problem, prices: StockPrices) -> dict[str, float]:
     """Dual prices in USD per node-hour by offer_id; prices at single instants are left out."""
-    return {problem.table.offers[offer].offer_id: usd for offer, usd in prices.throughout().items()}
+    found: dict[str, float] = {}
+    for offer, usd in sorted(prices.throughout().items()):
+        offer_id = problem.table.offers[offer].offer_id
+        found[offer_id] = max(usd, found.get(offer_id, 0.0))
+    return found
 
 
 def _plan_id(candidates: Candidates, options: PlanOptions) -> str:

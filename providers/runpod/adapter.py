@@ -18,12 +18,21 @@ from broker.domain.basics.errors import (
     QuotaExceeded,
 )
 from broker.domain.holding.reservation import Lease, LeaseState, Order
-from broker.domain.market.offer import OfferBatch, Tier
+from broker.domain.market.offer import Offer, OfferBatch, Tier
 from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
-from providers.payload import Name, PayloadModel
+from providers.payload import Name, PayloadModel, ordered_units
 from providers.rows import rate_of
-from providers.runpod.offers import COUNTS, NAME, graphql_message, joined, parse_gpu_types, parse_offers
+from providers.runpod.offers import (
+    COUNTS,
+    DISK_GB,
+    NAME,
+    graphql_message,
+    joined,
+    parse_gpu_types,
+    parse_offers,
+    with_disk,
+)
 from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_unless_single
 
@@ -170,7 +179,7 @@ class RunPod(SellerClient):
         counts = () if self._settings.keyless else COUNTS
         catalogue = [parse_offers(await self._catalogue(count), count, observed_at) for count in counts]
         graphql = [parse_gpu_types(await self._gpu_types(count), count, observed_at) for count in COUNTS]
-        return joined(catalogue, graphql)
+        return with_disk(joined(catalogue, graphql), float(self._settings.options["disk_gb"]))
 
     async def _catalogue(self, count: int) -> bytes:
         params = {
@@ -209,7 +218,7 @@ class RunPod(SellerClient):
             "image": self._settings.options["image"],
             "gpu": {"id": note["gpu_type_id"], "count": int(note["gpu_count"]), **self._cuda},
             "cloud": "SECURE",
-            "disk": int(self._settings.options["disk_gb"]),
+            "disk": _disk_gb(order.offer),
             "ports": ["22/tcp"],
             "startSsh": True,
         }
@@ -226,7 +235,7 @@ class RunPod(SellerClient):
             "gpuTypeId": note["gpu_type_id"],
             "gpuCount": int(note["gpu_count"]),
             "bidPerGpu": float(note["bid_per_gpu"]),
-            "containerDiskInGb": int(self._settings.options["disk_gb"]),
+            "containerDiskInGb": _disk_gb(order.offer),
             "volumeInGb": 0,
             "ports": "22/tcp",
             **self._cuda,
@@ -247,3 +256,8 @@ class RunPod(SellerClient):
 
     async def _give_back(self, lease: Lease) -> None:
         await self._end("DELETE", f"/v2/pods/{lease.reference}")
+
+
+def _disk_gb(offer: Offer) -> int:
+    """The container disk of an order."""
+    return ordered_units(offer.disk, offer.sku.disk_gb) or DISK_GB

@@ -24,7 +24,11 @@ from broker.domain.holding.reservation import ReservationState
 app = typer.Typer(add_completion=False)
 
 
-OF_OFFER = frozenset({"offer", "nodes", "start", "end", "workload", "fit", "max_price"})
+OF_OFFER = frozenset(
+    {"offer", "nodes", "start", "end", "workload", "fit", "max_price", "disk_gb", "memory_gb"}
+)
+    {"offer", "nodes", "start", "end", "workload", "fit", "max_price", "disk_gb", "memory_gb"}
+)
 EVER = frozenset({"timeout", "idempotency_key"})
 ANSWERS = {"": EVER, "plan_id": EVER, "offer": EVER | OF_OFFER}
 
@@ -46,6 +50,12 @@ def reserve(
     ] = False,
     max_price: Annotated[
         str | None, typer.Option(metavar="USD", help="Buy nothing above this price of a node-hour.")
+    ] = None,
+    disk_gb: Annotated[
+        float | None, typer.Option(min=1, help="Disk of a node, where it is chosen; else the default.")
+    ] = None,
+    memory_gb: Annotated[
+        float | None, typer.Option(min=1, help="Memory of a node, where it is chosen; else the default.")
     ] = None,
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for providers.")] = 120.0,
     idempotency_key: Annotated[
@@ -81,6 +91,8 @@ def reserve(
                     workload=workload,
                     fit=Fit.OUTWARD if fit else Fit.EXACT,
                     max_price_usd_per_node_hour=most,
+                    disk_gb=disk_gb,
+                    memory_gb=memory_gb,
                     idempotency_key=key,
                 )
                 rows = [row]

@@ -119,7 +119,7 @@ def estimate_planned_release(
     orders: list[Reservation] = []
     sold: set[str] = set()
     for placement in plan.placements:
-        offer = offers.get(placement.offer_id)
+        offer = placement.offer_among(offers)
         if placement.tier is Tier.WINDOW:
             stays_usd = placement.cost_usd if offer is None else _stays_usd(placement, offer, now, shares)
             stays, back = stays + stays_usd, back + placement.cost_usd - stays_usd
