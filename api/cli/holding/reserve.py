@@ -27,8 +27,6 @@ app = typer.Typer(add_completion=False)
 OF_OFFER = frozenset(
     {"offer", "nodes", "start", "end", "workload", "fit", "max_price", "disk_gb", "memory_gb"}
 )
-    {"offer", "nodes", "start", "end", "workload", "fit", "max_price", "disk_gb", "memory_gb"}
-)
 EVER = frozenset({"timeout", "idempotency_key"})
 ANSWERS = {"": EVER, "plan_id": EVER, "offer": EVER | OF_OFFER}
 
