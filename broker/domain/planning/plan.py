@@ -204,6 +204,13 @@ class Placement:
         return None if offer is None else self.ordered(offer)
 
     @property
+    def ordered_words(self) -> str:
+        """``with 300 GB of disk``: what is ordered in place of the offer's defaults; empty for these."""
+        amounts = (("disk", self.disk_gb), ("memory", self.memory_gb))
+        words = [f"{gb:,.0f} GB of {name}" for name, gb in amounts if gb is not None]
+        return f"with {' and '.join(words)}" if words else ""
+
+    @property
     def transfer_usd(self) -> Decimal:
         """The cost of transferring data to the placement (egress at other providers)."""
         return sum((one.usd for one in self.transfers), ZERO)

@@ -94,7 +94,6 @@ class ServingTable:
         self._drop_needless_pipelines(rates)
         self.requests_per_s: Array = rates[:, self._kind, :]
         self.cold_start_s: Array = starts[:, self._kind, :]
-        self.rates_with_room = self.requests_per_s
         self.fits: Mask = self.requests_per_s > 0
         self._without_room: Mask = np.zeros(self.fits.shape[:2], dtype=np.bool_)
 

@@ -53,10 +53,7 @@ class _Found:
 
 
 class TrainingTable:
-    """Estimates of W×S×N; ``hours`` (without spot interruptions) is inf if the run does not fit.
-
-    ``hours_with_room``: the same as if every host had disk and memory enough.
-    """
+    """Estimates of W×S×N; ``hours`` (without spot interruptions) is inf if the run does not fit."""
 
     def __init__(
         self,
@@ -80,7 +77,6 @@ class TrainingTable:
             places = np.asarray([number[kind] for kind in self._known], dtype=np.intp)
             self._fill(places, hours)
         self.hours: Array = hours[:, self._kind, :]
-        self.hours_with_room = self.hours
         self.fits: Mask = np.isfinite(self.hours)
         self._without_room: Mask = np.zeros(self.fits.shape[:2], dtype=np.bool_)
 

@@ -97,8 +97,7 @@ def _rough_usd(candidates: Candidates, workload: Workload, mine: Column, *, room
 def _of_run(candidates: Candidates, run: Training, *, roomy: bool) -> tuple[Ints, Floats]:
     """Nodes and hours [K, N] of the sizes that meet the deadline."""
     estimates, table = candidates.estimates, candidates.problem.table
-    training = estimates.training
-    hours = (training.hours_with_room if roomy else training.hours)[estimates.row_of[run.name]]
+    hours = (estimates.hours_with_room if roomy else estimates.training.hours)[estimates.row_of[run.name]]
     nodes = np.broadcast_to(np.asarray(estimates.node_counts, dtype=np.int64), hours.shape)
     gpus = nodes * np.array([sku.gpus_per_node for sku in table.skus], dtype=np.int64)[:, None]
     most = NEVER if run.gpus_max is None else run.gpus_max
@@ -114,7 +113,8 @@ def _of_replicas(
     """Nodes and hours [K, C] of a fleet at its peak, held as long as the chosen one, or of a batch."""
     estimates, table = candidates.estimates, candidates.problem.table
     serving = estimates.serving
-    rates = (serving.rates_with_room if roomy else serving.requests_per_s)[estimates.row_of[workload.name]]
+    rates = estimates.rates_with_room if roomy else serving.requests_per_s
+    rates = rates[estimates.row_of[workload.name]]
     sizes = np.array([config.gpus_per_replica for config in serving.configs], dtype=np.int64)
     per_node = np.array([sku.gpus_per_node for sku in table.skus], dtype=np.int64)[:, None]
     joined = np.array([s.fabric.max_nodes if s.fabric else 1 for s in table.skus], dtype=np.int64)[:, None]

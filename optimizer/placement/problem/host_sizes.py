@@ -18,6 +18,8 @@ from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.host_needs import HostNeeds, serving_needs, training_needs
 
 NODE_COUNTS = tuple(sorted(base << power for base in (1, 3) for power in range(10)))
+WEIGHT_BYTES = 2
+"""Of a parameter in training, at least."""
 Size = tuple[float | None, float | None]
 DEFAULT: Size = (None, None)
 
@@ -47,9 +49,9 @@ def needs_of(workload: Workload, sku: Sku, joined: int) -> list[HostNeeds]:
     """The needs of a node at each number format or node count at which its GPUs could hold the model."""
     calibration, gpus = load_calibration(), sku.gpus_per_node
     if isinstance(workload, Training):
-        runs = [training_needs(workload, n, gpus, calibration) for n in NODE_COUNTS if n <= joined]
-        state = [needs.memory_gb - gpus * calibration.host.process_gb for needs in runs]
-        return [needs for needs, gb in zip(runs, state, strict=True) if gb <= gpus * sku.gpu_memory_gb]
+        weights_gb = WEIGHT_BYTES * workload.model.total_params / 1e9
+        able = [n for n in NODE_COUNTS if n <= joined and weights_gb <= n * gpus * sku.gpu_memory_gb]
+        return [training_needs(workload, n, gpus, calibration) for n in able]
     most = joined * gpus * sku.gpu_memory_gb + calibration.host.image_gb
     each = [serving_needs(workload.model, p, gpus, calibration) for p in workload.precisions]
     return [needs for needs in each if needs.disk_gb <= most]
