@@ -241,7 +241,6 @@ OFFER = Form(
     lenient=True,
     optional={"observed_at": None, "source": "", "native": None, "place": None},
     or_null=("min_hours", "billing_increment_s", "stock"),
-    unless_none=("memory", "disk"),
     prepare=_offer,
 )
 OfferForm = Annotated[Offer, OFFER]

@@ -126,7 +126,7 @@ Form(
 Form(
     Placement,
     about="""One workload on one offer. Additions: ``window_use``, ``transfers``, ``work_share``, ``engine``,
-    ``cold_start``, ``disk_gb`` and ``memory_gb`` (absent: the offer's default), and ``billed_ahead``: the
+    ``cold_start``, ``disk_gb`` and ``memory_gb`` (null: the offer's default), and ``billed_ahead``: the
     cost that is billed in blocks of more than an hour.""",
     types={
         "segments": tuple[Annotated[Segment, SEGMENT], ...],
@@ -139,7 +139,6 @@ Form(
         "memory_gb": NotNegative,
     },
     optional={"zone": None, "replicas": 1},
-    unless_none=("disk_gb", "memory_gb"),
     lenient=True,
 )
 Form(
