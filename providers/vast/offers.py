@@ -44,7 +44,7 @@ NAME = "vast"
 BILLING_INCREMENT_S = 1
 UNKNOWN_REGION = "unknown"
 SEARCHED_DISK_GB = 50.0
-HOURS_A_MONTH = 730
+HOURS_A_MONTH = 720
 
 
 _NO_END_S = 253_402_300_800
@@ -162,10 +162,14 @@ def _offers_of(
 
 
 def _sold_disk(ask: _Ask, searched_gb: float) -> SoldAmount:
-    """Disk is rented by the GB, up to what is free; the price of a month is that of 730 hours."""
+    """Disk is rented by the GB, up to what is free, at the price of the searched disk.
+
+    Without that, at the price of a month, which is that of 720 hours.
+    """
+    hourly = _disk_price(ask) / Decimal(str(searched_gb)) or (ask.storage_cost or Decimal(0)) / HOURS_A_MONTH
     return sold_amount(
         searched_gb if ask.disk_space is None else min(searched_gb, ask.disk_space),
-        (ask.storage_cost or Decimal(0)) / HOURS_A_MONTH,
+        hourly,
         least=0.0,
         most=ask.disk_space,
     )
