@@ -5,6 +5,7 @@ Apply the fleet first: ``dstack apply -f FILE``. Fields: dstack's fleet, task an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -61,6 +62,10 @@ def _place(placement: Placement, words: Words) -> dict[str, Any]:
         },
         "spot_policy": "spot" if placement.tier is Tier.SPOT else "on-demand",
     }
+    if placement.disk_gb is not None:
+        place["resources"]["disk"] = f"{math.ceil(placement.disk_gb)}GB.."
+    if placement.memory_gb is not None:
+        place["resources"]["memory"] = f"{math.floor(placement.memory_gb)}GB.."
     if placement.provider in words.same_regions:
         place["regions"] = [placement.region]
         if placement.zone:

@@ -7,14 +7,17 @@ process beside a checkpoint, 108.4 GB. The service's needs 30 GB and 16.1 GB of 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from broker.domain.holding.cost_of_keeping import HeldCapacity
+from broker.domain.holding.holding_orders import intents_of, placement_cost_usd
 from broker.domain.market.offer import GpuPool, Offer, Stock
 from broker.domain.market.sku import SoldAmount
+from broker.domain.moving.moving import find_change
 from broker.domain.planning.plan import Obstacle, Plan
 from broker.domain.reconciling.held_offers import with_held
 from optimizer.placement.problem.host_sizes import rounded_up
@@ -160,3 +163,27 @@ def test_the_cheapest_dropped_offer_is_named_with_its_gate() -> None:
 def test_nothing_is_named_where_nothing_dropped_is_cheaper() -> None:
     found = plan(RUN, [fixed("a", "4.00", 100.0), fixed("b", "3.00", 1000.0)])
     assert not any("is dropped" in says for says in found.placements[0].why.sentences)
+
+
+def test_an_order_and_its_price_limit_are_of_the_placement_s_size() -> None:
+    """1.15 a node-hour, and the tolerance of 2 % above it: 1.173, with half a cent of rounding over 10 h."""
+    offers = [sized("a", "1.00")]
+    found = plan(RUN, offers)
+    (intent,) = intents_of(found, {"a": offers[0]}, T0, timedelta(hours=1), 0.02)
+    assert (intent.offer.sku.disk_gb, intent.offer.price_usd_per_node_hour) == (250.0, Decimal("1.15"))
+    assert intent.limit_usd_per_node_hour == Decimal("1.173510")
+    assert placement_cost_usd(found.placements[0], offers[0]) == Decimal("11.50")
+
+
+def test_another_size_of_the_same_offer_is_another_holding() -> None:
+    """A lease with 100 GB is not what a placement with 250 GB asks for; one with 250 GB is."""
+    offers = [sized("a", "1.00")]
+    found = plan(RUN, offers)
+    wanted = intents_of(found, {"a": offers[0]}, T0, timedelta(hours=1))
+    segment = found.placements[0].segments[0]
+    small, large = (
+        HeldCapacity("run", offers[0].sized(gb, None), 1, segment.start, segment.end, True, T0)
+        for gb in (None, 250.0)
+    )
+    assert find_change([small], wanted).wanted == wanted
+    assert find_change([large], wanted).wanted == ()

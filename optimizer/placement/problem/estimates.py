@@ -35,7 +35,8 @@ class Estimates:
     ``cold_s`` [B + V, K, C]: seconds from ordering a node to the first token. It is the engine's start plus
     what ``launches`` [K] and ``weights_gb`` [B + V, C] say of the node's launch and the download of weights.
     ``hours_with_room`` [R, K, N] and ``rates_with_room`` [B + V, K, C] are those of the tables as if every
-    host had disk and memory enough. ``kept`` caches results that were derived from these tables; none depends on a price.
+    host had disk and memory enough. ``kept`` caches results that were derived from these tables; none depends
+    on a price.
     """
 
     node_counts: tuple[int, ...]
