@@ -234,11 +234,11 @@ def build_plan(
         scarcity=explainer.scarcity(),
         scarcity_usd_per_node_hour=by_offer(candidates.problem, solution.prices),
         notes=(
-            *document_notes(request, candidates.problem.table.offers, load_geographies()),
+            *document_notes(request, candidates.problem.table.each_once, load_geographies()),
             *hosts,
             *not_done,
         ),
-        assumptions=assumptions_of(placements, candidates.problem.table.offers, assumed_nodes(request)),
+        assumptions=assumptions_of(placements, candidates.problem.table.each_once, assumed_nodes(request)),
         delay_usd=sum((wait.delay_usd for wait in waits), ZERO),
         waits=waits,
     )

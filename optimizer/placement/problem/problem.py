@@ -90,6 +90,11 @@ class OfferTable:
         """Whether some offer has several rows."""
         return bool((self.stock_of != np.arange(len(self))).any())
 
+    @property
+    def each_once(self) -> tuple[Offer, ...]:
+        """The offers without further sizes of the same one."""
+        return tuple(offer for row, offer in enumerate(self.offers) if self.stock_of[row] == row)
+
     def billed_s(self, offers: Ints, held_s: Ints) -> Ints:
         """Billed seconds of one node that is held for ``held_s`` without a break."""
         increment = self.increment_s[offers]
