@@ -99,8 +99,9 @@ class Seller(ABC):
 
 
 def found_again(offer: Offer, batch: OfferBatch) -> Offer | None:
-    """The offer of ``batch`` with the id of ``offer``; None without one."""
-    return next((found for found in batch.offers if found.offer_id == offer.offer_id), None)
+    """The offer of ``batch`` with the id of ``offer``, in its size; None without one."""
+    now = next((found for found in batch.offers if found.offer_id == offer.offer_id), None)
+    return None if now is None else now.in_size_of(offer)
 
 
 class SellerClient(Seller):

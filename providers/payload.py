@@ -19,6 +19,7 @@ from broker.catalogue import ProviderFacts, load_exchange_rates, load_gpus
 from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.market.exchange import DayRate, Exchange, rate_on
 from broker.domain.market.offer import Offer, OfferBatch, RejectedRow, Tier
+from broker.domain.market.sku import SoldAmount
 from providers.gpu_words import UnknownCard, is_memory_of, memory_of_slice, read_card
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -27,6 +28,7 @@ MOST_USD_PER_HOUR = Decimal(100_000)
 _FIVE_DIGITS = Decimal("0.00001")
 LEAST_USD_PER_HOUR = Decimal("0.000001")
 GB_PER_GIB = 2**30 / 1e9
+_PICO = Decimal("1e-12")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
 
 
@@ -287,6 +289,33 @@ def _by_size(facts: ProviderFacts, word: str) -> list[str]:
 def gb_of_gib(gib: float | None) -> float | None:
     """GB (10⁹ bytes) of GiB (2³⁰ bytes), to one decimal."""
     return None if gib is None else round(gib * GB_PER_GIB, 1)
+
+
+def sold_amount(
+    default: float,
+    usd_per_unit_hour: Decimal,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    unit_gb: float = 1.0,
+) -> SoldAmount:
+    """Disk or memory that is sold by the unit.
+
+    Without ``least`` nothing below the default is ordered; without ``most`` the seller states no limit.
+    """
+    gb = Decimal(str(unit_gb))
+    return SoldAmount(
+        default_gb=round(default * unit_gb, 6),
+        min_gb=round(min(default, default if least is None else least) * unit_gb, 6),
+        max_gb=None if most is None else round(max(default, most) * unit_gb, 6),
+        usd_per_gb_hour=(usd_per_unit_hour / gb).quantize(_PICO),
+        step_gb=unit_gb,
+    )
+
+
+def ordered_units(sold: SoldAmount | None, gb: float | None) -> int | None:
+    """How many of the seller's units an order of ``gb`` is; None where the buyer does not choose."""
+    return None if sold is None or gb is None else round(gb / sold.step_gb)
 
 
 def slug(text: str) -> str:

@@ -25,7 +25,7 @@ from broker.domain.market.offer import (
     WindowKind,
     WindowTerms,
 )
-from broker.domain.market.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
+from broker.domain.market.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku, SoldAmount
 from broker.domain.moving.reoptimization import (
     Move,
     MoveState,
@@ -89,6 +89,14 @@ skus: SearchStrategy[Sku] = st.builds(
     form=st.none() | st.sampled_from(Form),
     intra_node=st.none() | st.builds(IntraNode, st.sampled_from(LinkKind), positives),
     fabric=st.none() | st.builds(Fabric, st.sampled_from(FabricKind), positives, counts, st.none() | names),
+)
+sold_amounts = st.builds(
+    SoldAmount,
+    default_gb=st.sampled_from([50.0, 107.374182]),
+    min_gb=st.sampled_from([0.0, 50.0]),
+    max_gb=st.none() | st.sampled_from([107.374182, 4096.0]),
+    usd_per_gb_hour=st.sampled_from([Decimal(0), Decimal("0.000121071935")]),
+    step_gb=st.sampled_from([1.0, 1.073741824]),
 )
 
 
@@ -165,6 +173,8 @@ offers: SearchStrategy[Offer] = st.builds(
     host=st.none() | st.sampled_from(HostKind),
     reliability=st.none() | shares,
     available_until=st.none() | instants,
+    disk=st.none() | sold_amounts,
+    memory=st.none() | sold_amounts,
 )
 
 parallelisms = st.builds(

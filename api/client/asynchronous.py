@@ -172,11 +172,14 @@ class AsyncBrokerClient:
         workload: str | None = None,
         fit: Fit = Fit.EXACT,
         max_price_usd_per_node_hour: Decimal | None = None,
+        disk_gb: float | None = None,
+        memory_gb: float | None = None,
         idempotency_key: str | None = None,
     ) -> ReservationForm:
         """Reserves nodes of one offer: from now unless ``start``, until released unless ``end`` (aware).
 
-        ``fit`` outward extends times to the window on sale that covers them. Raises Conflict for too little
+        ``fit`` outward extends times to the window on sale that covers them. ``disk_gb`` and ``memory_gb`` of
+        a node: the seller's default unless given. Raises Conflict for too little
         stock and a price above ``max_price_usd_per_node_hour``, OverBudget, ProviderError.
         """
         wish = {
@@ -187,6 +190,8 @@ class AsyncBrokerClient:
             "workload": workload,
             "fit": fit,
             "max_price_usd_per_node_hour": max_price_usd_per_node_hour,
+            "disk_gb": disk_gb,
+            "memory_gb": memory_gb,
         }
         return await self._do(calls.reserve_offer(wish, idempotency_key))
 
@@ -199,6 +204,8 @@ class AsyncBrokerClient:
         end: datetime | None = None,
         fit: Fit = Fit.EXACT,
         max_price_usd_per_node_hour: Decimal | None = None,
+        disk_gb: float | None = None,
+        memory_gb: float | None = None,
     ) -> OrderQuoteForm:
         """What ``reserve_offer`` would buy and cost now; it orders nothing.
 
@@ -211,6 +218,8 @@ class AsyncBrokerClient:
             "end": end,
             "fit": fit,
             "max_price_usd_per_node_hour": max_price_usd_per_node_hour,
+            "disk_gb": disk_gb,
+            "memory_gb": memory_gb,
         }
         return await self._do(calls.quote_offer(wish))
 

@@ -5,6 +5,7 @@ Apply the fleet first: ``dstack apply -f FILE``. Fields: dstack's fleet, task an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -66,6 +67,10 @@ def _place(placement: Placement, words: Words) -> dict[str, Any]:
         },
         "spot_policy": "spot" if placement.tier is Tier.SPOT else "on-demand",
     }
+    if placement.disk_gb is not None:
+        sold["resources"]["disk"] = f"{math.ceil(placement.disk_gb)}GB.."
+    if placement.memory_gb is not None:
+        sold["resources"]["memory"] = f"{math.floor(placement.memory_gb)}GB.."
     place = words.place_of(placement)
     if place is not None:
         sold["regions"] = [place]

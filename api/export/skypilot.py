@@ -5,6 +5,7 @@ Fields: SkyPilot's task YAML. The user gives the command of a training run in CO
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -85,6 +86,10 @@ def _resources(placement: Placement, words: Words) -> dict[str, Any]:
         resources["instance_type"] = placement.sku
     else:
         resources["accelerators"] = f"{words.gpus[placement.gpu]}:{gpus_per_node(placement)}"
+    if placement.disk_gb is not None:
+        resources["disk_size"] = math.ceil(placement.disk_gb)
+    if placement.memory_gb is not None:
+        resources["memory"] = f"{math.floor(placement.memory_gb)}+"
     resources["use_spot"] = placement.tier is Tier.SPOT
     if placement.nodes > 1:
         resources["network_tier"] = "best"

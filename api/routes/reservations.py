@@ -150,6 +150,8 @@ async def _order_of(request: Request, wish: ReservationRequest) -> OfferOrder:
         wish.workload,
         outward=wish.fit is Fit.OUTWARD,
         most_usd_per_node_hour=wish.max_price_usd_per_node_hour,
+        disk_gb=wish.disk_gb,
+        memory_gb=wish.memory_gb,
     )
 
 

@@ -235,12 +235,12 @@ def build_plan(
         scarcity=explainer.scarcity(),
         scarcity_usd_per_node_hour=by_offer(candidates.problem, solution.prices),
         notes=(
-            *document_notes(request, candidates.problem.table.offers, load_geographies()),
+            *document_notes(request, candidates.problem.table.each_once, load_geographies()),
             *conversions(_bought(placements, candidates.problem), candidates.problem.as_of.date()),
             *hosts,
             *not_done,
         ),
-        assumptions=assumptions_of(placements, candidates.problem.table.offers, assumed_nodes(request)),
+        assumptions=assumptions_of(placements, candidates.problem.table.each_once, assumed_nodes(request)),
         delay_usd=sum((wait.delay_usd for wait in waits), ZERO),
         waits=waits,
     )
@@ -310,7 +310,11 @@ def open_note(plan: Plan, request: PlanRequest) -> str:
 
 def by_offer(problem: Problem, prices: StockPrices) -> dict[str, float]:
     """Dual prices in USD per node-hour by offer_id; prices at single instants are left out."""
-    return {problem.table.offers[offer].offer_id: usd for offer, usd in prices.throughout().items()}
+    found: dict[str, float] = {}
+    for offer, usd in sorted(prices.throughout().items()):
+        offer_id = problem.table.offers[offer].offer_id
+        found[offer_id] = max(usd, found.get(offer_id, 0.0))
+    return found
 
 
 def _plan_id(candidates: Candidates, options: PlanOptions) -> str:

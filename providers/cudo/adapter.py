@@ -27,7 +27,7 @@ from broker.domain.market.offer import OfferBatch
 from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
 from providers.cudo.offers import NAME, parse_offers
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
-from providers.payload import Name, PayloadModel
+from providers.payload import Name, PayloadModel, ordered_units
 from providers.rows import rate_of
 from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_unless_single
@@ -189,7 +189,7 @@ class Cudo(SellerClient):
         return ordered(order, reply.read(_Created).id)
 
     def _create_body(self, order: Order) -> dict[str, Any]:
-        wish, options = order.offer.reference, self._settings.options
+        offer, wish, options = order.offer, order.offer.reference, self._settings.options
         key = options["ssh_key"]
         return {
             "vmId": re.sub(r"[^a-z0-9-]", "-", order.tag.lower()),
@@ -197,8 +197,11 @@ class Cudo(SellerClient):
             "machineType": wish["machineType"],
             "gpus": int(wish["gpus"]),
             "vcpus": int(wish["vcpus"]),
-            "memoryGib": int(wish["memoryGib"]),
-            "bootDisk": {"storageClass": "STORAGE_CLASS_NETWORK", "sizeGib": int(wish["diskGib"])},
+            "memoryGib": ordered_units(offer.memory, offer.sku.memory_gb),
+            "bootDisk": {
+                "storageClass": "STORAGE_CLASS_NETWORK",
+                "sizeGib": ordered_units(offer.disk, offer.sku.disk_gb),
+            },
             "bootDiskImageId": options["image"],
             "sshKeySource": "SSH_KEY_SOURCE_NONE" if key else "SSH_KEY_SOURCE_PROJECT",
             "customSshKeys": [key] if key else [],

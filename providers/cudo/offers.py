@@ -15,15 +15,16 @@ from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
 from broker.domain.market.sku import Form
 from providers.payload import (
+    GB_PER_GIB,
     Amount,
     Name,
     PayloadModel,
     RowRejected,
     canonical_gpu,
     collect,
-    gb_of_gib,
     require_price,
     slug,
+    sold_amount,
 )
 from providers.rows import gpu_node, page_by_page, rows_under
 from providers.schema import OF_THE_HOST, OWN_ID, Rows, Schema
@@ -158,8 +159,6 @@ def _offer(kind: _MachineType, gpu: str, size: _Size, facts: ProviderFacts, obse
             size.gpus,
             Form.VM,
             vcpus=size.vcpus,
-            memory_gb=gb_of_gib(size.memory_gib),
-            disk_gb=gb_of_gib(facts.search["disk_gib"]),
         ),
         region=kind.dataCenterId,
         country=facts.country_of(kind.dataCenterId),
@@ -176,10 +175,28 @@ def _offer(kind: _MachineType, gpu: str, size: _Size, facts: ProviderFacts, obse
             "machineType": kind.machineType,
             "gpus": str(size.gpus),
             "vcpus": str(size.vcpus),
-            "memoryGib": str(size.memory_gib),
-            "diskGib": str(facts.search["disk_gib"]),
         },
+        disk=sold_amount(
+            size.disk_gib,
+            kind.minStorageGibPriceHr.value or Decimal(0),
+            most=kind.maxStorageGibFree,
+            unit_gb=GB_PER_GIB,
+        ),
+        memory=sold_amount(
+            size.memory_gib,
+            kind.memoryGibPriceHr.value or Decimal(0),
+            most=_most_memory_gib(kind, size),
+            unit_gb=GB_PER_GIB,
+        ),
     )
+
+
+def _most_memory_gib(kind: _MachineType, size: _Size) -> float | None:
+    """The most memory beside the size's cores, and that is free in one machine."""
+    most = [] if kind.maxMemoryGibFree is None else [kind.maxMemoryGibFree]
+    if kind.minVcpuPerMemoryGib:
+        most.append(math.floor(size.vcpus / kind.minVcpuPerMemoryGib))
+    return min(most, default=None)
 
 
 parse = page_by_page(parse_offers)

@@ -22,7 +22,7 @@ from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Or
 from broker.domain.market.offer import Offer, OfferBatch, Tier
 from providers.client import Seller, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
-from providers.payload import GpuCount, Instant, Name, PayloadModel
+from providers.payload import GpuCount, Instant, Name, PayloadModel, ordered_units
 from providers.prime_intellect.offers import NAME, Page, parse_offers, read_page
 from providers.rows import rate_of
 from providers.schema import Words
@@ -226,7 +226,10 @@ class PrimeIntellect(Seller):
             "image": _image(note["images"], options["image"]),
         }
         copied = {name: note[name] for name in ("dataCenterId", "country", "security")}
+        offer = order.offer
         chosen: dict[str, Any] = {**copied, "sshKeyId": options["ssh_key_id"]}
+        chosen["diskSize"] = ordered_units(offer.disk, offer.chosen_disk_gb)
+        chosen["memory"] = ordered_units(offer.memory, offer.chosen_memory_gb)
         most = order.limit_usd_per_node_hour
         if most is None and order.offer.tier is Tier.SPOT and note["max_price_per_node"]:
             most = Decimal(note["max_price_per_node"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ from pydantic import Field
 
 from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
 from broker.domain.market.offer import HostKind, NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
-from broker.domain.market.sku import Fabric, FabricKind, Sku
+from broker.domain.market.sku import Fabric, FabricKind, Sku, SoldAmount
 from providers.payload import (
     Amount,
     GpuCount,
@@ -27,6 +27,7 @@ from providers.payload import (
     require_gpus,
     require_price,
     slug,
+    sold_amount,
     source_with_rate,
     usd_of,
     without_noise,
@@ -58,14 +59,38 @@ class AvailabilityPage(PayloadModel):
     totalCount: int = 0
 
 
-class _Spec(PayloadModel):
-    """A resource included in a configuration and in its price."""
+_Count = Annotated[Decimal, Field(ge=0, le=10**9)]
 
-    defaultCount: Annotated[Decimal, Field(ge=0, le=10**9)] | None = None
+
+class _Spec(PayloadModel):
+    """A resource of a configuration, whose price contains the default (``defaultIncludedInPrice`` or not)."""
+
+    minCount: _Count | None = None
+    defaultCount: _Count | None = None
+    maxCount: _Count | None = None
+    pricePerUnit: Decimal | None = None
+    step: Annotated[Decimal, Field(gt=0, le=10**6)] | None = None
 
     @property
     def amount(self) -> float | None:
         return None if self.defaultCount is None else float(self.defaultCount)
+
+
+def _sold(spec: _Spec, currency: str, day: date, *, free: bool) -> SoldAmount | None:
+    """A resource whose amount an order may name; ``free``: also where the row states no price of a unit.
+
+    An unpriced unit costs nothing more.
+    """
+    if spec.amount is None or (spec.pricePerUnit is None and not free):
+        return None
+    found = sold_amount(
+        spec.amount,
+        usd_of(spec.pricePerUnit or Decimal(0), currency, day)[0],
+        least=None if spec.minCount is None else float(spec.minCount),
+        most=None if spec.maxCount is None else float(spec.maxCount),
+    )
+    whole = spec.step is not None and spec.defaultCount is not None and not spec.defaultCount % spec.step
+    return replace(found, step_gb=float(spec.step)) if spec.step is not None and whole else found
 
 
 class _Prices(PayloadModel):
@@ -150,7 +175,8 @@ def _offers_of(row: Any, page: Page, facts: ProviderFacts, observed_at: datetime
     if level is StockLevel.NONE:
         raise RowRejected("sold out")
     quoted = _price(read)
-    dollars, exchange = usd_of(without_noise(quoted), read.prices.currency, observed_at.date())
+    currency, day = read.prices.currency, observed_at.date()
+    dollars, exchange = usd_of(without_noise(quoted), currency, day)
     tier = Tier.SPOT if read.isSpot else Tier.ON_DEMAND
     region = read.region or read.country or "any"
     yield Offer(
@@ -172,6 +198,8 @@ def _offers_of(row: Any, page: Page, facts: ProviderFacts, observed_at: datetime
         compliance=facts.compliance,
         reference=_reference(read, nodes, quoted / nodes),
         host=_HOSTS.get(read.security),
+        disk=_sold(read.disk, currency, day, free=True) if nodes == 1 else None,
+        memory=_sold(read.memory, currency, day, free=False) if nodes == 1 else None,
     )
 
 
@@ -285,7 +313,7 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
     return parse_offers([Page(body, "multi" in name) for name, body in payloads], observed_at)
 
 
-_SIZE_OF_CHOICE = "a size is not chosen: a configuration is sold with its defaults, which its price holds"
+_IN_PRICE = "the price holds the default even where this is false: 1.6568 is 1.64 + 120 x 0.00014"
 
 SCHEMA = Schema(
     (
@@ -294,11 +322,7 @@ SCHEMA = Schema(
             "items[]",
             _Row,
             unread={
-                **{
-                    f"{part}.{field}": _SIZE_OF_CHOICE
-                    for part in ("disk", "vcpu", "memory")
-                    for field in ("minCount", "maxCount", "step", "pricePerUnit", "defaultIncludedInPrice")
-                },
+                **{f"{part}.defaultIncludedInPrice": _IN_PRICE for part in ("disk", "vcpu", "memory")},
                 **{f"{part}.additionalInfo": FOR_PEOPLE for part in ("disk", "vcpu", "memory")},
                 "sharedDisk": "a disk that several pods share is not ordered",
                 "internetSpeed": "the public network, not one between nodes",

@@ -18,12 +18,21 @@ from broker.domain.basics.errors import (
     QuotaExceeded,
 )
 from broker.domain.holding.reservation import Lease, LeaseState, Order
-from broker.domain.market.offer import OfferBatch, Tier
+from broker.domain.market.offer import Offer, OfferBatch, Tier
 from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
-from providers.payload import Name, PayloadModel
+from providers.payload import Name, PayloadModel, ordered_units
 from providers.rows import rate_of
-from providers.runpod.offers import COUNTS, NAME, graphql_message, joined, parse_gpu_types, parse_offers
+from providers.runpod.offers import (
+    COUNTS,
+    DISK_GB,
+    NAME,
+    graphql_message,
+    joined,
+    parse_gpu_types,
+    parse_offers,
+    with_disk,
+)
 from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_unless_single
 
@@ -171,7 +180,7 @@ class RunPod(SellerClient):
         counts = () if self._settings.keyless else COUNTS
         catalogue = [parse_offers(await self._catalogue(count), count, observed_at) for count in counts]
         graphql = [parse_gpu_types(await self._gpu_types(count), count, observed_at) for count in COUNTS]
-        return joined(catalogue, graphql)
+        return with_disk(joined(catalogue, graphql), float(self._settings.options["disk_gb"]))
 
     async def _catalogue(self, count: int) -> bytes:
         params = {
@@ -210,7 +219,7 @@ class RunPod(SellerClient):
             "image": self._settings.options["image"],
             "gpu": {"id": note["gpu_type_id"], "count": int(note["gpu_count"]), **self._cuda},
             "cloud": "SECURE",
-            "disk": int(self._settings.options["disk_gb"]),
+            "disk": _disk_gb(order.offer),
             "ports": ["22/tcp"],
             "startSsh": True,
         }
@@ -227,7 +236,7 @@ class RunPod(SellerClient):
             "gpuTypeId": note["gpu_type_id"],
             "gpuCount": int(note["gpu_count"]),
             "bidPerGpu": float(_bid_per_gpu(order)),
-            "containerDiskInGb": int(self._settings.options["disk_gb"]),
+            "containerDiskInGb": _disk_gb(order.offer),
             "volumeInGb": 0,
             "ports": "22/tcp",
             **self._cuda,
@@ -254,3 +263,8 @@ def _bid_per_gpu(order: Order) -> Decimal:
     """USD per GPU and hour; what is bid is what is paid."""
     bid = order.bid_usd_per_node_hour / int(order.offer.reference["gpu_count"])
     return bid.quantize(BID_STEP, ROUND_FLOOR)
+
+
+def _disk_gb(offer: Offer) -> int:
+    """The container disk of an order."""
+    return ordered_units(offer.disk, offer.sku.disk_gb) or DISK_GB

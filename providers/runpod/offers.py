@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
 from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.basics.errors import PayloadUnreadable
+from broker.domain.basics.money import MICRO
 from broker.domain.market.offer import (
     HostKind,
     NativePrice,
@@ -36,6 +37,7 @@ from providers.payload import (
     join_batches,
     require_price,
     slug,
+    sold_amount,
 )
 from providers.rows import gpu_node, rows_under
 from providers.schema import FOR_PEOPLE, SAME_AS, Rows, Schema, Words
@@ -44,6 +46,10 @@ from providers.spec import NamedPayload
 NAME = "runpod"
 COUNTS = (1, 2, 4, 8)
 ANY_REGION = "any"
+DISK_GB = 50
+DISK_USD_PER_GB_HOUR = (Decimal("0.10") / 730).quantize(Decimal("1e-12"))
+"""A container disk costs 0.10 USD per GB and month of a running pod, beside the price of its GPUs
+(docs.runpod.io/pods/storage, read 2026-11)."""
 
 _LEVELS: Mapping[str, StockLevel] = {
     "none": StockLevel.NONE,
@@ -131,7 +137,7 @@ def _offer(
         region=region,
         country=facts.country_of(region),
         tier=tier,
-        price_usd_per_node_hour=price * pod.count,
+        price_usd_per_node_hour=(price * pod.count + Decimal(DISK_GB) * DISK_USD_PER_GB_HOUR).quantize(MICRO),
         observed_at=observed_at,
         source=source,
         native=NativePrice(price, "USD", "GPU-hour"),
@@ -144,7 +150,20 @@ def _offer(
             "data_center_id": "" if region == ANY_REGION else region,
         },
         host=HostKind.DATACENTER,
+        disk=sold_amount(DISK_GB, DISK_USD_PER_GB_HOUR, least=1.0),
     )
+
+
+def with_disk(batch: OfferBatch, disk_gb: float) -> OfferBatch:
+    """The offers with another container disk by default."""
+    return replace(batch, offers=tuple(_with_default_disk(offer, disk_gb) for offer in batch.offers))
+
+
+def _with_default_disk(offer: Offer, disk_gb: float) -> Offer:
+    if offer.disk is None or offer.disk.default_gb == disk_gb:
+        return offer
+    sized = offer.sized(disk_gb, None)
+    return replace(sized, disk=replace(offer.disk, default_gb=disk_gb))
 
 
 def _level(word: str | None) -> StockLevel:

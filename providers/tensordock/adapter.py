@@ -20,7 +20,7 @@ from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import OfferBatch
 from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
-from providers.payload import Name, PayloadModel, as_payload
+from providers.payload import Name, PayloadModel, as_payload, ordered_units
 from providers.rows import rate_of
 from providers.schema import Rows, Words
 from providers.spec import ProviderSettings, refuse_unless_single
@@ -163,7 +163,7 @@ class TensorDock(SellerClient):
             "resources": {
                 "vcpu_count": int(wish["vcpu_count"]),
                 "ram_gb": int(wish["ram_gb"]),
-                "storage_gb": int(wish["storage_gb"]),
+                "storage_gb": ordered_units(order.offer.disk, order.offer.sku.disk_gb) or 100,
                 "gpus": {wish["gpu"]: {"count": int(wish["gpus"])}},
             },
         }

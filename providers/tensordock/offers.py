@@ -26,6 +26,7 @@ from providers.payload import (
     decode_json,
     require_price,
     slug,
+    sold_amount,
 )
 from providers.rows import gpu_node, page_by_page
 from providers.schema import FOR_PEOPLE, SAME_AS, Rows, Schema
@@ -189,7 +190,6 @@ def _offer(
             Form.VM,
             vcpus=size.vcpus,
             memory_gb=size.ram_gb,
-            disk_gb=facts.search["storage_gb"],
         ),
         region=region,
         zone=host.id,
@@ -213,10 +213,12 @@ def _offer(
             "gpus": str(size.gpus),
             "vcpu_count": str(size.vcpus),
             "ram_gb": str(size.ram_gb),
-            "storage_gb": str(facts.search["storage_gb"]),
             "port": "" if there.has_public_ip_available else str(there.available_ports[0]),
         },
         reliability=None if host.uptime_percentage is None else round(host.uptime_percentage / 100, 6),
+        disk=sold_amount(
+            facts.search["storage_gb"], host.pricing.per_gb_storage_hr or Decimal(0), most=there.storage_gb
+        ),
     )
 
 

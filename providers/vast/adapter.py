@@ -24,7 +24,7 @@ from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch
 from providers.client import Query, SellerClient, all_pages, bearer, found_again, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
-from providers.payload import PayloadModel
+from providers.payload import PayloadModel, ordered_units
 from providers.rows import rate_of, rows_under
 from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_unless_single
@@ -164,13 +164,13 @@ class Vast(SellerClient):
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Offers of verified hosts that can run the image; a row's lowest bid is its spot offer."""
         rows, left_out = await search_all(self._search, self._wish)
-        batch = parse_offers(rows, observed_at, self._least_cuda)
+        batch = parse_offers(rows, observed_at, self._least_cuda, self._disk_gb)
         return OfferBatch(batch.offers, (*batch.rejected, *left_out))
 
     async def quote(self, offer: Offer, asked_at: datetime) -> Offer | None:
         """Searches for the offer's id."""
         rows = await self._search({**self._wish, "id": {"eq": int(offer.reference["ask_id"])}})
-        return found_again(offer, parse_offers(rows, asked_at, self._least_cuda))
+        return found_again(offer, parse_offers(rows, asked_at, self._least_cuda, self._disk_gb))
 
     @property
     def _wish(self) -> dict[str, Any]:
@@ -213,7 +213,7 @@ class Vast(SellerClient):
     def _rent_body(self, order: Order) -> dict[str, Any]:
         body: dict[str, Any] = {
             "image": self._settings.options["image"],
-            "disk": self._disk_gb,
+            "disk": ordered_units(order.offer.disk, order.offer.sku.disk_gb) or self._disk_gb,
             "label": order.tag,
             "runtype": "ssh_direct",
             "cancel_unavail": True,

@@ -23,7 +23,7 @@ from broker.domain.market.offer import (
     StockLevel,
     Tier,
 )
-from broker.domain.market.sku import Form, IntraNode, LinkKind, Sku
+from broker.domain.market.sku import Form, IntraNode, LinkKind, Sku, SoldAmount
 from providers.payload import (
     Amount,
     GpuCount,
@@ -34,6 +34,7 @@ from providers.payload import (
     nominal_memory_gb,
     require_gpus,
     require_price,
+    sold_amount,
 )
 from providers.rows import rows_under
 from providers.schema import NOT_OF_A_PRICE, OF_THE_HOST, OWN_ID, SAME_AS, Rows, Schema
@@ -41,6 +42,8 @@ from providers.spec import NamedPayload
 
 NAME = "vast"
 UNKNOWN_REGION = "unknown"
+SEARCHED_DISK_GB = 50.0
+HOURS_A_MONTH = 720
 
 
 _NO_END_S = 253_402_300_800
@@ -60,6 +63,7 @@ class _Ask(PayloadModel):
     cpu_cores_effective: Amount | None = None
     cpu_ram: Amount | None = None
     disk_space: Amount | None = None
+    storage_cost: Decimal | None = None
     dph_base: Decimal | None = None
     dph_total: Decimal | None = None
     min_bid: Decimal | None = None
@@ -77,12 +81,17 @@ class _Ask(PayloadModel):
     rented: bool | None = None
 
 
-def parse_offers(rows: Sequence[Any], observed_at: datetime, least_cuda: Decimal | None = None) -> OfferBatch:
+def parse_offers(
+    rows: Sequence[Any],
+    observed_at: datetime,
+    least_cuda: Decimal | None = None,
+    disk_gb: float = SEARCHED_DISK_GB,
+) -> OfferBatch:
     """Offers from the rows of one or more searches.
 
     Rows of a search for ``bid`` are spot offers. Without such a search, the lowest bid of an on-demand row
     is one. ``least_cuda``: the CUDA version of the image to order, which the host's driver must support;
-    None: any.
+    None: any. ``disk_gb`` is the disk that the search named, which prices contain.
     """
     facts = load_provider_facts(NAME)
     bids_searched = any(isinstance(row, dict) and row.get("is_bid") is True for row in rows)
@@ -91,7 +100,9 @@ def parse_offers(rows: Sequence[Any], observed_at: datetime, least_cuda: Decimal
         ask = _Ask.model_validate(row)
         sku = _sku(ask, facts)
         _require_usable(ask, observed_at, least_cuda)
-        return _offers_of(ask, sku, facts, bids_searched, observed_at)
+        disk = _sold_disk(ask, disk_gb)
+        found = _offers_of(ask, sku, facts, bids_searched, observed_at)
+        return (replace(offer, sku=replace(sku, disk_gb=disk.default_gb), disk=disk) for offer in found)
 
     batch = collect(((_row_name(row), row) for row in rows), offers_of)
     return OfferBatch(_pooled(batch.offers), batch.rejected)
@@ -147,6 +158,20 @@ def _offers_of(
     if ask.is_bid or (not bids_searched and ask.min_bid):
         bid = require_price(ask.min_bid, "min_bid")
         yield _offer(ask, sku, Tier.SPOT, bid + disk, bid, facts, observed_at)
+
+
+def _sold_disk(ask: _Ask, searched_gb: float) -> SoldAmount:
+    """Disk is rented by the GB, up to what is free, at the price of the searched disk.
+
+    Without that, at the price of a month, which is that of 720 hours.
+    """
+    hourly = _disk_price(ask) / Decimal(str(searched_gb)) or (ask.storage_cost or Decimal(0)) / HOURS_A_MONTH
+    return sold_amount(
+        searched_gb if ask.disk_space is None else min(searched_gb, ask.disk_space),
+        hourly,
+        least=0.0,
+        most=ask.disk_space,
+    )
 
 
 def _disk_price(ask: _Ask) -> Decimal:
@@ -233,7 +258,6 @@ def _sku(ask: _Ask, facts: ProviderFacts) -> Sku:
         gpu_memory_gb=nominal_memory_gb(gpu),
         vcpus=ask.cpu_cores_effective,
         memory_gb=None if ask.cpu_ram is None or share is None else round(ask.cpu_ram * share / 1000, 1),
-        disk_gb=ask.disk_space,
         form=Form.CONTAINER,
         intra_node=_intra_node(ask, gpu, count),
     )
@@ -274,7 +298,6 @@ SCHEMA = Schema(
                 "bundle_id": OWN_ID,
                 "resource_type": SAME_AS.format("num_gpus; the search asks for GPUs alone"),
                 "search": SAME_AS.format("dph_total, in its parts, for the disk that the search names"),
-                "storage_cost": SAME_AS.format("dph_total less dph_base, for the disk that the search names"),
                 "inet_up_cost": "traffic is not planned",
                 "inet_down_cost": "traffic is not planned",
                 "credit_discount_max": "of credit paid in advance, which is not bought",

@@ -183,6 +183,9 @@ def _plain(offer: Offer, name: str) -> Any:
         return [pool.pool_id, pool.gpus] if pool else None
     if name == "available_until":
         return None if offer.available_until is None else offer.available_until.isoformat()
+    if name in ("disk", "memory"):
+        sold = getattr(offer, name)
+        return [sold.default_gb, sold.min_gb, sold.max_gb, str(sold.usd_per_gb_hour)] if sold else None
     if name == "native":
         return [str(offer.native.amount), offer.native.currency, offer.native.per]
     value = getattr(offer, name) if hasattr(offer, name) else getattr(offer.sku, name)

@@ -50,7 +50,9 @@ def the_plan() -> Plan:
         placed("lambda", "gpu_8x_v100", "us-south-1", "Pre train/8B", kind.TRAINING, gpu="V100-SXM2-16GB"),
         placed("aws", "p5.48xlarge", "us-east-1", "chat", kind.SERVING, tier=Tier.SPOT, **serving),
         placed("aws", "p5.48xlarge", "us-east-1", "chat", kind.SERVING, precision=Precision.FP8, **serving),
-        placed("runpod", "NVIDIA H100", "US-KS-2", "8 summaries", kind.BATCH, gpus_per_replica=8),
+        placed(
+            "runpod", "NVIDIA H100", "US-KS-2", "8 summaries", kind.BATCH, gpus_per_replica=8, disk_gb=300.0
+        ),
     )
 
 
@@ -82,7 +84,8 @@ def test_skypilot_reads_the_tasks(sky_tasks: dict[str, Any]) -> None:
     assert chat["envs"]["MODEL"] == MODEL
     assert "--tensor-parallel-size 2" in chat["run"]
     assert "--data-parallel-size 4" in chat["run"]
-    assert sky_tasks["w-8-summaries.sky.yaml"]["resources"]["accelerators"] == {"H100": 8}
+    batch = sky_tasks["w-8-summaries.sky.yaml"]["resources"]
+    assert (batch["accelerators"], batch["disk_size"]) == ({"H100": 8}, 300)
 
 
 @pytest.mark.xdist_group("peers")
@@ -100,7 +103,9 @@ def test_dstack_reads_fleets_and_runs(tmp_path: Path) -> None:
     assert (service["type"], service["replicas"]) == ("service", {"min": 2, "max": 4})
     assert service["spot_policy"] == "on-demand"
     assert "--quantization fp8" in service["commands"][-1]
-    assert found["w-8-summaries.dstack.yml"]["backends"] == ["runpod"]
+    batch = found["w-8-summaries.dstack.yml"]
+    assert batch["backends"] == ["runpod"]
+    assert batch["resources"]["disk"]["size"] == {"min": 300.0, "max": None}
 
 
 VLLM_OPTIONS = {

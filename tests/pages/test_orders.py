@@ -7,6 +7,7 @@ import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from html import unescape
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from api.http.dependencies import SESSION_COOKIE
 from broker.domain.basics.account import Scope
 from broker.domain.market.offer import Stock, StockLevel
+from broker.domain.market.sku import SoldAmount
 from tests.api.house import Home, House
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer, listed_terms, slot_terms
@@ -26,13 +28,15 @@ HOUR = timedelta(hours=1)
 CHEAP, DEAR, FEW = an_offer("cheap", "10", stock=4), an_offer("dear", "12"), an_offer("few", "9", stock=1)
 SLOTS = an_offer("slots", "10", window=slot_terms(NOON, 96))
 WHOLE = an_offer("whole", "10", upfront="480", window=listed_terms(NOON + HOUR, 24))
+DISK = SoldAmount(100.0, 80.0, 1000.0, Decimal("0.001"))
+SIZED = replace(an_offer("sized", "10", stock=4), disk=DISK)
 SOLD_OUT = replace(an_offer("gone", "8"), stock=Stock(StockLevel.NONE, 0))
 
 
 @pytest.fixture
 async def home(tmp_path: Path, migrated_sqlite: Path) -> AsyncIterator[Home]:
     shutil.copy(migrated_sqlite, tmp_path / "broker.db")
-    offers = (CHEAP, DEAR, FEW, SLOTS, WHOLE, SOLD_OUT)
+    offers = (CHEAP, DEAR, FEW, SLOTS, WHOLE, SIZED, SOLD_OUT)
     async with House(tmp_path / "broker.db", offers=offers).open() as living:
         yield living
 
@@ -72,6 +76,39 @@ async def test_an_order_is_confirmed_and_then_placed_once(home: Home) -> None:
     assert (row["nodes"], row["end"]) == (3, "2026-11-24T12:00:00Z")
     assert row["limit_usd_per_node_hour"] == "10.000000"
     assert len(home.house.provider.open_instances()) == 3
+
+
+async def test_an_order_of_more_disk_costs_what_it_says(home: Home) -> None:
+    """400 GB more at 0.001: 10.40 a node-hour, 249.60 a day."""
+    client = await visitor(home)
+    page, form = await quoted(client, "sized", nodes="1", end="2026-11-24T12:00", disk_gb="500")
+    assert "1 node of 8 × H100-SXM-80GB</strong> with 500 GB of disk" in page
+    assert "$249.60" in page
+    answer = await ordered(client, "sized", form)
+    assert answer.status_code == 303, answer.text
+    (row,) = (await (await home.team("research")).get("/v1/reservations")).json()["items"]
+    assert (row["price_usd_per_node_hour"], row["limit_usd_per_node_hour"]) == ("10.400000", "10.400000")
+    assert len(home.house.provider.open_instances()) == 1
+
+
+@pytest.mark.parametrize(
+    ("offer", "field", "gb", "says"),
+    [
+        ("sized", "disk_gb", 2000, "GB from 80 to 1000"),
+        ("sized", "disk_gb", 50, "GB from 80 to 1000"),
+        ("sized", "memory_gb", 64, "nothing: it is"),
+        ("cheap", "disk_gb", 300, "nothing: it is"),
+    ],
+)
+async def test_an_amount_that_is_not_sold_is_refused_at_its_field(
+    home: Home, offer: str, field: str, gb: float, says: str
+) -> None:
+    wish = {"offer_id": offer, "nodes": 1, field: gb}
+    answer = await (await home.team("research")).post("/v1/reservations", json=wish)
+    assert answer.status_code == 422, answer.text
+    (problem,) = answer.json()["errors"]
+    assert problem["pointer"] == f"/{field}"
+    assert says in problem["expected"]
 
 
 async def test_an_order_without_an_end_says_its_price_an_hour(home: Home) -> None:

@@ -32,7 +32,7 @@ def search_of(asked: PlanRequest, offers: list[Offer], seconds: float = 30.0) ->
 
 def proving_of(search: Search) -> Proving:
     """Towards a price of the cheapest commitment, of which everybody wants all that there is."""
-    aim = StockPrices({Row(search.candidates.problem.index_of["week"]): 0.2})
+    aim = StockPrices({Row(search.candidates.problem.index_of[("week", None, None)]): 0.2})
     pool, dual = ColumnPool(search.candidates.problem), Dual(search.candidates, {})
     return Proving(search, pool, dual, aim, CROWD)
 

@@ -98,7 +98,7 @@ def test_a_dual_price_proves_that_one_node_cannot_serve_two(pools: int) -> None:
     services = [serving(f"s{i}", [4.0], fleet=FleetLimits(pools, NO_LIMIT)) for i in range(2)]
     candidates = candidates_of(request(*services, hours=8), offers)
     assert bound_usd(candidates, StockPrices()) == pytest.approx(2 * 4.0, abs=0.1)
-    prices = StockPrices({Row(candidates.problem.index_of["scarce"]): 0.6})
+    prices = StockPrices({Row(candidates.problem.index_of[("scarce", None, None)]): 0.6})
     assert bound_usd(candidates, prices) == pytest.approx(2 * 8.8 - 4.8, abs=0.1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import httpx
@@ -71,3 +72,25 @@ async def test_a_spot_order_buys_spot(adapter: PrimeIntellect, sandbox: str) -> 
     lease = await adapter.reserve(Order("broker-spot", spot, 1))
     assert entry(sandbox, "broker-spot")["tier"] == "spot"
     await adapter.release(lease)
+
+
+async def test_a_pod_is_ordered_and_billed_with_the_disk_that_is_asked_for(
+    adapter: PrimeIntellect, sandbox: str
+) -> None:
+    """400 GB are 300 more than the default, at 0.00014 USD an hour each: 0.042."""
+    single = next(
+        offer for offer in await in_stock(adapter) if offer.disk is not None and offer.tier is not Tier.SPOT
+    )
+    large = single.sized(400.0, None)
+    assert large.price_usd_per_node_hour - single.price_usd_per_node_hour == Decimal("0.042")
+    lease = await adapter.reserve(
+        Order("broker-disk", large, 1, limit_usd_per_node_hour=large.price_usd_per_node_hour)
+    )
+    (listed,) = [found for found in await adapter.list_leases() if found.tag == "broker-disk"]
+    assert listed.price_usd_per_node_hour == large.price_usd_per_node_hour
+    again = await adapter.quote(large, datetime.now(UTC))
+    assert again is not None
+    assert again.price_usd_per_node_hour == large.price_usd_per_node_hour
+    await adapter.release(lease)
+    with pytest.raises(OrderRejected, match="diskSize"):
+        await adapter.reserve(Order("broker-huge", single.sized(5000.0, None), 1))

@@ -235,7 +235,8 @@ def test_a_stock_that_was_not_asked_for_is_unknown() -> None:
         "secureSpotPrice": 0,
     }
     offer = only(parsed("runpod", {"data": {"gpuTypes": [prices_only]}}))
-    assert (offer.tier, offer.price_usd_per_node_hour) == (Tier.ON_DEMAND, Decimal("4.59"))
+    with_disk = Decimal("4.596849")  # and 50 GB of disk at 0.10 a month
+    assert (offer.tier, offer.price_usd_per_node_hour) == (Tier.ON_DEMAND, with_disk)
     assert offer.stock.level is StockLevel.UNKNOWN
 
 

@@ -26,7 +26,9 @@ from broker.domain.holding.reservation import OPEN_STATES, ReservationState
 app = typer.Typer(add_completion=False)
 
 
-OF_OFFER = frozenset({"offer", "nodes", "start", "end", "workload", "fit", "max_price", "yes"})
+OF_OFFER = frozenset(
+    {"offer", "nodes", "start", "end", "workload", "fit", "max_price", "disk_gb", "memory_gb", "yes"}
+)
 EVER = frozenset({"timeout", "idempotency_key"})
 ANSWERS = {"": EVER, "plan_id": EVER, "offer": EVER | OF_OFFER}
 
@@ -54,6 +56,12 @@ def reserve(
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Order an offer without asking.")] = False,
+    disk_gb: Annotated[
+        float | None, typer.Option(min=1, help="Disk of a node, where it is chosen; else the default.")
+    ] = None,
+    memory_gb: Annotated[
+        float | None, typer.Option(min=1, help="Memory of a node, where it is chosen; else the default.")
+    ] = None,
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for providers.")] = 120.0,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Repeat an order whose answer was lost, without buying twice.")
@@ -81,6 +89,8 @@ def reserve(
         "end": read_time("--end", end),
         "fit": Fit.OUTWARD if fit else Fit.EXACT,
         "max_price_usd_per_node_hour": _price(max_price),
+        "disk_gb": disk_gb,
+        "memory_gb": memory_gb,
     }
     quote: OrderQuoteForm | None = None
     with connect(load_settings()) as client:

@@ -274,7 +274,8 @@ def _layout(placement: Placement) -> str:
         degrees = {"dp": layout.dp}  # attention ranks: the tensor group and the groups of experts are theirs
     size = plural(placement.gpus, "GPU") if is_run else plural(placement.replicas, "replica")
     words = [f"{name}{degree}" for name, degree in degrees.items() if degree > 1]
-    return " ".join([size, *words, str(placement.precision)])
+    shape = " ".join([size, *words, str(placement.precision)])
+    return f"{shape}\n{placement.ordered_words}" if placement.ordered_words else shape
 
 
 def _when(placement: Placement) -> Text:

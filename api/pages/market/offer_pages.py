@@ -58,7 +58,7 @@ async def offer_page(request: Request, caller: AnyVisitor, offer_id: str, days: 
     order = _Order(typed)
     if typed.nodes and not _why_not(product, caller, offer):
         try:
-            asked = order_view.read_order(typed, offer, offer.price_usd_per_node_hour)
+            asked = order_view.read_order(typed, offer)
             order = _Order(typed, await product.reservations.quote_offer(caller, asked))
         except REFUSALS as error:
             order = await _refused(product, offer, typed, error)

@@ -13,12 +13,14 @@ from api.schemas.base.times import parse_time
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.webhook import ALL_TEAMS
+from broker.domain.holding.holding_orders import in_ordered_size
 from broker.domain.market.offer import Offer, WindowKind, WindowTerms
 from broker.domain.market.offer_words import in_stock
 from broker.services.holding.reservations import OfferOrder
 
-FIELDS = ("nodes", "start", "end", "window")
+FIELDS = ("nodes", "start", "end", "window", "disk_gb", "memory_gb")
 MOST_OTHERS = 3
+MOST_GB = 1_000_000
 EXPECTED_TIME = "a date, or a date with a time (UTC), such as 2026-12-01 18:00"
 
 
@@ -30,6 +32,8 @@ class TypedOrder:
     start: str = ""
     end: str = ""
     window: str = ""
+    disk_gb: str = ""
+    memory_gb: str = ""
 
     @classmethod
     def of(cls, fields: Mapping[str, str]) -> TypedOrder:
@@ -61,8 +65,11 @@ def windows_of(offer: Offer) -> tuple[tuple[str, str], ...]:
     )
 
 
-def read_order(typed: TypedOrder, offer: Offer, most_usd_per_node_hour: Decimal) -> OfferOrder:
-    """The order that was typed. Raises InputError that names every wrong field."""
+def read_order(typed: TypedOrder, offer: Offer, most_usd_per_node_hour: Decimal | None = None) -> OfferOrder:
+    """The order that was typed, at most at the offer's price in its size unless another limit is given.
+
+    Raises InputError that names every wrong field.
+    """
     problems: list[FieldProblem] = []
     start_text, end_text = typed.start, typed.end
     if typed.window:
@@ -70,16 +77,33 @@ def read_order(typed: TypedOrder, offer: Offer, most_usd_per_node_hour: Decimal)
     times = {name: _time(name, text, problems) for name, text in (("start", start_text), ("end", end_text))}
     if not (typed.nodes.isascii() and typed.nodes.isdigit() and 0 < int(typed.nodes[:7]) < 1_000_000):
         problems.append(FieldProblem("/nodes", repr(typed.nodes), "a whole number from 1 on"))
+    disk, memory = _gb("disk_gb", typed.disk_gb, problems), _gb("memory_gb", typed.memory_gb, problems)
     if problems:
         raise InputError("form", tuple(problems))
+    most = most_usd_per_node_hour
+    if most is None:
+        most = in_ordered_size(offer, disk, memory).price_usd_per_node_hour
     return OfferOrder(
         offer.offer_id,
         int(typed.nodes),
         times["start"],
         times["end"],
         outward=offer.window is not None,
-        most_usd_per_node_hour=most_usd_per_node_hour,
+        most_usd_per_node_hour=most,
+        disk_gb=disk,
+        memory_gb=memory,
     )
+
+
+def _gb(name: str, text: str, problems: list[FieldProblem]) -> float | None:
+    try:
+        gb = float(text) if text else None
+    except ValueError:
+        gb = 0.0
+    if gb is None or 0 < gb < MOST_GB:
+        return gb
+    problems.append(FieldProblem(f"/{name}", repr(text), "GB, such as 300"))
+    return None
 
 
 def _time(name: str, text: str, problems: list[FieldProblem]) -> datetime | None:

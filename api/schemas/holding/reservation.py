@@ -131,6 +131,7 @@ class ReservationRequest(BaseModel):
     ``fit`` (an addition) ``outward``: for a time off the seller's grid, the shortest window that covers it is
     bought. ``max_price_usd_per_node_hour`` (null: the offer's price and the price tolerance): the order is
     refused if the offer has become dearer, and a lease for which the seller charges more is released at once.
+    ``disk_gb`` and ``memory_gb`` (additions) are rounded up to what the seller sells.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -142,6 +143,8 @@ class ReservationRequest(BaseModel):
     workload: Annotated[str, Field(min_length=1, max_length=200, pattern=PRINTABLE)] | None = None
     fit: Fit = Fit.EXACT
     max_price_usd_per_node_hour: NotNegativeMoney | None = None
+    disk_gb: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
+    memory_gb: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
 
 
 class OrderQuoteForm(BaseModel):

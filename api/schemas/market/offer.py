@@ -31,7 +31,7 @@ from broker.domain.market.offer import (
     WindowKind,
     WindowTerms,
 )
-from broker.domain.market.sku import Fabric, IntraNode, Sku
+from broker.domain.market.sku import Fabric, IntraNode, Sku, SoldAmount
 
 Name = Annotated[str, Field(min_length=1)]
 AtLeastOne = Annotated[int, Field(ge=1)]
@@ -172,6 +172,32 @@ Form(
     or_null=("step_hours", "lead_hours", "cancel"),
     prepare=_window,
 )
+
+
+def _amount(told: dict[str, Any]) -> dict[str, Any]:
+    most = told["max_gb"]
+    if told["min_gb"] > told["default_gb"] or (most is not None and told["default_gb"] > most):
+        raise ValueError("min_gb at most default_gb, and default_gb at most max_gb")
+    return told
+
+
+Form(
+    SoldAmount,
+    about="""Disk or memory that the buyer chooses; the offer's price contains ``default_gb``.
+
+    Addition: ``step_gb``, of which every amount is a whole multiple.
+    """,
+    types={
+        "default_gb": NotNegative,
+        "min_gb": NotNegative,
+        "max_gb": NotNegative,
+        "usd_per_gb_hour": NotNegativeMoney,
+        "step_gb": Positive,
+    },
+    optional={"step_gb": 1.0},
+    lenient=True,
+    prepare=_amount,
+)
 Form(
     Sku,
     rename={"name": "sku"},
@@ -216,7 +242,8 @@ OFFER = Form(
     },
     order=(
         "offer_id provider sku region zone country place host reliability seller gpu gpus_per_node"
-        " gpu_memory_gb vcpus memory_gb disk_gb form intra_node fabric tier price_usd_per_node_hour"
+        " gpu_memory_gb vcpus memory_gb disk_gb memory disk form intra_node fabric tier"
+        " price_usd_per_node_hour"
         " upfront_usd min_hours billing_increment_s window stock available_until compliance native"
         " observed_at source interruptions_per_hour rate_basis contract learned launch reference",
     ),

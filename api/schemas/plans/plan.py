@@ -126,7 +126,8 @@ Form(
 Form(
     Placement,
     about="""One workload on one offer. Additions: ``window_use``, ``transfers``, ``work_share``, ``engine``,
-    ``cold_start``, and ``billed_ahead``: the cost that is billed in blocks of more than an hour.""",
+    ``cold_start``, ``disk_gb`` and ``memory_gb`` (null: the offer's default), and ``billed_ahead``: the
+    cost that is billed in blocks of more than an hour.""",
     types={
         "segments": tuple[Annotated[Segment, SEGMENT], ...],
         "window_use": Annotated[WindowUse, WINDOW_USE],
@@ -134,6 +135,8 @@ Form(
             EstimateForm, AfterValidator(_estimate), PlainSerializer(_metrics, return_type=EstimateForm)
         ],
         "work_share": Annotated[float, Field(gt=0, le=1)],
+        "disk_gb": NotNegative,
+        "memory_gb": NotNegative,
     },
     optional={"zone": None, "replicas": 1},
     lenient=True,

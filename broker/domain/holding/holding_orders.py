@@ -11,6 +11,7 @@ from decimal import ROUND_CEILING, Decimal
 from broker.domain.basics.errors import (
     CredentialsRejected,
     FieldProblem,
+    InputError,
     InsufficientCapacity,
     OrderRejected,
     PriceAboveLimit,
@@ -25,6 +26,7 @@ from broker.domain.basics.window import Window, Wish
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.market.billing import holding_cost_usd, holdings
 from broker.domain.market.offer import CancelRule, Offer
+from broker.domain.market.sku import SoldAmount
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.workload import WorkloadKind
 
@@ -128,7 +130,7 @@ def intents_of(
     """
     found = []
     for ordinal, placement in enumerate(plan.placements):
-        offer = offers[placement.offer_id]
+        offer = placement.ordered(offers[placement.offer_id])
         for window, nodes in _pieces(placement, offer):
             begun = _begun(placement, offer, window, now, patience, ordinal)
             if begun is not None:
@@ -144,6 +146,7 @@ def limit_usd_per_node_hour(placement: Placement, offer: Offer, tolerance: float
     The planned price is the offer's price times the planned cost over the cost at the offer's price. Half a
     cent is added to the planned cost because it was rounded to whole cents.
     """
+    offer = placement.ordered(offer)
     now_usd = holding_cost_usd(offer, placement.segments)
     price = offer.price_usd_per_node_hour
     planned = price * (placement.capacity_usd + CENT / 2) / now_usd if now_usd else price
@@ -201,6 +204,35 @@ def _begun(
             )
         )
     return Window(now, window.end + delay)
+
+
+def in_ordered_size(offer: Offer, disk_gb: float | None, memory_gb: float | None) -> Offer:
+    """``offer`` with the disk and memory of an order, rounded up to what is sold; None: the default.
+
+    Raises InputError for an amount that is fixed, or outside of the seller's limits.
+    """
+    problems: list[FieldProblem] = []
+    disk = _sold_gb("/disk_gb", offer.disk, offer.sku.disk_gb, disk_gb, problems)
+    memory = _sold_gb("/memory_gb", offer.memory, offer.sku.memory_gb, memory_gb, problems)
+    if problems:
+        raise InputError("reservation", tuple(problems))
+    return offer.sized(disk, memory)
+
+
+def _sold_gb(
+    pointer: str, sold: SoldAmount | None, fixed: float | None, gb: float | None, problems: list[FieldProblem]
+) -> float | None:
+    if gb is None:
+        return None
+    if sold is None:
+        size = "not stated and not chosen" if fixed is None else f"fixed at {fixed:g} GB"
+        problems.append(FieldProblem(pointer, f"{gb:g}", f"nothing: it is {size} for this offer"))
+        return None
+    amount = sold.least(gb)
+    if amount is None or gb < sold.min_gb:
+        most = "on" if sold.max_gb is None else f"to {sold.max_gb:g}"
+        problems.append(FieldProblem(pointer, f"{gb:g}", f"GB from {sold.min_gb:g} {most}"))
+    return amount
 
 
 def units_of(
@@ -278,8 +310,8 @@ class Drift:
 
 
 def placement_cost_usd(placement: Placement, offer: Offer) -> Decimal:
-    """Cost of ``placement`` at the prices of ``offer``, including transfers, in whole cents."""
-    return to_cents(holding_cost_usd(offer, placement.segments)) + placement.transfer_usd
+    """Cost of ``placement``, as it orders ``offer``, including transfers, in whole cents."""
+    return to_cents(holding_cost_usd(placement.ordered(offer), placement.segments)) + placement.transfer_usd
 
 
 def find_drifts(plan: Plan, offers: Mapping[str, Offer], tolerance: float) -> tuple[Drift, ...]:

@@ -8,11 +8,12 @@ from datetime import datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
+from broker.domain.basics.money import MICRO, ZERO
 from broker.domain.basics.node_launch import NodeLaunch
 from broker.domain.basics.window import Segment
 from broker.domain.market.exchange import Exchange
 from broker.domain.market.launch_statistics import LaunchStatistics
-from broker.domain.market.sku import Sku
+from broker.domain.market.sku import Sku, SoldAmount
 
 
 class Tier(StrEnum):
@@ -185,6 +186,10 @@ class RateBasis(StrEnum):
     ASSUMED = "assumed"
 
 
+SizedId = tuple[str, float | None, float | None]
+"""An offer's id, and the disk and memory that are ordered in place of its defaults."""
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """One thing that a provider sells, as observed at ``observed_at``.
@@ -196,7 +201,8 @@ class Offer:
     statistics of our own orders, if there are any. ``rate_basis`` is the source of the rate of interruptions,
     if the provider states none. ``place`` is the operator and its data centre or region, the same for every
     seller; by default it is the seller and its zone or region. Nothing can be held after ``available_until``.
-    ``launch`` is the time from the order until weights can be loaded; None means at once.
+    ``launch`` is the time from the order until weights can be loaded; None means at once. ``disk`` and
+    ``memory`` are amounts that the buyer chooses (None: fixed, or not stated); ``sku`` has the chosen ones.
     """
 
     offer_id: str
@@ -227,11 +233,55 @@ class Offer:
     reliability: float | None = None
     available_until: datetime | None = None
     launch: NodeLaunch | None = None
+    disk: SoldAmount | None = None
+    memory: SoldAmount | None = None
 
     def __post_init__(self) -> None:
-        """Sets the default place."""
+        """Sets the default place, and the default amounts of what the buyer chooses."""
         if not self.place:
             object.__setattr__(self, "place", f"{self.seller or self.provider}/{self.zone or self.region}")
+        if self.disk is not None and self.sku.disk_gb is None:
+            object.__setattr__(self, "sku", replace(self.sku, disk_gb=self.disk.default_gb))
+        if self.memory is not None and self.sku.memory_gb is None:
+            object.__setattr__(self, "sku", replace(self.sku, memory_gb=self.memory.default_gb))
+
+    @property
+    def chosen_disk_gb(self) -> float | None:
+        """Disk of the order where it differs from the default, else None."""
+        return _chosen(self.disk, self.sku.disk_gb)
+
+    @property
+    def chosen_memory_gb(self) -> float | None:
+        """Memory of the order where it differs from the default, else None."""
+        return _chosen(self.memory, self.sku.memory_gb)
+
+    @property
+    def sized_id(self) -> SizedId:
+        """What tells the offer from its other sizes."""
+        return self.offer_id, self.chosen_disk_gb, self.chosen_memory_gb
+
+    def sized(self, disk_gb: float | None, memory_gb: float | None) -> Offer:
+        """The offer with other amounts of what the buyer chooses, at their price; None: the default.
+
+        Amounts that are fixed stay. The caller sees to the seller's limits.
+        """
+        disk, disk_usd = _resized(self.disk, self.sku.disk_gb, disk_gb)
+        memory, memory_usd = _resized(self.memory, self.sku.memory_gb, memory_gb)
+        sku = replace(self.sku, disk_gb=disk, memory_gb=memory)
+        return self if sku == self.sku else replace(self._dearer(disk_usd + memory_usd), sku=sku)
+
+    def in_size_of(self, other: Offer) -> Offer:
+        """The offer with the amounts that another observation of it has."""
+        return self.sized(other.chosen_disk_gb, other.chosen_memory_gb)
+
+    def _dearer(self, usd: Decimal) -> Offer:
+        """The offer at a price of ``usd`` more per node-hour."""
+        contract = self.contract
+        if contract is not None:
+            listed = (contract.list_usd_per_node_hour + usd).quantize(MICRO)
+            contract = replace(contract, list_usd_per_node_hour=listed)
+        price = (self.price_usd_per_node_hour + usd).quantize(MICRO)
+        return replace(self, price_usd_per_node_hour=price, contract=contract)
 
     @property
     def max_nodes_in_one_run(self) -> int:
@@ -253,6 +303,20 @@ class Offer:
             upfront_usd=self.contract.list_upfront_usd,
             contract=None,
         )
+
+
+def _resized(
+    sold: SoldAmount | None, now_gb: float | None, wanted_gb: float | None
+) -> tuple[float | None, Decimal]:
+    """The amount in place of ``now_gb``, and what it costs more an hour."""
+    if sold is None or now_gb is None:
+        return now_gb, ZERO
+    amount = sold.default_gb if wanted_gb is None else wanted_gb
+    return amount, sold.usd_per_gb_hour * (Decimal(str(amount)) - Decimal(str(now_gb)))
+
+
+def _chosen(sold: SoldAmount | None, amount: float | None) -> float | None:
+    return None if sold is None or amount == sold.default_gb else amount
 
 
 @dataclass(frozen=True, slots=True)

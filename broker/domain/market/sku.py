@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 
 
@@ -55,12 +57,34 @@ class Fabric:
 
 
 @dataclass(frozen=True, slots=True)
+class SoldAmount:
+    """Disk or memory of a node that the buyer chooses, in GB (10⁹ bytes).
+
+    The offer's price contains ``default_gb``; each GB more or less costs ``usd_per_gb_hour``. ``max_gb``
+    None: unlimited. Amounts are whole multiples of ``step_gb``, which is the seller's own unit.
+    """
+
+    default_gb: float
+    min_gb: float
+    max_gb: float | None
+    usd_per_gb_hour: Decimal
+    step_gb: float = 1.0
+
+    def least(self, gb: float) -> float | None:
+        """The smallest amount on sale that is at least ``gb``; None if that is more than ``max_gb``."""
+        units = math.ceil(round(max(gb, self.min_gb) / self.step_gb, 6))
+        amount = round(units * self.step_gb, 6)
+        return None if self.max_gb is not None and amount > self.max_gb + 1e-6 else amount
+
+
+@dataclass(frozen=True, slots=True)
 class Sku:
     """A kind of node.
 
     ``name`` is the provider's own name; ``gpu`` is the canonical name in ``config/gpus.csv``.
-    ``gpu_memory_gb`` is per GPU; ``memory_gb`` and ``disk_gb`` are per node. ``intra_node`` is None if it is
-    unknown, ``fabric`` if nodes are not connected, and ``form`` if the provider does not state it.
+    ``gpu_memory_gb`` is per GPU; ``memory_gb`` and ``disk_gb`` are per node, and what the price contains
+    where the buyer chooses them. ``intra_node`` is None if it is unknown, ``fabric`` if nodes are not
+    connected, and ``form`` if the provider does not state it.
     """
 
     name: str

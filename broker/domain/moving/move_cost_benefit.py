@@ -17,7 +17,7 @@ from broker.domain.holding.cost_of_keeping import HeldCapacity, overlap_usd, sta
 from broker.domain.holding.holding_orders import Intent, intents_of
 from broker.domain.market.billing import holding_cost_usd
 from broker.domain.market.launch_statistics import LAUNCH_PRIOR
-from broker.domain.market.offer import Offer, StockLevel
+from broker.domain.market.offer import Offer, SizedId, StockLevel
 from broker.domain.moving.move_risks import find_risks
 from broker.domain.moving.moving import find_change
 from broker.domain.moving.moving_costs import MovingTerms, egress_usd, rework_usd, since_checkpoint, usable_at
@@ -62,7 +62,8 @@ class MoveContext:
 
     def stays_at(self, held: HeldCapacity) -> Decimal | None:
         """Future cost of keeping ``held`` in USD; None if it is not bought and no longer on sale."""
-        return stay_usd(held, self.now, self.offers.get(held.offer.offer_id))
+        today = self.offers.get(held.offer.offer_id)
+        return stay_usd(held, self.now, None if today is None else today.in_size_of(held.offer))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ def count(situation: MoveContext, new: Plan, workload: Workload, terms: MovingTe
 def _keeps_its_place(situation: MoveContext, new: Plan, name: str) -> bool:
     """Whether ``new`` places a workload on the nodes that it holds or was planned on."""
     held = situation.held_by(name)
-    before = _peaks((h.offer.offer_id, h.segment) for h in held) if held else None
+    before = _peaks((h.offer.sized_id, h.segment) for h in held) if held else None
     return _shape(new.placements_of(name)) == (before or _shape(situation.plan.placements_of(name)))
 
 
@@ -155,7 +156,7 @@ def leaving_usd(situation: MoveContext, terms: MovingTerms) -> dict[str, Decimal
 
 
 def _today_usd(held: HeldCapacity, situation: MoveContext) -> Decimal:
-    offer = situation.offers.get(held.offer.offer_id, held.offer)
+    offer = situation.offers.get(held.offer.offer_id, held.offer).in_size_of(held.offer)
     start = max(held.start, situation.now)
     return holding_cost_usd(offer, (Segment(start, held.end, held.nodes),)) if start < held.end else ZERO
 
@@ -180,7 +181,7 @@ def planned_usd(placement: Placement, offers: Mapping[str, Offer], now: datetime
 
     A run is priced as a whole, since it has not begun; a fleet only after ``now``.
     """
-    offer = offers.get(placement.offer_id)
+    offer = placement.offer_among(offers)
     most = max((segment.nodes for segment in placement.segments), default=placement.nodes)
     if offer is None or not _has_stock(offer, most):
         return None
@@ -226,13 +227,13 @@ def late_usd(workload: Workload, placements: Sequence[Placement]) -> Decimal:
     return to_cents(workload.late_usd_per_hour * Decimal(max(0.0, late / HOUR)))
 
 
-def _shape(placements: Iterable[Placement]) -> dict[str, int]:
-    """The peak number of nodes by offer."""
-    return _peaks((p.offer_id, segment) for p in placements for segment in p.segments)
+def _shape(placements: Iterable[Placement]) -> dict[SizedId, int]:
+    """The peak number of nodes by offer and size."""
+    return _peaks((p.sized_id, segment) for p in placements for segment in p.segments)
 
 
-def _peaks(parts: Iterable[tuple[str, Segment]]) -> dict[str, int]:
-    steps: dict[str, list[tuple[datetime, int]]] = {}
+def _peaks(parts: Iterable[tuple[SizedId, Segment]]) -> dict[SizedId, int]:
+    steps: dict[SizedId, list[tuple[datetime, int]]] = {}
     for key, segment in parts:
         steps.setdefault(key, []).extend(((segment.start, segment.nodes), (segment.end, -segment.nodes)))
     peaks = {}

@@ -77,7 +77,7 @@ def find_change(held: Iterable[H], intents: Iterable[Intent]) -> Change[H]:
 
 def _is_same(intent: Intent, row: Holds, begin: datetime | None) -> bool:
     begun = begin is not None and row.start <= begin == intent.start
-    alike = (intent.offer.offer_id, intent.nodes, intent.end) == (row.offer.offer_id, row.nodes, row.end)
+    alike = (intent.offer.sized_id, intent.nodes, intent.end) == (row.offer.sized_id, row.nodes, row.end)
     return alike and (begun or intent.start == row.start)
 
 

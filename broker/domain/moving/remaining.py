@@ -158,7 +158,7 @@ def held_as_planned(plan: Plan, offers: Mapping[str, Offer], now: datetime) -> t
     return tuple(
         HeldCapacity(
             workload=placement.workload,
-            offer=offers[placement.offer_id],
+            offer=placement.ordered(offers[placement.offer_id]),
             nodes=holding.nodes,
             start=holding.window.start,
             end=holding.window.end,

@@ -111,8 +111,10 @@ class Ledger:
             offer = market.get(purchase.held.offer.offer_id)
             if offer is None:
                 lost[number] = purchase.held
-            elif offer.price_usd_per_node_hour != purchase.prices[-1][1]:
-                purchase.prices.append((now, offer.price_usd_per_node_hour))
+            else:
+                price = offer.in_size_of(purchase.held.offer).price_usd_per_node_hour
+                if price != purchase.prices[-1][1]:
+                    purchase.prices.append((now, price))
         return lost
 
     def nodes_of(self, offer_id: str, at: datetime) -> int:
@@ -126,7 +128,7 @@ class Ledger:
     def held(self, now: datetime, market: Mapping[str, Offer]) -> tuple[HeldCapacity, ...]:
         """Current and future holdings; spot capacity at its current price."""
         bought = [
-            replace(purchase.held, offer=market.get(purchase.held.offer.offer_id, purchase.held.offer))
+            replace(purchase.held, offer=_now(purchase.held.offer, market))
             if purchase.floats
             else purchase.held
             for purchase in self.purchases.values()
@@ -152,3 +154,8 @@ class Ledger:
     def _number(self, kind: str) -> str:
         self.numbered += 1
         return f"{kind}{self.numbered}"
+
+
+def _now(offer: Offer, market: Mapping[str, Offer]) -> Offer:
+    """An offer as it is on sale now, in its size; unchanged if it is gone."""
+    return market.get(offer.offer_id, offer).in_size_of(offer)

@@ -13,7 +13,7 @@ from broker.domain.basics.money import ZERO
 from broker.domain.basics.node_launch import ColdStart
 from broker.domain.basics.window import Segment
 from broker.domain.market.billing import Block
-from broker.domain.market.offer import Tier
+from broker.domain.market.offer import Offer, SizedId, Tier
 from broker.domain.planning.patch import PatchOperation
 from broker.domain.planning.transfer import Transfer
 from broker.domain.planning.window_use import WindowUse
@@ -156,7 +156,8 @@ class Placement:
     A run in several parts has one placement per part, in order of time; ``work_share`` is the part's share of
     the work, and the estimate is that of the part. ``engine`` is None for runs and if a plan does not state
     it. ``billed_ahead`` is the part of the cost that is billed in blocks of more than an hour. ``cold_start``
-    is that of a replica; None for runs and if the launch time is unknown.
+    is that of a replica; None for runs and if the launch time is unknown. ``disk_gb`` and ``memory_gb`` are
+    ordered of each node in place of the offer's defaults (None: the default, or what is fixed).
     """
 
     workload: str
@@ -185,6 +186,29 @@ class Placement:
     engine: ServingEngine | None = None
     billed_ahead: tuple[Block, ...] = ()
     cold_start: ColdStart | None = None
+    disk_gb: float | None = None
+    memory_gb: float | None = None
+
+    def ordered(self, offer: Offer) -> Offer:
+        """The placement's offer with the amounts of disk and memory that it orders, at their price."""
+        return offer.sized(self.disk_gb, self.memory_gb)
+
+    @property
+    def sized_id(self) -> SizedId:
+        """The offer and what is ordered of it in place of its defaults, as ``Offer.sized_id``."""
+        return self.offer_id, self.disk_gb, self.memory_gb
+
+    def offer_among(self, offers: Mapping[str, Offer]) -> Offer | None:
+        """The placement's offer as it orders it; None if it is not among ``offers``."""
+        offer = offers.get(self.offer_id)
+        return None if offer is None else self.ordered(offer)
+
+    @property
+    def ordered_words(self) -> str:
+        """``with 300 GB of disk``: what is ordered in place of the offer's defaults; empty for these."""
+        amounts = (("disk", self.disk_gb), ("memory", self.memory_gb))
+        words = [f"{gb:,.0f} GB of {name}" for name, gb in amounts if gb is not None]
+        return f"with {' and '.join(words)}" if words else ""
 
     @property
     def transfer_usd(self) -> Decimal:

@@ -34,7 +34,8 @@ def with_held(offers: Iterable[Offer], held: Iterable[HeldCapacity]) -> tuple[Of
         pool = one.offer.stock.pool
         if pool is not None:
             pools[pool.pool_id] += one.nodes * one.offer.sku.gpus_per_node
-    gone = {one.offer.offer_id: one.offer for one in rows if one.offer.offer_id not in known}
+    over = (one.offer for one in rows if one.offer.offer_id not in known)
+    gone = {offer.offer_id: offer.sized(None, None) for offer in over}
     found = [_with(o, nodes[o.offer_id], ours[o.offer_id], pools) for o in known.values()]
     return (*found, *(_alone(offer, nodes[key]) for key, offer in gone.items()))
 

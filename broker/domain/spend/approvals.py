@@ -139,7 +139,9 @@ def plan_sha256(plan: Plan) -> str:
 
 
 def _facts(placement: Placement) -> dict[str, object]:
+    sizes = {"disk_gb": placement.disk_gb, "memory_gb": placement.memory_gb}
     return {
+        **{name: gb for name, gb in sizes.items() if gb is not None},
         "workload": placement.workload,
         "offer_id": placement.offer_id,
         "tier": placement.tier.value,

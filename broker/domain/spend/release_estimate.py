@@ -134,7 +134,7 @@ def estimate_planned_release(
     orders: list[Reservation] = []
     sold: set[str] = set()
     for placement in plan.placements:
-        offer = offers.get(placement.offer_id)
+        offer = placement.offer_among(offers)
         if placement.tier is Tier.WINDOW:
             windows.append((placement, offer))
             stays_usd = _stays_usd(placement, offer, now, shares)

@@ -32,6 +32,7 @@ from broker.domain.holding.holding_orders import (
     at_limit,
     ends_by_itself,
     find_drifts,
+    in_ordered_size,
     intents_of,
     placement_cost_usd,
     unplaced_order,
@@ -97,6 +98,8 @@ class OfferOrder:
     workload: str | None = None
     outward: bool = False
     most_usd_per_node_hour: Decimal | None = None
+    disk_gb: float | None = None
+    memory_gb: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +290,12 @@ class ReservationsService:
         *,
         outward: bool = False,
         most_usd_per_node_hour: Decimal | None = None,
+        disk_gb: float | None = None,
+        memory_gb: float | None = None,
     ) -> Reservation:
         """Reserves ``nodes`` of one offer, now or from ``start``, until ``end`` or until released.
+
+        ``disk_gb`` and ``memory_gb`` of each node are rounded up to what is sold (None: the default).
 
         ``outward``: times off the provider's grid are extended to the shortest window on sale that covers
         them. ``most_usd_per_node_hour`` None: the offer's price plus the price tolerance. Raises InputError
@@ -296,7 +303,9 @@ class ReservationsService:
         ``most_usd_per_node_hour``, OverQuota, OverBudget for a budget of the team or of all teams and for the
         limit of what needs an approval, and the provider's error; nothing is held then.
         """
-        order = OfferOrder(offer_id, nodes, start, end, workload, outward, most_usd_per_node_hour)
+        order = OfferOrder(
+            offer_id, nodes, start, end, workload, outward, most_usd_per_node_hour, disk_gb, memory_gb
+        )
         return await self.reserve_order(caller, order)
 
     async def reserve_order(self, caller: Caller, order: OfferOrder) -> Reservation:
@@ -334,7 +343,7 @@ class ReservationsService:
 
     async def _intent_of(self, uow: UnitOfWork, order: OfferOrder) -> Intent:
         """What ``order`` buys. Raises NotFound, Conflict, and InputError that names the field."""
-        offer = await _on_sale(uow, order.offer_id)
+        offer = in_ordered_size(await _on_sale(uow, order.offer_id), order.disk_gb, order.memory_gb)
         _check_price(offer, order.most_usd_per_node_hour)
         most = order.most_usd_per_node_hour or self._default_limit(offer)
         now = self._clock.now()

@@ -144,7 +144,7 @@ class _Broker:
             offer = self._market.get(intent.offer.offer_id)
             if offer is not None and self._has(offer, intent):
                 del self._ledger.pending[number]
-                self._ledger.buy(intent, offer, intent.start)
+                self._ledger.buy(intent, offer.in_size_of(intent.offer), intent.start)
                 continue
             self._look(intent.start, frozenset({intent.workload or ""}), {intent.workload or "": SOLD_OUT})
             self._ledger.pending.pop(number, None)

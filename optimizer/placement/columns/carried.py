@@ -33,7 +33,7 @@ def recosted_usd(plan: Plan, offers: Iterable[Offer]) -> Decimal | None:
     by_id = {offer.offer_id: offer for offer in offers}
     total = plan.penalty_usd + plan.delay_usd
     for placement in plan.placements:
-        offer = by_id.get(placement.offer_id)
+        offer = placement.offer_among(by_id)
         if offer is None:
             return None
         total += to_cents(holding_cost_usd(offer, placement.segments)) + placement.transfer_usd

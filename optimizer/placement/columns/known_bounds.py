@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from broker.domain.market.offer import Offer
+from broker.domain.market.offer import Offer, SizedId
 from broker.domain.planning.workload import PlanRequest, Serving
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.carried import same_but_price
@@ -48,8 +48,8 @@ class KnownBounds:
 
     request: PlanRequest
     span_s: tuple[int, int]
-    offers: Mapping[str, Offer]
-    dual_prices: Mapping[str, float]
+    offers: Mapping[SizedId, Offer]
+    dual_prices: Mapping[SizedId, float]
     services: Mapping[str, _Known]
 
 
@@ -73,8 +73,8 @@ def remember(candidates: Candidates, dual: Dual | None, centre: DualPoint | None
         KnownBounds(
             problem.request,
             (problem.t0_s, problem.end_s),
-            {offer.offer_id: offer for offer in offers},
-            {offers[offer].offer_id: usd for offer, usd in dual_prices.items()},
+            {offer.sized_id: offer for offer in offers},
+            {offers[offer].sized_id: usd for offer, usd in dual_prices.items()},
             services,
         ),
     )
@@ -106,7 +106,7 @@ def carry(candidates: Candidates) -> KnownBounds | None:
 def carry_priced(candidates: Candidates, dual: Dual, known: KnownBounds, prices: StockPrices) -> None:
     """The same for bounds at dual prices, if today's dual prices are at least those of the earlier search."""
     problem, today = candidates.problem, prices.charged(candidates.problem)
-    before = {problem.index_of.get(offer_id): usd for offer_id, usd in known.dual_prices.items()}
+    before = {problem.index_of.get(key): usd for key, usd in known.dual_prices.items()}
     if not before or any(o is None or today.get(o, 0.0) < usd for o, usd in before.items()):
         return
     share, unmoved = _shares(problem, known), before == today
@@ -145,7 +145,7 @@ def _shares(problem: Problem, known: KnownBounds) -> Floats:
 
     def made() -> Floats:
         before = known.offers
-        return np.array([_share(before.get(o.offer_id), o) for o in problem.table.offers], dtype=np.float64)
+        return np.array([_share(before.get(o.sized_id), o) for o in problem.table.offers], dtype=np.float64)
 
     return problem.once_for_market(("shares", id(known)), made)
 

@@ -159,7 +159,9 @@ def binding_limit(
     """
     held = next((way for way in ways if way.more_usd < 0 and way.rule is not BindingRule.PRICE), None)
     if held is not None:
-        what = described_apart(candidates, mine, candidates.problem.index_of[held.offer_id])
+        row = candidates.problem.row_of(held.offer_id)
+        assert row is not None
+        what = described_apart(candidates, mine, row)
         return Limit(held.rule, f"{IN_WORDS[held.rule]} limits it: {what} {held.because}")
     run, problem = candidates.problem.request.workload(mine.workload), candidates.problem
     if not tried:
@@ -328,7 +330,7 @@ def _wishes(candidates: Candidates, state: PlanState, name: str, ways: Sequence[
 def short_nodes(state: PlanState, way: Column, offer: int) -> int:
     """Nodes of an offer that an option lacks, given what is taken."""
     mine = [span for piece in way.pieces if piece.offer == offer for span in piece.spans]
-    taken = state.ledger.taken.get(offer, [])
+    taken = state.ledger.taken_of(offer)
     times = np.array(sorted({edge for a, b, _ in (*mine, *taken) for edge in (a, b)}), dtype=np.int64)
     held, asked = (_level(times, spans) for spans in (taken, mine))
     over = held + asked - limits_at(state.candidates.problem, offer, times)

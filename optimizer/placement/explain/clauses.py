@@ -16,8 +16,9 @@ class Part(IntEnum):
     NEAR_TIE = 3
     ASSUMED = 4
     NEXT_BEST = 5
-    DETAIL = 6
-    DROPPED = 7
+    GATE = 6
+    DETAIL = 7
+    DROPPED = 8
 
 
 LEADING = {
@@ -27,8 +28,9 @@ LEADING = {
     Part.NEAR_TIE: 1,
     Part.ASSUMED: 1,
     Part.NEXT_BEST: 1,
+    Part.GATE: 1,
 }
-"""How many clauses of each kind come before all others; a reader sees the first six at once."""
+"""How many clauses of each kind come before all others; a reader sees the first six or so at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import numpy as np
 
-from broker.domain.basics.money import usd_words
+from broker.domain.basics.money import price_words, usd_words
 from broker.domain.market.offer import RateBasis, Tier, WindowTerms
 from broker.domain.planning.plan import DROPPED, Alternative, BindingRule, RunnerUp, Scarcity, Why
 from broker.domain.planning.transfer import TransferKind
@@ -28,6 +28,7 @@ from optimizer.placement.explain.alternatives import (
 )
 from optimizer.placement.explain.assumed import all_taken_rule, assumed_rules, objective_rules, tokens_rule
 from optimizer.placement.explain.clauses import Clause, Part, counted, sentences_of
+from optimizer.placement.explain.dropped import cheapest_dropped
 from optimizer.placement.explain.fleet_limits import limits_told
 from optimizer.placement.explain.near_ties import NearTie
 from optimizer.placement.explain.risks import risk_rules
@@ -60,6 +61,7 @@ class _Told:
     rule: BindingRule
     limits: tuple[str, ...]
     second: str | None
+    dropped: str | None
 
 
 @dataclass(slots=True)
@@ -113,6 +115,8 @@ class Explainer:
         limits = [Clause(Part.LIMIT, says) for says in told.limits]
         assumed = [Clause(Part.ASSUMED, says) for says in assumed_rules(self.candidates, workload, piece)]
         second = [] if told.second is None else [Clause(Part.NEXT_BEST, told.second)]
+        gate = [] if told.dropped is None else [Clause(Part.GATE, told.dropped)]
+        sized = [Clause(Part.DETAIL, says) for says in sized_rules(self.candidates.problem, piece)]
         return Why(
             self._bottleneck(workload.name, piece),
             tuple(clause.says for clause in clauses),
@@ -120,7 +124,7 @@ class Explainer:
             told.rule,
             told.next_best,
             tuple(sorted(self.candidates.log(workload.name).dropped.items())),
-            sentences_of((*risks, *limits, *assumed, *second, *clauses)),
+            sentences_of((*risks, *limits, *assumed, *second, *gate, *sized, *clauses)),
             self.candidates.log(workload.name).left,
         )
 
@@ -129,10 +133,12 @@ class Explainer:
         hurried, known = self.hurry(), self._known.get(column.workload, ())
         rivals: list[Rival] = []
         rival: Rival | None = None
+        dropped: str | None = None
         if len(self._told) >= LEAST_TOLD and self.ended():
             self.untold += 1
         else:
             make = coarse_fleets if hurried else model_fleets
+            dropped = cheapest_dropped(self.candidates, column)
             ways = next_ways(self.candidates, self.solution.pools, known, column)
             rivals = [rival_at(self.candidates, self._state, column.workload, way, make) for way in ways]
             rivals = [one for one in rivals if self._can_stand(one) and not self._lost_near_tie(one)]
@@ -158,7 +164,7 @@ class Explainer:
         limits = [*named_first, *of_fleet, *objective_rules(self.candidates, column), *limits]
         second = second_best(self.candidates, self._state, next(iter(others), None))
         next_best = tuple(known_ways[:NEXT_BEST])
-        return _Told(self._runner_up(column, rival), next_best, limit.rule, tuple(limits), second)
+        return _Told(self._runner_up(column, rival), next_best, limit.rule, tuple(limits), second, dropped)
 
     def _limits_of_fleets(self) -> Mapping[str, tuple[str, ...]]:
         if self._fleet_limits is None:
@@ -355,6 +361,25 @@ def transfer_rules(problem: Problem, column: Column, piece: Piece) -> Iterator[C
         if one.what is TransferKind.DATASET:
             words += f", there {one.hours:.1f} h after the plan; the bill is expected, no seller confirms it"
         yield Clause(Part.DETAIL, words)
+
+
+def sized_rules(problem: Problem, piece: Piece) -> Iterator[str]:
+    """What is ordered of each node beside the seller's defaults, and its price."""
+    offer = problem.table.offers[piece.offer]
+    if offer.chosen_disk_gb is None and offer.chosen_memory_gb is None:
+        return
+    default = offer.sized(None, None)
+    more = offer.price_usd_per_node_hour - default.price_usd_per_node_hour
+    amounts = [
+        f"{gb:,.0f} GB of {name} in place of {sold.default_gb:,.0f}"
+        for name, sold, gb in (
+            ("disk", offer.disk, offer.chosen_disk_gb),
+            ("memory", offer.memory, offer.chosen_memory_gb),
+        )
+        if sold is not None and gb is not None
+    ]
+    price = f"{price_words(more)} of its {price_words(offer.price_usd_per_node_hour)} an hour"
+    yield f"each node is ordered with {' and '.join(amounts)}: {price}"
 
 
 def waiting_rule(terms: WindowTerms) -> str:

@@ -77,6 +77,8 @@ def _placement(
         engine=None if isinstance(workload, Training) else workload.engine,
         billed_ahead=billed_ahead(offer, segments, cost),
         cold_start=cold_start_of_piece(candidates, workload, piece),
+        disk_gb=offer.chosen_disk_gb,
+        memory_gb=offer.chosen_memory_gb,
     )
 
 

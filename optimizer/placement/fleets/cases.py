@@ -157,6 +157,10 @@ class _Supply:
         config = config_of[first[kind] + within]
         most = stock[offer] // each.nodes[kind, config]
         offer, kind, config, most = (a[most > 0] for a in (offer, kind, config, most))
+        if table.has_sizes:
+            usd = table.price_usd[offer] * each.nodes[kind, config] / each.rate[kind, config]
+            one = _in_one_size(table.stock_of[offer], offer, usd)
+            offer, kind, config, most = (a[one] for a in (offer, kind, config, most))
         nodes = each.nodes[kind, config]
         extra = np.array([surcharge_usd.get(int(o), 0.0) for o in offer] if surcharge_usd else 0.0)
         return Units(
@@ -262,3 +266,16 @@ class _Supply:
             best = np.partition(by_zone, -most, axis=1)[:, zones - most :] if most else by_zone[:, :0]
         outside: Ints = (by_zone.sum(axis=1) - best.sum(axis=1)).astype(np.int64)
         return outside
+
+
+def _in_one_size(stock: Ints, offer: Ints, usd: Floats) -> Bools:
+    """Which rows [U] to keep: of each offer only the size that carries a request/s for the least ``usd``.
+
+    Sizes of one offer share its stock, which a fleet counts by row.
+    """
+    order = np.lexsort((offer, usd, stock))
+    _, first = np.unique(stock[order], return_index=True)
+    best = np.full(int(stock.max(initial=-1)) + 1, -1, dtype=np.int64)
+    best[stock[order[first]]] = offer[order[first]]
+    one: Bools = offer == best[stock]
+    return one

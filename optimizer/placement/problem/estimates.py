@@ -34,7 +34,9 @@ class Estimates:
 
     ``cold_s`` [B + V, K, C]: seconds from ordering a node to the first token. It is the engine's start plus
     what ``launches`` [K] and ``weights_gb`` [B + V, C] say of the node's launch and the download of weights.
-    ``kept`` caches results that were derived from these tables; none depends on a price.
+    ``hours_with_room`` [R, K, N] and ``rates_with_room`` [B + V, K, C] are those of the tables as if every
+    host had disk and memory enough. ``kept`` caches results that were derived from these tables; none depends
+    on a price.
     """
 
     node_counts: tuple[int, ...]
@@ -46,6 +48,8 @@ class Estimates:
     weights_gb: Floats
     launches: tuple[NodeLaunch | None, ...] = ()
     skus: tuple[Sku, ...] = ()
+    hours_with_room: Floats = field(default_factory=lambda: np.zeros((0, 0, 0)), repr=False)
+    rates_with_room: Floats = field(default_factory=lambda: np.zeros((0, 0, 0)), repr=False)
     kept: MemoCache = field(default_factory=MemoCache, repr=False)
 
     def part(self, run: Training, kind: int, choice: int, interruptions_per_hour: float) -> Estimate:
@@ -95,6 +99,7 @@ def _asked(
 ) -> Estimates:
     rows = {w.name: row for group in (trainings, others) for row, w in enumerate(group)}
     training, serving = estimator.training(trainings, skus, counts), estimator.serving(others, skus)
+    hours, rates = training.hours, serving.requests_per_s
     training.withhold(runs_without_room(trainings, skus, counts))
     serving.withhold(services_without_room(others, skus, serving.configs))
     gb = _weights_gb(others, serving.configs)
@@ -108,6 +113,8 @@ def _asked(
         weights_gb=gb,
         launches=launches,
         skus=skus,
+        hours_with_room=hours,
+        rates_with_room=rates,
     )
 
 

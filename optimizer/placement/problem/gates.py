@@ -20,6 +20,7 @@ from broker.domain.planning.effective_rules import EffectiveRules, rules_of
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.workload import Policy, Serving, Training, Workload
 from optimizer.placement.problem.billing_groups import BillingGroups, build_billing_groups
+from optimizer.placement.problem.host_room import needs_key, rows_for
 from optimizer.placement.problem.problem import TIERS, Bools, Ints, OfferTable, Problem
 
 FIT_GATES = (
@@ -97,9 +98,10 @@ def open_gates(problem: Problem, workload: Workload) -> Opened:
     rules = rules_of(problem.request.policy, workload)
     on_spot = isinstance(workload, Training) and workload.interruptible
     is_run = not isinstance(workload, Serving)
+    sizes = needs_key(workload) if problem.table.has_sizes else None
     return problem.once(
-        ("opened", policies, rules.hosts, rules.min_reliability, on_spot, is_run),
-        lambda: _opened(problem, policies, rules, on_spot, is_run),
+        ("opened", policies, rules.hosts, rules.min_reliability, on_spot, is_run, sizes),
+        lambda: _opened(problem, policies, rules, on_spot, is_run, rows_for(problem, workload)),
     )
 
 
@@ -131,11 +133,16 @@ def fit_gates(log: GateLog, opened: Opened, obstacles: Sequence[Obstacle | None]
 
 
 def _opened(
-    problem: Problem, policies: Sequence[Policy], rules: EffectiveRules, on_spot: bool, is_run: bool
+    problem: Problem,
+    policies: Sequence[Policy],
+    rules: EffectiveRules,
+    on_spot: bool,
+    is_run: bool,
+    of_its_size: Bools,
 ) -> Opened:
     table = problem.table
     places = problem.once_for_market(("places",), lambda: _places(table.offers))
-    passing = problem.allowed.copy()
+    passing = problem.allowed & of_its_size
     log = GateLog(int(passing.sum()))
     for gate, allowed in (
         (Obstacle.POLICY, _every(policies, places, _policy_mask) & _host_mask(problem, rules)),

@@ -54,7 +54,7 @@ def build_pools(offers: Sequence[Offer], assumed_nodes: int) -> GpuPools:
     gpus = []
     for pool_id in shared:
         known = fewest_gpus(said[pool_id])
-        sizes = [offers[index] for index in members[pool_id]]
+        sizes = list({offers[index].offer_id: offers[index] for index in members[pool_id]}.values())
         gpus.append(most_gpus(sizes, assumed_nodes) if known is None else known)
     of = np.full(len(offers), -1, dtype=np.int64)
     for number, pool_id in enumerate(shared):

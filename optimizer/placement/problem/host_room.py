@@ -1,21 +1,23 @@
-"""The gate of host memory and disk: kinds of node whose host has too little for a workload.
+"""The gate of host memory and disk: kinds of node whose host has too little for a workload, and the size of
+an offer that a workload uses where the buyer chooses.
 
-W workloads, K kinds of node, N node counts, C serving configurations, P number formats.
+W workloads, K kinds of node, N node counts, C serving configurations, P number formats, O rows of offers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from broker.domain.market.sku import Sku
-from broker.domain.planning.workload import Batch, Serving, Training
+from broker.domain.planning.workload import Batch, Serving, Training, Workload
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.host_needs import HostNeeds, serving_needs, training_needs
 from optimizer.performance.serving.estimate import ServingConfig
-from optimizer.placement.problem.problem import Bools, Floats, Ints
+from optimizer.placement.problem.host_sizes import NODE_COUNTS
+from optimizer.placement.problem.problem import Bools, Floats, Ints, OfferTable, Problem
 
 
 def runs_without_room(runs: Sequence[Training], skus: Sequence[Sku], counts: Sequence[int]) -> Bools:
@@ -67,3 +69,56 @@ def _short(asked: Sequence[Sequence[HostNeeds]], skus: Sequence[Sku], size_of: I
 def _stated(amounts: Sequence[float | None]) -> Floats:
     """Amounts [K, 1]; an amount that nobody states is taken to be enough."""
     return np.array([[math.inf if amount is None else amount] for amount in amounts], dtype=np.float64)
+
+
+def needs_key(workload: Workload) -> tuple[object, ...]:
+    """What the needs of a workload depend on."""
+    return (workload.model, None if isinstance(workload, Training) else workload.precisions)
+
+
+def rows_for(problem: Problem, workload: Workload) -> Bools:
+    """The rows [O] that a workload uses: of each offer, the cheapest that suffices for each of its needs."""
+    table = problem.table
+    if not table.has_sizes:
+        return np.ones(len(table), dtype=np.bool_)
+    key = ("rows of sizes", *needs_key(workload))
+    return problem.once_for_market(key, lambda: _rows_for(table, workload))
+
+
+def _rows_for(table: OfferTable, workload: Workload) -> Bools:
+    family, rows = table.stock_of, np.arange(len(table))
+    single = np.bincount(family, minlength=len(table))[family] == 1
+    disk = _stated([offer.sku.disk_gb for offer in table.offers])[:, 0]
+    memory = _stated([offer.sku.memory_gb for offer in table.offers])[:, 0]
+    wanted = single.copy()
+    served = single.copy()
+    for needs_disk, needs_memory, able in _needs_by_row(table, workload):
+        enough = able & ~single & (disk >= needs_disk) & (memory >= needs_memory)
+        order = rows[enough][np.argsort(table.price_usd[enough], kind="stable")]
+        _, first = np.unique(family[order], return_index=True)
+        wanted[order[first]] = True
+        served[family[order[first]]] = True
+    found: Bools = wanted | ((family == rows) & ~served)
+    return found
+
+
+def _needs_by_row(table: OfferTable, workload: Workload) -> Iterator[tuple[Floats, Floats, Bools]]:
+    """Disk and memory [O] that a node needs, and where that is possible, for each format or node count."""
+    calibration, sizes = load_calibration(), np.unique(table.gpus_per_node)
+    at = np.searchsorted(sizes, table.gpus_per_node)
+    cases: list[tuple[list[HostNeeds], Bools]]
+    everywhere = np.ones(len(table), dtype=np.bool_)
+    if isinstance(workload, Serving | Batch):
+        cases = [
+            ([serving_needs(workload.model, p, int(g), calibration) for g in sizes], everywhere)
+            for p in workload.precisions
+        ]
+    else:
+        most = int(table.joined_nodes.max(initial=1))
+        cases = [
+            ([training_needs(workload, n, int(g), calibration) for g in sizes], table.joined_nodes >= n)
+            for n in NODE_COUNTS
+            if n <= most
+        ]
+    for each, able in cases:
+        yield np.array([n.disk_gb for n in each])[at], np.array([n.memory_gb for n in each])[at], able

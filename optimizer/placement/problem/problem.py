@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.node_launch import NodeLaunch
 from broker.domain.market.launch_statistics import LAUNCH_PRIOR
-from broker.domain.market.offer import Offer, StockLevel, Tier, WindowTerms
+from broker.domain.market.offer import Offer, SizedId, StockLevel, Tier, WindowTerms
 from broker.domain.market.sku import Sku
 from broker.domain.market.stock_pools import shared
 from broker.domain.moving.moving_costs import MovingTerms
@@ -28,6 +28,7 @@ from broker.domain.planning.effective_rules import assumed_nodes
 from broker.domain.planning.workload import Batch, PlanRequest, Serving, Training
 from optimizer.memo_cache import MemoCache
 from optimizer.placement.problem.gpu_pools import GpuPools, build_pools, no_pools
+from optimizer.placement.problem.host_sizes import with_sizes
 
 UNLIMITED_NODES = 1_000_000
 NEVER_GONE = 1 << 40
@@ -55,6 +56,8 @@ class OfferTable:
       billing, window or not, interruptible or not. Within a group only price, stock and place differ.
     - ``zone_of``: a zone is a place, which is one operator's data centre or region, whoever sells it.
     - ``gone_s``: the second from which the offer no longer exists (``NEVER_GONE`` if nobody says).
+    - ``stock_of``: the first row of the same offer in another size of its disk or memory, else the row
+      itself. Rows of one offer share its stock.
     """
 
     offers: Sequence[Offer]
@@ -77,9 +80,20 @@ class OfferTable:
     count_terms_of: Ints
     count_terms: tuple[WindowTerms, ...]
     billing_group_of: Ints
+    stock_of: Ints
 
     def __len__(self) -> int:
         return len(self.offers)
+
+    @property
+    def has_sizes(self) -> bool:
+        """Whether some offer has several rows."""
+        return bool((self.stock_of != np.arange(len(self))).any())
+
+    @property
+    def each_once(self) -> tuple[Offer, ...]:
+        """The offers without further sizes of the same one."""
+        return tuple(offer for row, offer in enumerate(self.offers) if self.stock_of[row] == row)
 
     def billed_s(self, offers: Ints, held_s: Ints) -> Ints:
         """Billed seconds of one node that is held for ``held_s`` without a break."""
@@ -123,7 +137,7 @@ class Problem:
     as_of_s: int
     table: OfferTable
     allowed: Bools = field(repr=False)
-    index_of: Mapping[str, int] = field(repr=False)
+    index_of: Mapping[SizedId, int] = field(repr=False)
     terms: MovingTerms = field(default_factory=MovingTerms, repr=False)
     held: Mapping[str, Held] = field(default_factory=dict, repr=False)
     kept: dict[Hashable, object] = field(default_factory=dict, repr=False)
@@ -151,6 +165,16 @@ class Problem:
     def instant(self, second: float) -> datetime:
         """The instant ``second`` seconds after the origin."""
         return self.origin + timedelta(seconds=second)
+
+    def row_of(self, offer_id: str) -> int | None:
+        """The first row of an offer; None if it is not on sale."""
+        return self.once_for_market(("first rows",), self._first_rows).get(offer_id)
+
+    def _first_rows(self) -> dict[str, int]:
+        first: dict[str, int] = {}
+        for row, offer in enumerate(self.table.offers):
+            first.setdefault(offer.offer_id, row)
+        return first
 
     def runs(self) -> tuple[Training | Batch, ...]:
         """Workloads that end (training and batch), in the request's order."""
@@ -186,7 +210,7 @@ def build_problem(
     problems = (*_request_problems(request, as_of), *_offer_problems(offers))
     if problems:
         raise InputError("plan request", problems)
-    ordered = tuple(sorted(shared(offers), key=_place_of))
+    ordered = tuple(with_sizes(request.workloads, sorted(shared(offers), key=_place_of)))
     origin = request.horizon.start
     as_of_s = math.ceil((as_of - origin) / timedelta(seconds=1))
     return Problem(
@@ -198,7 +222,7 @@ def build_problem(
         as_of_s=as_of_s,
         table=under_quotas(request, _offer_table(ordered, origin, assumed_nodes(request))),
         allowed=np.ones(len(ordered), dtype=np.bool_),
-        index_of={offer.offer_id: index for index, offer in enumerate(ordered)},
+        index_of={offer.sized_id: index for index, offer in enumerate(ordered)},
         terms=terms or MovingTerms(),
         memo=MemoCache() if memo is None else memo,
     )
@@ -272,7 +296,14 @@ def _offer_table(offers: tuple[Offer, ...], origin: datetime, assumed: int) -> O
         count_terms_of=np.asarray(count_terms_of, dtype=np.int64),
         count_terms=count_terms,
         billing_group_of=_billing_groups((kind_of, is_window, rates > 0, min_s, increment_s)),
+        stock_of=_first_rows(offers),
     )
+
+
+def _first_rows(offers: Sequence[Offer]) -> Ints:
+    """The first row [O] of each row's offer."""
+    first: dict[str, int] = {}
+    return np.array([first.setdefault(o.offer_id, row) for row, o in enumerate(offers)], dtype=np.int64)
 
 
 def _billing_groups(terms: tuple[Ints | Bools, ...]) -> Ints:

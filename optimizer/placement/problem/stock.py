@@ -1,6 +1,7 @@
 """Stock over time: constraints on the offers that columns of several workloads share.
 
-A row exists only where the columns of different workloads together could exceed the stock.
+A row exists only where the columns of different workloads together could exceed the stock. Rows of one offer
+in several sizes share its stock (``OfferTable.stock_of``).
 """
 
 from __future__ import annotations
@@ -45,11 +46,13 @@ def contended_rows(
     Returns None if time ran out before all were found.
     """
     users: defaultdict[int, list[tuple[int, Piece]]] = defaultdict(list)
+    in_sizes: defaultdict[int, list[tuple[int, Piece]]] = defaultdict(list)
     for index, column in enumerate(columns):
         for piece in column.pieces:
             users[piece.offer].append((index, piece))
+            in_sizes[int(problem.table.stock_of[piece.offer])].append((index, piece))
     rows: list[StockRow] = []
-    for offer, pieces in sorted(users.items()):
+    for offer, pieces in sorted(in_sizes.items()):
         if out_of_time():
             return None
         taken = ledger.taken.get(offer, []) if ledger is not None else []
@@ -187,7 +190,10 @@ def limits_at(problem: Problem, offer: int, times: Ints) -> Ints:
 
 @dataclass(slots=True)
 class Ledger:
-    """Tracks what a changing set of columns takes of stock, pools and quotas."""
+    """Tracks what a changing set of columns takes of stock, pools and quotas.
+
+    ``taken``, ``_most`` and ``_steps`` are by ``stock_of``: rows of one offer share its stock.
+    """
 
     problem: Problem
     taken: defaultdict[int, list[Span]] = field(default_factory=lambda: defaultdict(list))
@@ -205,8 +211,9 @@ class Ledger:
         for row, taken in zip(quota_rows(self.problem), self.quota_taken, strict=True):
             taken.extend(row.spans_of(column))
         for piece in column.pieces:
-            self.taken[piece.offer].extend(piece.spans)
-            self._most[piece.offer] += most_nodes(piece.spans)
+            stock = self._stock_of(piece.offer)
+            self.taken[stock].extend(piece.spans)
+            self._most[stock] += most_nodes(piece.spans)
             self._changed(piece.offer)
 
     def remove(self, column: Column) -> None:
@@ -215,15 +222,23 @@ class Ledger:
             for span in row.spans_of(column):
                 held.remove(span)
         for piece in column.pieces:
-            spans = self.taken[piece.offer]
+            stock = self._stock_of(piece.offer)
+            spans = self.taken[stock]
             for span in piece.spans:
                 spans.remove(span)
-            self._most[piece.offer] -= most_nodes(piece.spans)
+            self._most[stock] -= most_nodes(piece.spans)
             self._changed(piece.offer)
+
+    def _stock_of(self, offer: int) -> int:
+        return int(self.problem.table.stock_of[offer])
+
+    def taken_of(self, offer: int) -> list[Span]:
+        """Spans taken of an offer, in any of its sizes."""
+        return self.taken.get(self._stock_of(offer), [])
 
     def _changed(self, offer: int) -> None:
         """Invalidates the caches of an offer and of the other offers that are cut from the same GPUs."""
-        self._steps.pop(offer, None)
+        self._steps.pop(self._stock_of(offer), None)
         for other in self.problem.table.pools.reach(offer):
             self._free.pop(other, None)
 
@@ -280,7 +295,7 @@ class Ledger:
             return self._fits(piece.offer, piece.spans)
         wanted: defaultdict[int, list[Span]] = defaultdict(list)
         for piece in column.pieces:
-            wanted[piece.offer].extend(piece.spans)
+            wanted[self._stock_of(piece.offer)].extend(piece.spans)
         return all(self._fits(offer, spans) for offer, spans in wanted.items()) and (
             self._overdrawn(wanted) is None
         )
@@ -289,7 +304,7 @@ class Ledger:
         """The first pool of GPUs that ``column`` would exceed, or None."""
         wanted: defaultdict[int, list[Span]] = defaultdict(list)
         for piece in column.pieces:
-            wanted[piece.offer].extend(piece.spans)
+            wanted[self._stock_of(piece.offer)].extend(piece.spans)
         return self._overdrawn(wanted)
 
     def _overdrawn(self, wanted: Mapping[int, list[Span]]) -> int | None:
@@ -297,14 +312,14 @@ class Ledger:
         return next((pool for pool in pools if not self._pool_fits(pool, wanted)), None)
 
     def _fits(self, offer: int, spans: Sequence[Span]) -> bool:
-        taken = self.taken.get(offer, [])
+        taken = self.taken_of(offer)
         stock = int(self.problem.table.stock_nodes[offer])
         if self.problem.table.is_window[offer]:
             return not _is_limited(self.problem, offer) or self._all_fit(offer, taken, spans)
         if stock >= UNLIMITED_NODES:
             return True
         mine = spans[0][2] if len(spans) == 1 else most_together(spans)
-        if self._most[offer] + mine <= stock:
+        if self._most[self._stock_of(offer)] + mine <= stock:
             return True
         if len(spans) == 1 and len(taken) <= FEW_SPANS:
             return single_fits(taken, spans[0], stock)
@@ -316,7 +331,7 @@ class Ledger:
         """
         asked = np.array(spans, dtype=np.int64)
         if (asked[1:, 0] < asked[:-1, 1]).any():
-            return self._all_fit(offer, self.taken.get(offer, []), spans)
+            return self._all_fit(offer, self.taken_of(offer), spans)
         times, held = self._taken_steps(offer)
         first = np.searchsorted(times, asked[:, 0], side="right") - 1
         last = np.searchsorted(times, asked[:, 1], side="left")
@@ -326,18 +341,19 @@ class Ledger:
 
     def _taken_steps(self, offer: int) -> tuple[Ints, Ints]:
         """Taken nodes as a step function of time, with sentinels at both ends."""
-        if offer not in self._steps:
-            taken = np.array(self.taken.get(offer, []), dtype=np.int64).reshape(-1, 3)
+        stock = self._stock_of(offer)
+        if stock not in self._steps:
+            taken = np.array(self.taken.get(stock, []), dtype=np.int64).reshape(-1, 3)
             edges = np.concatenate((taken[:, 0], taken[:, 1]))
             change = np.concatenate((taken[:, 2], -taken[:, 2]))
             times, where = np.unique(edges, return_inverse=True)
             each = np.bincount(where, weights=change, minlength=len(times)).astype(np.int64)
             far = np.iinfo(np.int64).max
-            self._steps[offer] = (
+            self._steps[stock] = (
                 np.concatenate(([-far], times, [far])),
                 np.concatenate(([0], np.cumsum(each), [0])),
             )
-        return self._steps[offer]
+        return self._steps[stock]
 
     def most_taken(self, offer: int) -> int:
         """The most nodes of an offer that are taken at any instant."""
@@ -372,7 +388,7 @@ class Ledger:
         """Nodes that are free throughout each interval [H]."""
         table = self.problem.table
         free = np.full(len(starts_s), int(table.stock_nodes[offer]), dtype=np.int64)
-        free -= _most_between(self.taken.get(offer, ()), starts_s, ends_s)
+        free -= _most_between(self.taken_of(offer), starts_s, ends_s)
         pool = int(table.pools.of[offer])
         if pool >= 0:
             gpus = int(table.pools.gpus[pool]) - _most_between(self.gpus_taken(pool), starts_s, ends_s)
@@ -383,7 +399,7 @@ class Ledger:
     def _free_nodes(self, offer: int, start_s: int) -> int:
         table = self.problem.table
         free = int(table.stock_nodes[offer])
-        if self.taken.get(offer):
+        if self.taken_of(offer):
             times, held = self._taken_steps(offer)
             first = int(np.searchsorted(times, start_s, side="right")) - 1
             free -= int(held[first:].max())

@@ -232,7 +232,7 @@ def _cut_rows(problem: Problem, offer: Offer, terms: WindowTerms) -> Iterator[Ro
 
 def _free(problem: Problem, offer: Offer, terms: WindowTerms) -> Iterator[tuple[int, int, int]]:
     if terms.kind is WindowKind.REQUEST and not terms.segments:
-        nodes = problem.table.stock_nodes[problem.index_of[offer.offer_id]]
+        nodes = problem.table.stock_nodes[problem.index_of[offer.sized_id]]
         yield problem.t0_s, 2 * problem.end_s, int(nodes)
         return
     yield from _rectangles(problem, terms.segments, joined=True)

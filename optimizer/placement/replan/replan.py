@@ -201,7 +201,7 @@ def _first_bounds(
 
 def _prices_of(problem: Problem, warm: WarmStart) -> StockPrices:
     last = warm.plan.scarcity_usd_per_node_hour
-    known = ((problem.index_of.get(offer_id), usd) for offer_id, usd in last.items())
+    known = ((problem.row_of(offer_id), usd) for offer_id, usd in last.items())
     return StockPrices({Row(offer): usd for offer, usd in known if offer is not None and usd > 0})
 
 

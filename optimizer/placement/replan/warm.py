@@ -62,12 +62,12 @@ def held_of(problem: Problem, estimates: Estimates, warm: WarmStart) -> dict[str
     """The holdings of each workload that has a cost of leaving; an offer that is gone cannot be kept."""
     found = {}
     for name, usd in warm.leaving_usd.items():
-        placements = [p for p in warm.plan.placements_of(name) if p.offer_id in problem.index_of]
+        placements = [p for p in warm.plan.placements_of(name) if p.sized_id in problem.index_of]
         choices = [_choice_of(problem, estimates, placement) for placement in placements]
         if not placements or None in choices:
             continue
         pieces = frozenset(
-            (problem.index_of[p.offer_id], choice)
+            (problem.index_of[p.sized_id], choice)
             for p, choice in zip(placements, choices, strict=True)
             if choice is not None
         )
@@ -132,7 +132,7 @@ def _choice_of(problem: Problem, estimates: Estimates, placement: Placement) -> 
         counts = estimates.node_counts
         return counts.index(placement.nodes) if placement.nodes in counts else None
     row = estimates.row_of[workload.name]
-    kind = int(problem.table.sku_of[problem.index_of[placement.offer_id]])
+    kind = int(problem.table.sku_of[problem.index_of[placement.sized_id]])
     for choice, config in enumerate(estimates.serving.configs):
         said = (placement.precision, placement.gpus_per_replica)
         if (config.precision, config.gpus_per_replica) != said or not estimates.serving.fits[
@@ -148,7 +148,7 @@ def _run_of(candidates: Candidates, placements: Sequence[Placement]) -> Column |
     """The candidate on the same offer with the same node count and start, its second part included."""
     placement = placements[0]
     problem, found = candidates.problem, candidates.runs[placement.workload]
-    offer, spans = problem.index_of.get(placement.offer_id), _spans_of(problem, placement)
+    offer, spans = problem.index_of.get(placement.sized_id), _spans_of(problem, placement)
     if offer is None or not spans:
         return None
     counts = candidates.estimates.node_counts if isinstance(found.run, Training) else BATCH_NODES
@@ -173,7 +173,7 @@ def _same_rest(problem: Problem, found: RunCandidates, rest: Sequence[Placement]
     if not rest:
         whole: Bools = found.split < 0
         return whole
-    offer, spans = problem.index_of.get(rest[0].offer_id), _spans_of(problem, rest[0])
+    offer, spans = problem.index_of.get(rest[0].sized_id), _spans_of(problem, rest[0])
     same = found.split >= 0
     if len(rest) > 1 or offer is None or not spans or not len(found.splits):
         return np.zeros_like(same)
@@ -195,7 +195,7 @@ def _fleet_of(
         after_s, place = chosen[service.starts_after].end
     pieces = []
     for placement in placements:
-        offer, spans = problem.index_of.get(placement.offer_id), _spans_of(problem, placement)
+        offer, spans = problem.index_of.get(placement.sized_id), _spans_of(problem, placement)
         if not spans:
             continue
         choice = None if offer is None else _choice_of(problem, candidates.estimates, placement)
@@ -214,7 +214,7 @@ def _over(problem: Problem, case: FleetCase, placements: Sequence[Placement]) ->
 
     Each offer is added alone, because next to a cheaper one that could carry everything it would be dropped.
     """
-    offers = {o for p in placements if (o := problem.index_of.get(p.offer_id)) is not None}
+    offers = {o for p in placements if (o := problem.index_of.get(p.sized_id)) is not None}
     for offer in sorted(offers.difference(case.units.offer.tolist())):
         free = np.zeros(len(problem.table), dtype=np.int64)
         free[offer] = problem.table.stock_nodes[offer]

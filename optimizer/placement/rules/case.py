@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 
 from broker.domain.market.offer import Offer
+from broker.domain.market.sku import SoldAmount
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.transfer import Place
@@ -49,6 +51,7 @@ class Case:
         for index, placement in enumerate(plan.placements):
             workload, offer = workloads.get(placement.workload), by_id.get(placement.offer_id)
             if workload is not None and offer is not None and placement.segments:
+                offer = as_ordered(placement, offer)
                 placed[workload.name].append((label(index, placement), placement, workload, offer))
         return cls(
             plan=plan,
@@ -96,6 +99,22 @@ class Case:
             end = self.run_end(service.starts_after)
             return None if end is None else max(end, self.earliest)
         return max(service.starts_at or self.request.horizon.start, self.earliest)
+
+
+def as_ordered(placement: Placement, offer: Offer) -> Offer:
+    """The offer with the disk and memory that a placement orders, at the price that they should have."""
+    price, sku = offer.price_usd_per_node_hour, offer.sku
+    if offer.disk is not None and placement.disk_gb is not None:
+        price += _more_gb(placement.disk_gb, offer.disk) * offer.disk.usd_per_gb_hour
+        sku = replace(sku, disk_gb=placement.disk_gb)
+    if offer.memory is not None and placement.memory_gb is not None:
+        price += _more_gb(placement.memory_gb, offer.memory) * offer.memory.usd_per_gb_hour
+        sku = replace(sku, memory_gb=placement.memory_gb)
+    return offer if sku == offer.sku else replace(offer, price_usd_per_node_hour=round(price, 6), sku=sku)
+
+
+def _more_gb(ordered: float, sold: SoldAmount) -> Decimal:
+    return Decimal(str(ordered)) - Decimal(str(sold.default_gb))
 
 
 def label(index: int, placement: Placement) -> str:

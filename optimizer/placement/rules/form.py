@@ -49,6 +49,7 @@ def violations(case: Case) -> Iterator[str]:
             yield f"{where}: holds nothing (no segments)"
         yield from _segments(where, placement)
         yield from _layout(where, placement)
+        yield from _amounts(where, placement)
         if placement.workload in case.workloads:
             yield from _metrics(where, placement, case.workloads[placement.workload])
     for left_out in case.plan.unplaced:
@@ -56,6 +57,13 @@ def violations(case: Case) -> Iterator[str]:
             yield f"unplaced: unknown workload {left_out.workload!r}"
     if case.plan.team != case.request.team:
         yield f"team is {case.plan.team!r}, expected {case.request.team!r}"
+
+
+def _amounts(where: str, placement: Placement) -> Iterator[str]:
+    amounts: dict[str, object] = {"disk_gb": placement.disk_gb, "memory_gb": placement.memory_gb}
+    for name, gb in amounts.items():
+        if gb is not None and not (isinstance(gb, int | float) and math.isfinite(gb) and gb > 0):
+            yield f"{where}: {name} is {gb!r}, expected a positive number"
 
 
 def _layout(where: str, placement: Placement) -> Iterator[str]:

@@ -22,6 +22,8 @@ from providers.sandbox.sellers.prime_intellect.market import USD_PER_EUR, prime_
 
 BILLING_INCREMENT_S = 3600
 LARGEST_PAGE = 100
+LEAST_DISK_GB, DISK_GB, MOST_DISK_GB = 80, 100, 3000
+DISK_USD_PER_GB_HOUR = Decimal("0.00014")
 _STATES = Lifecycle({"PROVISIONING": 0.5}, up="ACTIVE", failed="ERROR", ending="DELETING", gone="TERMINATED")
 _NEEDED = ("cloudId", "gpuType", "socket", "gpuCount")
 _NOTHING = dict.fromkeys(
@@ -96,7 +98,7 @@ class PrimeIntellect(SellerProtocol):
             "country": item.region,
             "gpuCount": item.gpus * labels["nodes"],
             "gpuMemory": item.gpu_memory_gb,
-            "disk": {**_NOTHING, "defaultCount": 100},
+            "disk": _disk(item),
             "sharedDisk": dict(_NOTHING),
             "vcpu": {**_NOTHING, "defaultCount": int(item.vcpus or 0)},
             "memory": {**_NOTHING, "defaultCount": int(item.memory_gb or 0)},
@@ -128,6 +130,11 @@ class PrimeIntellect(SellerProtocol):
         """Dollars per hour of the whole configuration."""
         return self.seller.price(item) * int(item.labels["nodes"])
 
+    def _sized_usd(self, item: InventoryItem, pod: dict[str, Any]) -> Decimal:
+        """The same with the disk that the pod asks for in place of the default."""
+        more_gb = int(pod.get("diskSize") or DISK_GB) - DISK_GB
+        return self._usd(item) + more_gb * DISK_USD_PER_GB_HOUR
+
     def _create(self, call: Call) -> Reply:
         body = call.json_object()
         pod, provider = body.get("pod"), body.get("provider")
@@ -136,11 +143,13 @@ class PrimeIntellect(SellerProtocol):
         for name in _NEEDED:
             if not pod.get(name):
                 raise Refusal(_invalid(f"pod.{name}", "Field required"))
-        item = self._wanted(pod, str(provider.get("type")))
+        item, disk_gb = self._wanted(pod, str(provider.get("type"))), int(pod.get("diskSize") or DISK_GB)
+        if int(item.labels["nodes"]) == 1 and not LEAST_DISK_GB <= disk_gb <= MOST_DISK_GB:
+            raise Refusal(_invalid("pod.diskSize", f"must be from {LEAST_DISK_GB} to {MOST_DISK_GB}"))
         entry = self.seller.sell(
             item,
             pod.get("name") or "",
-            Tariff(self._usd(item), BILLING_INCREMENT_S, int(item.labels["prepaid"]) * 3600),
+            Tariff(self._sized_usd(item, pod), BILLING_INCREMENT_S, int(item.labels["prepaid"]) * 3600),
             {"request": pod, "provider": item.labels["provider"]},
             instance_id=self.seller.new_id(32),
             nodes=int(item.labels["nodes"]),
@@ -154,7 +163,9 @@ class PrimeIntellect(SellerProtocol):
         if not known:
             raise Refusal(_invalid("pod.cloudId", "no such configuration"))
         limit = pod.get("maxPrice")
-        payable = [item for item in known if limit is None or self._usd(item) <= Decimal(str(limit))]
+        payable = [
+            item for item in known if limit is None or self._sized_usd(item, pod) <= Decimal(str(limit))
+        ]
         if not payable:
             raise Refusal(_error(400, "The price exceeds maxPrice"))
         item = max(payable, key=self._usd)
@@ -211,6 +222,22 @@ class PrimeIntellect(SellerProtocol):
             "isSpot": entry.tier == "spot",
             "resources": None,
         }
+
+
+def _disk(item: InventoryItem) -> dict[str, Any]:
+    """The disk of a single machine is chosen; of several nodes the row says the default alone."""
+    if int(item.labels["nodes"]) > 1:
+        return {**_NOTHING, "defaultCount": DISK_GB}
+    usd = DISK_USD_PER_GB_HOUR
+    return {
+        **_NOTHING,
+        "minCount": LEAST_DISK_GB,
+        "defaultCount": DISK_GB,
+        "maxCount": MOST_DISK_GB,
+        "pricePerUnit": float(round(usd / USD_PER_EUR, 6) if item.labels["currency"] == "EUR" else usd),
+        "step": 1,
+        "defaultIncludedInPrice": False,
+    }
 
 
 def _is_wanted(item: InventoryItem, call: Call) -> bool:

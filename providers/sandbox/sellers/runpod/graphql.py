@@ -232,6 +232,7 @@ class GraphQLFields:
             image=str(wanted.get("imageName") or wanted.get("templateId")),
             places=None if place is None else (str(place),),
             bid_usd=None if bid is None else Decimal(str(bid)),
+            disk_gb=int(wanted.get("containerDiskInGb") or 20) + int(wanted.get("volumeInGb") or 0),
         )
         return self._pod_row(self._orders.deploy(order, "pod", loses_capacity))
 

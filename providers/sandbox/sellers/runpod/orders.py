@@ -24,6 +24,10 @@ class CannotDeploy(Exception):
     """Why an order is refused, in RunPod's words."""
 
 
+DISK_USD_PER_GB_MONTH = Decimal("0.10")
+HOURS_PER_MONTH = 730
+
+
 @dataclass(frozen=True, slots=True)
 class PodOrder:
     """What a pod or cluster takes: ``pods`` × ``gpus`` GPUs of a type, in one of ``places`` (None: any)."""
@@ -37,6 +41,7 @@ class PodOrder:
     places: tuple[str, ...] | None = None
     pods: int = 1
     bid_usd: Decimal | None = None
+    disk_gb: int = 20
 
 
 class PodOrders:
@@ -79,7 +84,8 @@ class PodOrders:
         price = self._seller.price(item)
         if order.bid_usd is not None and order.bid_usd < price:
             raise CannotDeploy("Your bid is below the minimum bid.")
-        usd_per_hour = (order.bid_usd or price) * order.gpus * order.pods
+        disk_usd = order.disk_gb * DISK_USD_PER_GB_MONTH / HOURS_PER_MONTH
+        usd_per_hour = ((order.bid_usd or price) * order.gpus + disk_usd) * order.pods
         return self._seller.sell(
             item,
             order.name,

@@ -197,6 +197,7 @@ class RunPod(SellerProtocol):
             name=str(body.get("name") or ""),
             image=str(body.get("image") or body.get("templateId") or ""),
             places=places(body.get("dataCenterIds")),
+            disk_gb=_count(body, "disk", 20),
         )
         if not order.image:
             raise Refusal(self.malformed_body("image or templateId is required"))
