@@ -249,7 +249,11 @@ def _search_of(
     period = WEEK_H if case.service.traffic.shape is TrafficShape.HOURLY else DAY_H
     rules = fleet_rules(problem, case.service)
     with_terms = with_terms and _has_use_for_terms(problem, case)
-    classes = hour_classes(demand, lengths, lead_h, period, with_terms=with_terms)
+    gone_s = problem.table.gone_s[case.units.offer]
+    classes = hour_classes(
+        demand, lengths, lead_h, period, with_terms=with_terms, first_hour=first, end_s=problem.end_s,
+        gone_s=gone_s[gone_s < problem.end_s],
+    )  # fmt: skip
     table = build_pools_of(problem, replace(case, demand=demand), float(lengths.sum()), classes.bands)
     tolerance = 0.0 if len(table) <= FEW_POOLS else TOLERANCE
     if openings is not None:
@@ -316,7 +320,7 @@ def fleet_columns(problem: Problem, answer: FleetAnswer, after_s: float | None) 
     time = time_of(problem, answer.case, after_s)
     for fleet in answer.fleets:
         column = build_slots_column(problem, answer.case, _slots(answer, fleet, time), after_s)
-        if column is not None and column.pieces:
+        if column is not None:
             yield column
 
 

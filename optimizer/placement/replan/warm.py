@@ -201,6 +201,8 @@ def _fleet_of(
         choice = None if offer is None else _choice_of(problem, candidates.estimates, placement)
         if offer is None or choice is None or _unit_of(case, offer, choice) is None:
             return None
+        if spans[-1][1] > problem.table.gone_s[offer]:
+            return None
         pieces.append(Piece(offer, choice, spans, price_cents(problem, offer, spans)))
     pieces.sort(key=lambda piece: (piece.offer, piece.choice))
     delay = delay_cents(problem, service.name, after_s)
@@ -252,7 +254,7 @@ def serves(problem: Problem, case: FleetCase, column: Column) -> bool:
     zones = sum(on[case.units.zone[at] == zone].any(axis=0) for zone in np.unique(case.units.zone[at]))
     demand = case.demand[(instants // HOUR_S).astype(np.int64)]
     enough = rate - case.spare * largest >= demand * (1 - 1e-9)
-    return bool((enough & (np.asarray(zones) >= case.zones)).all())
+    return bool(((enough & (np.asarray(zones) >= case.zones)) | (demand <= 0)).all())
 
 
 _Steps = tuple[Floats, Floats, Ints]
