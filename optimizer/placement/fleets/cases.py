@@ -4,8 +4,8 @@ use.
 Offers of a group (``billing_groups``) differ only in price and place. Once the cheapest of a group can carry
 ``ENOUGH`` times the service's needs, even without their best-stocked zones, a more expensive one never helps,
 because a cheaper one is free. This holds for any surcharges: nodes that are surcharged or taken, or whose
-offer ends before the horizon, are not counted, so the list reaches further when the case is rebuilt for what others leave. K kinds of node, C
-configurations, S groups, O offers.
+offer ends before the horizon, are not counted, so the list reaches further when the case is rebuilt for what
+others leave. K kinds of node, C configurations, S groups, O offers.
 """
 
 from __future__ import annotations

@@ -44,9 +44,7 @@ class JointPools:
 
 
 def paired_parts(table: PoolTable) -> Ints:
-    """The parts [L, 3] of each pool: on demand, and of the same owner those with minimum terms and those whose
-    offers end early.
-    """
+    """The parts [L, 3] of each pool: on demand, with minimum terms, and of offers that end early."""
     rows, which = np.arange(len(table)), (table.term_h > 0) + 2 * (table.until_s < NEVER_GONE)
     of_owner = np.full((int(table.owner.max(initial=-1)) + 1, PARTS), -1, dtype=np.int64)
     for part in range(1, PARTS):
@@ -56,12 +54,15 @@ def paired_parts(table: PoolTable) -> Ints:
     found[:, 0] = by_hour
     others = np.setdiff1d(table.owner, table.owner[by_hour])
     found = np.concatenate((found, of_owner[others]))
-    return found[np.argsort(found[np.arange(len(found)), first_parts(found)], kind="stable")]
+    first = found[np.arange(len(found)), first_parts(found)]
+    ordered: Ints = found[np.argsort(first, kind="stable")]
+    return ordered
 
 
 def first_parts(parts: Ints) -> Ints:
     """The column [L] of the first part that each pool has; 0 if it has none."""
-    return np.argmax(parts >= 0, axis=1)
+    first: Ints = np.argmax(parts >= 0, axis=1)
+    return first
 
 
 def join_parts(table: PoolTable, parts: Ints, usd: Floats, wanted: Ints, empty: int) -> JointPools:
@@ -216,8 +217,8 @@ def undominated(
     A pool is removed if ``needed`` others dominate it (in as many places, if places matter), since one of
     them is then always free to replace it. A pool dominates another if it serves at least as much at every
     level of each part, costs no more per hour and per start, has the same minimum ``term`` for each part, is
-    there as long and, if replicas are spared, no larger replica. ``order``: a dominating pool comes before the pools that
-    it dominates.
+    there as long (``until``, ``sure``) and, if replicas are spared, no larger replica. ``order``: a
+    dominating pool comes before the pools that it dominates.
     """
     keep = np.zeros(len(order), dtype=np.int64)
     kept = np.empty(len(order), dtype=np.int64)

@@ -385,8 +385,8 @@ def _apart(table: PoolTable) -> PoolTable:
 
 
 def _only_open(cost: Floats, of_hour: Ints, situation: Ints, blocked: Bools) -> tuple[Floats, Ints]:
-    """Costs [C, K] by class and ``situation`` [H], inf where a pattern is ``blocked`` [situations, K]; and the
-    class of each hour [H].
+    """Costs [C, K] by class and ``situation`` [H], inf where a pattern is ``blocked`` in it [situations, K];
+    and the class of each hour [H].
     """
     kinds = len(blocked)
     classes, of_each = np.unique(of_hour * kinds + situation, return_inverse=True)

@@ -119,9 +119,7 @@ class SetCosts:
         gone = classes.is_gone(table.until_s[at])
         cost, of_hour = _without_gone(cost, classes.demand_of, gone, levels, counts)
         period = 0 if gone.any() else classes.period
-        return least_over_hours(
-            cost, of_hour, classes.length, levels, counts, start_usd, begin_usd, period
-        )
+        return least_over_hours(cost, of_hour, classes.length, levels, counts, start_usd, begin_usd, period)
 
     def _least_with_terms(self, at: Ints) -> float:
         """Lower bound on a set of parts [m] that counts starts only for parts with minimum terms; 0 if these

@@ -35,7 +35,6 @@ from optimizer.placement.problem.transfers import with_transfers
 from optimizer.placement.problem.units import HOUR_S, FleetCase, with_remaining_stock, with_units
 from optimizer.placement.runs.candidates import RunCandidates
 from optimizer.placement.runs.columns import begun_later, build_run_column
-from optimizer.placement.runs.sizes import BATCH_NODES
 from optimizer.placement.search.plan_state import PlanState
 
 
@@ -151,8 +150,7 @@ def _run_of(candidates: Candidates, placements: Sequence[Placement]) -> Column |
     offer, spans = problem.index_of.get(placement.offer_id), _spans_of(problem, placement)
     if offer is None or not spans:
         return None
-    counts = candidates.estimates.node_counts if isinstance(found.run, Training) else BATCH_NODES
-    if placement.nodes not in counts:
+    if isinstance(found.run, Training) and placement.nodes not in candidates.estimates.node_counts:
         return None
     start = spans[0][0]
     same = (found.offer == offer) & (found.nodes == placement.nodes) & (found.start_s <= start)
