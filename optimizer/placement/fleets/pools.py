@@ -10,7 +10,7 @@ pools or parts, R levels, U units of the case.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -249,6 +249,19 @@ def _grouped(problem: Problem, case: FleetCase) -> list[Ints]:
         if ranks[at] != ranks[begin] or rates[at] > rates[begin] * (1 + SAME_RATE):
             begins.append(at)
     return np.split(order, begins[1:])
+
+
+def at_highest_rates(problem: Problem, units: Units) -> Units | None:
+    """The units with the highest rate of their pool; None if no pool has rates so different that each becomes
+    a pool of its own.
+    """
+    which = pool_numbers(problem, units)
+    least, most = np.full(len(units), np.inf), np.zeros(len(units))
+    np.minimum.at(least, which, units.largest)
+    np.maximum.at(most, which, units.largest)
+    if not (most > least * (1 + SAME_RATE)).any():
+        return None
+    return replace(units, largest=most[which], requests_per_s=units.replicas * most[which])
 
 
 def pool_numbers(problem: Problem, units: Units) -> Ints:

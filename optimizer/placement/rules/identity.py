@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from datetime import timedelta
 
 from broker.domain.basics.estimate import Parallelism
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Placement
-from broker.domain.planning.workload import Serving, Training, Workload
+from broker.domain.planning.workload import Training, Workload
 from optimizer.placement.rules.case import Case
-
-HOUR = timedelta(hours=1)
 
 
 def violations(case: Case) -> Iterator[str]:
@@ -58,7 +55,7 @@ def _missing_or_double(case: Case) -> Iterator[str]:
     placed = Counter(placement.workload for placement in case.plan.placements)
     unplaced = Counter(left_out.workload for left_out in case.plan.unplaced)
     for name, workload in case.workloads.items():
-        if not placed[name] and not unplaced[name] and not _needs_nothing(case, workload):
+        if not placed[name] and not unplaced[name] and not case.needs_nothing(workload):
             yield f"workload {name!r} is neither placed nor listed as unplaced"
         if placed[name] and unplaced[name]:
             yield f"workload {name!r} is both placed and unplaced"
@@ -66,20 +63,6 @@ def _missing_or_double(case: Case) -> Iterator[str]:
             yield f"training {name!r} has {placed[name]} placements, expected one: it is not interruptible"
         if unplaced[name] > 1:
             yield f"workload {name!r} is listed as unplaced {unplaced[name]} times"
-
-
-def _needs_nothing(case: Case, workload: Workload) -> bool:
-    """Whether a service has no requests from its start to the horizon's end."""
-    begin = case.service_start(workload) if isinstance(workload, Serving) else None
-    if begin is None or not isinstance(workload, Serving):
-        return False
-    origin, end, traffic = case.request.horizon.start, case.request.horizon.end, workload.traffic
-    hour = origin + (begin - origin) // HOUR * HOUR
-    while hour < end:
-        if traffic.requests_per_s_at(hour, origin) > 0:
-            return False
-        hour += HOUR
-    return True
 
 
 def _precision(where: str, placement: Placement, workload: Workload) -> Iterator[str]:
