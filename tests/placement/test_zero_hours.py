@@ -45,19 +45,18 @@ def test_no_fleet_by_hand_is_cheaper(seed: int) -> None:
     service, offers = drawn(seed)
     asked = request(service, hours=4)
     best = best_total(asked, offers)
-    found = plan(asked, offers)
+    found = plan(asked, offers, time_limit_s=2.0)
     if best is None:
         assert found.status is PlanStatus.INFEASIBLE
         return
     assert found.bound_usd is not None
-    assert found.bound_usd <= best
-    assert total(found) <= best
+    assert found.bound_usd <= best == total(found)
 
 
 def test_the_check_asks_for_nothing_in_hours_of_zero_and_for_all_in_others() -> None:
     asked = request(serving(hourly=[0.0] * 8 + [3.0] * 8 + [0.0] * 8, zones=2, spare=1), hours=24)
     offers = [offer("a", "1.00", zone="a"), offer("b", "1.00", zone="b", provider="runpod")]
-    found = plan(asked, offers)
+    found = plan(asked, offers, time_limit_s=2.0)
     assert not planner().check(found, asked, offers)
     first, *rest = found.placements
     (held,) = first.segments
@@ -105,9 +104,9 @@ def test_hours_of_zero_at_the_end_cost_nothing(seed: int) -> None:
         for name in ("a", "b", "c")
     ]
     zones = lots.choice([1, 2])
-    short = plan(request(serving(hourly=rates, zones=zones), hours=12), offers, time_limit_s=5.0)
+    short = plan(request(serving(hourly=rates, zones=zones), hours=12), offers, time_limit_s=2.0)
     idle = plan(
-        request(serving(hourly=[*rates, *[0.0] * 12], zones=zones), hours=24), offers, time_limit_s=5.0
+        request(serving(hourly=[*rates, *[0.0] * 12], zones=zones), hours=24), offers, time_limit_s=2.0
     )
     assert total(idle) == total(short)
 

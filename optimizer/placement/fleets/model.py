@@ -156,8 +156,7 @@ def answer_fleet(
         case = with_remaining_stock(case, free)
     found = _searched(problem, case, due, out_of_time, openings, with_terms=with_terms)
     found = replace(found, bound_usd=_proven_usd(found, without, out_of_time, prove=prove and alone))
-    if free is None:
-        found = _whatever_the_rates(problem, found, due, out_of_time)
+    found = _whatever_the_rates(problem, found, due, free, out_of_time)
     problem.kept[key] = found = replace(found, complete=not out_of_time())
     return found
 
@@ -200,7 +199,7 @@ def _proven_usd(
 
 
 def _whatever_the_rates(
-    problem: Problem, answer: FleetAnswer, due: float, out_of_time: Callable[[], bool]
+    problem: Problem, answer: FleetAnswer, due: float, free: Ints | None, out_of_time: Callable[[], bool]
 ) -> FleetAnswer:
     """The answer with a bound that also holds where nodes of one pool differ in their rates: the search
     counts them as several pools, and the rules as one.
@@ -209,7 +208,7 @@ def _whatever_the_rates(
     than it has of that pool; then only the bound of single hours holds.
     """
     case = answer.case
-    units = at_highest_rates(problem, case.units)
+    units = at_highest_rates(problem, case.units) if free is None else None
     if units is None or not answer.feasible:
         return answer
     even = replace(case, units=units)
