@@ -98,22 +98,52 @@ def _divisible_usd(share: Floats, usd: Floats, rest_usd: float) -> Floats:
     return found
 
 
-def least_on_more_nodes_usd(problem: Problem, estimates: Estimates, batch: Batch, sizes: Sizes) -> float:
-    """Lower bound on a batch with a node count that is not planned; inf if no offer has so many nodes.
+def least_of_batch_usd(problem: Problem, estimates: Estimates, batch: Batch) -> float:
+    """Lower bound on a batch in any parts on any numbers of nodes; inf if all that is there cannot do it.
 
-    On n nodes it is held for n cold starts and the time that the requests take on one.
+    A node that is there for T serves for T less its cold start, so each share of the requests costs at least
+    T / (T − cold start) times its work. Offers serve up to what their nodes can in their time.
     """
-    table, opened = problem.table, open_gates(problem, batch)
-    missing = np.setdiff1d(np.arange(1, int(sizes.counts.max()) + 2), sizes.counts)
-    nodes, row, serving = int(missing[0]), estimates.row_of[batch.name], estimates.serving
+    table, windows, opened = problem.table, window_rows(problem), open_gates(problem, batch)
+    first, last = first_instant_s(problem, batch), last_second(problem, batch)
+    waiting = np.zeros(len(table), dtype=np.bool_)
+    waiting[waiting_offers(problem)] = True
+    free = np.flatnonzero(opened.passing & (~table.is_window | waiting))
+    rows = np.flatnonzero(opened.passing[windows.offer])
+    listed_s = np.maximum(windows.free_until_s[rows] - windows.start_s[rows], 1)
+    listed_usd = windows.node_cost_usd[rows] * 3600 / listed_s
+    offers = np.concatenate((free, windows.offer[rows]))
+    by_hour = np.concatenate(
+        (
+            table.price_usd[free],
+            np.where(windows.whole[rows], listed_usd, table.price_usd[windows.offer[rows]]),
+        )
+    )
+    nodes = np.concatenate((table.stock_nodes[free], windows.nodes[rows]))
+    there_s = np.concatenate(
+        (
+            np.minimum(table.gone_s[free], last) - first,
+            np.minimum(windows.free_until_s[rows], last) - np.maximum(windows.start_s[rows], first),
+        )
+    )
+    row, serving = estimates.row_of[batch.name], estimates.serving
     per_node = np.array([sku.gpus_per_node for sku in table.skus], dtype=np.int64)
     size = np.array([config.gpus_per_replica for config in serving.configs], dtype=np.int64)
     rate = np.where(serving.fits[row], per_node[:, None] // size * serving.requests_per_s[row], 0.0)
-    with np.errstate(divide="ignore"):
-        held_s = (nodes * estimates.cold_s[row] + batch.requests / rate).min(axis=1)
-    offers = np.flatnonzero(opened.passing & (table.stock_nodes >= nodes))
-    usd = table.price_usd[offers] * held_s[table.sku_of[offers]] / 3600
-    return max(0.0, float(usd.min(initial=np.inf)) - ROUNDING_USD)
+    kind = table.sku_of[offers]
+    served_s = np.maximum(there_s[:, None] - estimates.cold_s[row][kind], 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # USD for the whole batch [M, C] at the price of nodes that serve as long as they can.
+        usd = by_hour[:, None] / 3600 * batch.requests / rate[kind] * there_s[:, None] / served_s
+        usd = np.where((rate[kind] > 0) & (served_s > 0), usd, np.inf).min(axis=1, initial=np.inf)
+    share = nodes * (rate[kind] * served_s).max(axis=1, initial=0.0) / batch.requests
+    order = np.argsort(usd, kind="stable")
+    reach = np.minimum(np.cumsum(share[order]), 1.0)
+    if not len(reach) or reach[-1] < 1.0:
+        return float("inf")
+    parts = np.diff(reach, prepend=0.0)
+    taken = parts > 0
+    return max(0.0, float(parts[taken] @ usd[order][taken]) - ROUNDING_USD)
 
 
 def unplanned_size(problem: Problem, estimates: Estimates, run: Training) -> int | None:

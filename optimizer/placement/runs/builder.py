@@ -28,7 +28,7 @@ from optimizer.placement.problem.windows import (
     waiting_start_s,
     window_rows,
 )
-from optimizer.placement.runs.any_parts import least_in_parts_usd, least_on_more_nodes_usd
+from optimizer.placement.runs.any_parts import least_in_parts_usd, least_of_batch_usd
 from optimizer.placement.runs.candidates import (
     Run,
     RunCandidates,
@@ -90,7 +90,7 @@ def build_run_candidates(
 def _least_of_others_usd(problem: Problem, estimates: Estimates, run: Run, sizes: Sizes) -> float:
     """Lower bound on the ways of a run that are no candidates."""
     if isinstance(run, Batch):
-        return least_on_more_nodes_usd(problem, estimates, run, sizes)
+        return least_of_batch_usd(problem, estimates, run)
     return least_in_parts_usd(problem, estimates, run, sizes) if run.interruptible else np.inf
 
 
