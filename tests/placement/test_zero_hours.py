@@ -13,7 +13,8 @@ from broker.domain.basics.window import Segment
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import PlanStatus
 from broker.domain.planning.workload import FleetLimits, Serving
-from broker.ports.planning import LimitClock
+from broker.ports.planning import LimitClock, PlanOptions
+from optimizer.placement.replan.warm import WarmStart
 from tests.placement.brute_force import best_total
 from tests.placement.market import at, offer, plan, planner, request, serving, total, training
 
@@ -125,3 +126,26 @@ def test_another_day_of_a_flat_service_costs_a_day(seed: int) -> None:
     )
     dearest = max(one.price_usd_per_node_hour for one in offers) * 2
     assert total(two) < total(three) <= total(two) + 24 * dearest + 1
+
+
+def test_what_is_left_of_a_service_after_its_last_request_is_nothing() -> None:
+    asked = request(serving(hourly=[3.0] * 8 + [0.0] * 16), hours=24)
+    offers = [offer("a", "1.00")]
+    old = plan(asked, offers, time_limit_s=2.0)
+    options = PlanOptions(time_limit_s=2.0, baselines=False)
+    found = planner().replan(asked, offers, at(10), options, WarmStart(old)).plan
+    assert (found.status, found.cost_usd) == (PlanStatus.OPTIMAL, Decimal(0))
+    assert not found.placements
+    assert not found.unplaced
+
+
+def test_a_plan_of_the_day_keeps_its_node_for_the_hours_that_are_left() -> None:
+    asked = request(serving(hourly=[3.0] * 4 + [0.0] * 8 + [3.0] * 8 + [0.0] * 4), hours=24)
+    offers = [offer("a", "1.00"), offer("b", "1.00", provider="runpod")]
+    old = plan(asked, offers, time_limit_s=2.0)
+    (before,) = old.placements
+    options = PlanOptions(time_limit_s=2.0, baselines=False)
+    again = planner().replan(asked, offers, at(8), options, WarmStart(old, leaving_usd={"chat": Decimal(1)}))
+    (kept,) = again.plan.placements
+    assert kept.offer_id == before.offer_id
+    assert [(s.start, s.end) for s in kept.segments] == [(s.start, s.end) for s in before.segments[1:]]
