@@ -33,7 +33,7 @@ def test_no_bound_is_told_where_a_run_may_have_a_size_that_is_not_planned() -> N
 
 
 def test_the_bound_of_a_batch_knows_of_parts() -> None:
-    """By hand, in parts: the cheap node serves all the time there is, its start-up in it; the rest is dear."""
+    """By hand, in parts: the cheap node serves all the time there is, with its start; the rest is dear."""
     work = batch(requests=4 * 3600 * 20, deadline=at(10))
     offers = [offer("cheap", "1.00", nodes=1), offer("dear", "3.00", nodes=8)]
     found = plan(request(work), offers, time_limit_s=3.0)
