@@ -143,6 +143,9 @@ def _of_service(
     usd = table.price_usd[offers] * held + table.upfront_usd[offers] * nodes
     unit = each.nodes[kind, config[kind]]
     share = np.minimum(1.0, table.stock_nodes[offers] // unit * unit / np.maximum(1, nodes))
+    # An offer that ends before the horizon carries the hours before that.
+    there_s = np.clip(table.gone_s[offers], due_s, problem.end_s) - due_s
+    share *= there_s / max(1.0, problem.end_s - due_s)
     order = np.argsort(usd, kind="stable")
     order = order[share[order] > 0]
     return (

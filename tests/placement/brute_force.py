@@ -114,6 +114,8 @@ def _replica_sizes(offer: Offer) -> tuple[int, ...]:
 def _meets(
     offers: Sequence[Offer], pairs: Sequence[Pair], service: Serving, counts: Sequence[int], demand: float
 ) -> bool:
+    if demand <= 0:
+        return True
     rates = [
         GPUS[offers[o].sku.gpu].requests_per_s * size
         for (o, size), n in zip(pairs, counts, strict=True)
@@ -151,6 +153,9 @@ def _held(offer: Offer, ready: Sequence[int]) -> Spans:
 
 def _fits(offers: Sequence[Offer], held: Sequence[dict[int, Spans]]) -> bool:
     for o, offer in enumerate(offers):
+        until = offer.available_until
+        if until is not None and any(at(end) > until for way in held for _, end, _ in way.get(o, ())):
+            return False
         if offer.stock.nodes is None:
             continue
         spans = [span for way in held for span in way.get(o, ())]

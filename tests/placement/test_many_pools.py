@@ -403,14 +403,14 @@ def test_a_peak_that_only_five_pools_carry_is_placed() -> None:
         assert plan(request(limited, hours=10), offers).status is status
 
 
-def test_an_hour_without_demand_holds_one_replica() -> None:
-    """By hand: at each noon five pools at $1.00; of them one is held at night, and four start at $0.10."""
+def test_an_hour_without_demand_holds_nothing() -> None:
+    """By hand: at each noon five pools at $1.00, all of which start at $0.10."""
     rows = tuple(Row(number, gpu=0, place=0, rate=1.0, most=1, usd=1.0, start_usd=0.1) for number in range(5))
     search = Market(rows, (0.0, 5.0, 0.0, 5.0, 0.0), FleetRules(0, 1, 0.0, 0.0, NO_LIMIT, NO_LIMIT)).search()
     search.run()
     assert search.best is not None
-    assert search.best.usd == pytest.approx(2 * 5 * 1.0 + 3 * 1.0 + 2 * 4 * 0.1)
-    assert search.best.levels[[0, 2, 4]].sum(axis=1).tolist() == [1, 1, 1]
+    assert search.best.usd == pytest.approx(2 * 5 * 1.0 + 2 * 5 * 0.1)
+    assert search.best.levels[[0, 2, 4]].sum(axis=1).tolist() == [0, 0, 0]
 
 
 def test_five_places_are_found_on_kinds_that_serve_little() -> None:

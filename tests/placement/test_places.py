@@ -60,11 +60,13 @@ def test_nothing_is_held_longer_than_it_is_there() -> None:
     assert left_out.reason is Obstacle.AVAILABILITY
 
 
-def test_what_ends_serves_a_run_and_no_service() -> None:
+def test_what_ends_serves_a_run_and_a_service_until_then() -> None:
     offers = [offer("short", "1.00", available_until=at(24)), offer("long", "2.00")]
     asked = request(training("run", 10, deadline=at(12)), serving(hourly=[3.0]), hours=48)
     found = plan(asked, offers)
-    assert {p.workload: p.offer_id for p in found.placements} == {"run": "short", "chat": "long"}
+    held = {(p.workload, p.offer_id): p.segments[-1].end for p in found.placements}
+    assert held.keys() == {("run", "short"), ("chat", "short"), ("chat", "long")}
+    assert (held["chat", "short"], held["chat", "long"]) == (at(24), at(48))
     (left_out,) = plan(replace(asked, workloads=asked.workloads[1:]), offers[:1]).unplaced
     assert left_out.reason is Obstacle.AVAILABILITY
 

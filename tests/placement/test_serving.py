@@ -132,4 +132,6 @@ def test_a_batch_takes_its_cold_start_and_its_requests() -> None:
     found = plan(request(batch(requests=4 * 3600 * 9.0)), [offer("a", "1.00"), offer("b", "2.00", gpu="MID")])
     (placed,) = found.placements
     assert placed.offer_id == "a"
-    assert found.cost_usd == Decimal("10.00") == found.bound_usd
+    assert found.cost_usd == Decimal("10.00")
+    assert found.bound_usd is not None
+    assert Decimal("9.00") < found.bound_usd <= found.cost_usd

@@ -132,7 +132,17 @@ def compare(hours: int, deadline: int, windows: Sequence[Listing], usd: Decimal 
     run = training("run", hours, deadline=at(deadline), interruptible=True, unplaced_usd=Decimal(500))
     found = plan(request(run), offers)
     assert total(found) == min([*by_hand(hours, deadline, windows, usd), Decimal(500)])
-    assert found.gap == 0
+    assert found.bound_usd is not None
+    assert found.bound_usd <= total(found)
+
+
+def test_the_bound_knows_of_three_parts() -> None:
+    """By hand: 12 hours of work fill three windows of 4 hours at $1.00, and the planner knows two parts."""
+    offers = [listing(f"w{i}", 6 * i, 4, "1.00") for i in range(3)] + [offer("b", "3.00")]
+    found = plan(request(training("run", 12, deadline=at(16), interruptible=True)), offers)
+    assert total(found) == Decimal("28.00")
+    assert found.bound_usd is not None
+    assert Decimal("11.90") <= found.bound_usd <= Decimal("12.00")
 
 
 @settings(PROFILE, max_examples=examples(12))

@@ -420,7 +420,11 @@ def plan_cards(plan: Plan, budget_usd: Decimal | None = None) -> tuple[Card, ...
     return (
         Card("Cost", usd(plan.cost_usd), of_budget, lead=True),
         _saving_card(plan),
-        Card(_capital(bound_label(plan)), usd(plan.bound_usd), _proof(plan)),
+        Card(
+            "Bound" if plan.bound_usd is None else _capital(bound_label(plan)),
+            usd(plan.bound_usd),
+            _proof(plan),
+        ),
         Card(
             "Paid but unused",
             usd(unused),

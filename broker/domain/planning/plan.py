@@ -356,8 +356,9 @@ class Plan:
 
     ``cost_usd`` is exactly the sum over placements and over ``spend``. ``waits`` has a row for each placed
     service that waits for a run; ``delay_usd`` is their sum. The objective is cost + penalty + delay.
-    ``bound_usd`` is a lower bound on the objective of any plan over the same market, workloads and candidate
-    set, at the prices of delay in ``waits``; ``gap`` = (objective − bound) / objective.
+    ``bound_usd`` is a lower bound on the objective of any plan that the document and the market allow, at the
+    prices of delay in ``waits``; ``gap`` = (objective − bound) / objective. Both are None where the search
+    could not cover all such plans.
     ``scarcity_usd_per_node_hour`` are the dual prices of stock by offer_id at which the bound was proven; the
     next search on a similar market starts from them.
     ``notes`` are remarks on the document. ``assumptions`` are nodes that the plan uses although their stock

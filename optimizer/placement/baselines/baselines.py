@@ -261,9 +261,11 @@ def _pooled(inputs: _Inputs, problem: Problem) -> _GroupResult:
     pool = converged_pool(candidates)
     if pool is None:
         return _GroupResult(None)
-    offer = problem.table.offers[next(iter(pool.chosen.values())).pieces[0].offer]
-    nodes = f"{pool.nodes} {'node' if pool.nodes == 1 else 'nodes'}"
-    what = f"{nodes} of {offer.sku.gpu} x{offer.sku.gpus_per_node} at {offer.provider}"
+    what = f"{pool.nodes} {'node' if pool.nodes == 1 else 'nodes'}"
+    held = next((piece for column in pool.chosen.values() for piece in column.pieces), None)
+    if held is not None:
+        offer = problem.table.offers[held.offer]
+        what += f" of {offer.sku.gpu} x{offer.sku.gpus_per_node} at {offer.provider}"
     cost = pool.cost_cents + sum(column.transfer_cents for column in pool.chosen.values())
     says = f"{what}, always on for the peak of all work"
     return _GroupResult(_GroupPlan(pool.total_cents, cost, pool.chosen, says))

@@ -11,17 +11,20 @@ import numpy as np
 
 from broker.domain.basics.money import MICRO, ZERO
 from broker.domain.planning.plan import CandidateCounts, Obstacle
-from broker.domain.planning.workload import Serving
+from broker.domain.planning.workload import Serving, Training
 from optimizer.placement.fleets.bound import FleetBound, hourly_bound
 from optimizer.placement.fleets.cases import build_fleet_case
 from optimizer.placement.fleets.columns import due_s, time_of
 from optimizer.placement.fleets.model import earliest_end, is_small
+from optimizer.placement.fleets.pools import pool_numbers
+from optimizer.placement.fleets.rules import fleet_rules
 from optimizer.placement.problem.columns import in_cents
 from optimizer.placement.problem.delays import DelayPrice, delays_usd, keep_price, price_of
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import GateLog
 from optimizer.placement.problem.problem import Floats, Problem
 from optimizer.placement.problem.units import HOUR_S, FleetCase
+from optimizer.placement.runs.any_parts import unplanned_size
 from optimizer.placement.runs.builder import build_run_candidates, most_each
 from optimizer.placement.runs.candidates import RunCandidates, last_second
 from optimizer.placement.workers.asks import BoundAsk
@@ -254,8 +257,11 @@ class Candidates:
             return None
         if self.bounds[service.name].in_cents:
             return max(0, int(np.ceil(usd * 100 * (1 - 1e-9) - 1e-6)))
-        offers = len(np.unique(self.fleets[service.name].units.offer))
-        return floor_cents(usd, min(MOST_PLACEMENTS, offers))
+        case = self.fleets[service.name]
+        most = self.problem.once(
+            ("most placements", service.name), lambda: most_placements(self.problem, case)
+        )
+        return floor_cents(usd, most)
 
     def least_followers_usd(self, run: str, ends_s: Floats) -> Floats:
         """Lower bound, for each end of ``run``, on what its followers cost with their delay, placed or left
@@ -278,17 +284,25 @@ class Candidates:
             found += np.where(np.isfinite(least), least, 0.0)
         return found
 
+    def unplanned_size(self) -> tuple[str, int] | None:
+        """A training run that may have a node count that is not planned, and that count; None if none may."""
+        for name, found in self.runs.items():
+            if isinstance(found.run, Training):
+                nodes = unplanned_size(self.problem, self.estimates, found.run)
+                if nodes is not None:
+                    return name, nodes
+        return None
+
     def beyond_usd(self, found: RunCandidates) -> float:
-        """Lower bound on a run and its followers, for candidates of the run that are not among ``found``.
+        """Lower bound on a run and its followers, for ways of the run that are not among ``found``.
 
         The end of such a candidate is unknown, so the followers count with the minimum over all hours in
         which the run may end.
         """
-        if not np.isfinite(found.rest_usd):
-            return found.rest_usd
-        return found.rest_usd + float(
-            self._least_between_usd(found.run.name, *self._hours_of_ends(found)).min()
-        )
+        rest_usd = min(found.rest_usd, found.other_usd)
+        if not np.isfinite(rest_usd):
+            return rest_usd
+        return rest_usd + float(self._least_between_usd(found.run.name, *self._hours_of_ends(found)).min())
 
     def _hours_of_ends(self, found: RunCandidates) -> tuple[Floats, Floats]:
         """First and last instant [H] of each hour in which a run may end."""
@@ -346,6 +360,16 @@ def build_candidates(
     if out_of_time is not None:
         found.bound_services(out_of_time)
     return found
+
+
+def most_placements(problem: Problem, case: FleetCase) -> int:
+    """The most placements of a fleet of a service, each of which is rounded to a cent: the offers of as many
+    pools as it may use.
+    """
+    offers, pools = case.units.offer, pool_numbers(problem, case.units)
+    each = np.unique(np.stack((pools, offers)), axis=1)[0]
+    most = np.sort(np.bincount(each))[::-1][: fleet_rules(problem, case.service).pools]
+    return min(MOST_PLACEMENTS, int(most.sum()))
 
 
 def floor_cents(usd: float, placements: int = 1) -> int:

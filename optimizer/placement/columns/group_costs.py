@@ -65,13 +65,13 @@ def _least_service_usd(candidates: Candidates, service: Serving, restricted: Pro
     offers, rate = offers[rate > 0], rate[rate > 0]
     if len(np.unique(table.zone_of[offers])) < case.zones:
         return float("inf")
-    spare = case.spare * float(each.largest[each.worth].min())
-    demand = case.demand[_first_hour(candidates, service, restricted) :] + spare
+    demand = case.demand[_first_hour(candidates, service, restricted) :]
+    demand = np.where(demand > 0, demand + case.spare * float(each.largest[each.worth].min()), 0.0)
     if float(rate @ table.stock_nodes[offers]) < float(demand.max(initial=0.0)) * (1 - 1e-9):
         return float("inf")
     price = table.price_usd[offers]
     hourly = np.maximum(demand[:-1] * float((price / rate).min()), case.zones * float(price.min()))
-    return float(hourly.sum())
+    return float(hourly[demand[:-1] > 0].sum())
 
 
 def _first_hour(candidates: Candidates, service: Serving, restricted: Problem) -> int:

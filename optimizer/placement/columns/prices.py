@@ -2,7 +2,7 @@
 
 Each price belongs to a *row*, which is a constraint on what all workloads hold. An offer has three kinds:
 
-- *whole horizon* (most offers): node-hours over the horizon ≤ stock × hours;
+- *whole horizon* (most offers): node-hours over the horizon ≤ stock × hours for which the offer is there;
 - *midpoint*, for commitments that are owed in full: nodes held at the middle of the horizon, counted for all
   its hours. A second commitment would be owed in full again, so a node that serves both halves of the horizon
   is one commitment that is held at the midpoint, however demand varies;
@@ -138,7 +138,10 @@ def limit_of(problem: Problem, row: Row) -> float:
         return _quota_limit(problem, quota_rows(problem)[row.quota], row.second)
     if row.second != WHOLE_HORIZON:
         return float(limits_at(problem, row.offer, np.array([row.second]))[0])
-    return float(problem.table.stock_nodes[row.offer]) * horizon_hours(problem)
+    table, hours = problem.table, horizon_hours(problem)
+    if not counted_midway(problem, row.offer):
+        hours = min(hours, max(0, int(table.gone_s[row.offer]) - problem.t0_s) / 3600)
+    return float(table.stock_nodes[row.offer]) * hours
 
 
 def usage_of(problem: Problem, row: Row, column: Column) -> float:

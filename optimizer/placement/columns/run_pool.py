@@ -238,5 +238,5 @@ def dummy_column_of(candidates: Candidates, pool: RunPool) -> Column | None:
         return None
     followers = len(candidates.problem.followers(pool.found.run.name))
     cents = floor_cents(rest, placements=1 + MOST_AMOUNTS * followers)
-    least = floor_cents(float(pool.found.cost_usd.min()))
+    least = floor_cents(float(pool.found.cost_usd.min(initial=pool.found.other_usd)))
     return Column(pool.found.run.name, (), cents, end_s=DUMMY_END_S, budget_cents=min(cents, least))

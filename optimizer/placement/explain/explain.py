@@ -27,18 +27,20 @@ from optimizer.placement.explain.alternatives import (
     second_best,
 )
 from optimizer.placement.explain.assumed import all_taken_rule, assumed_rules, objective_rules, tokens_rule
-from optimizer.placement.explain.clauses import Clause, Part, counted, sentences_of
+from optimizer.placement.explain.clauses import Clause, Part, counted, duration, sentences_of
 from optimizer.placement.explain.dropped import cheapest_dropped
 from optimizer.placement.explain.fleet_limits import limits_told
 from optimizer.placement.explain.near_ties import NearTie
 from optimizer.placement.explain.risks import risk_rules
 from optimizer.placement.explain.run_sizes import size_rules
+from optimizer.placement.fleets.columns import time_of
 from optimizer.placement.fleets.model import coarse_fleets, model_fleets
 from optimizer.placement.problem.columns import Column, Piece, in_usd
 from optimizer.placement.problem.delays import wait_in
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.problem.stock import Ledger
 from optimizer.placement.problem.transfers import transfers_of
+from optimizer.placement.problem.units import HOUR_S, FleetCase
 from optimizer.placement.runs.candidates import RunCandidates
 from optimizer.placement.runs.columns import build_run_column
 from optimizer.placement.search.improve import blockers
@@ -275,7 +277,8 @@ class Explainer:
         yield Clause(Part.DECIDED, f"it is {among} found over {offers}")
         if service.name in self.ties:
             yield Clause(Part.NEAR_TIE, near_tie_rule(self.ties[service.name]))
-        yield Clause(Part.DETAIL, _held_rule(piece))
+        yield Clause(Part.DETAIL, _held_rule(self.candidates.problem, case, column, piece))
+        yield from _ending_rule(self.candidates.problem, column, piece)
         yield Clause(Part.DETAIL, self._replica_rule(service, piece))
         if service.redundancy.spare_replicas:
             says = f"N+{service.redundancy.spare_replicas} is kept over every hour's demand"
@@ -411,15 +414,29 @@ def near_tie_rule(tie: NearTie) -> str:
     return f"a near tie: {what} cost {usd_words(in_usd(-tie.more_cents))} less than the {noun} first found"
 
 
-def _held_rule(piece: Piece) -> str:
+def _held_rule(problem: Problem, case: FleetCase, column: Column, piece: Piece) -> str:
     """How a service's nodes are held over time."""
     counts = sorted({nodes for _, _, nodes in piece.spans})
     if len(counts) > 1:
         return f"{counts[0]} to {counts[-1]} nodes are held, following traffic"
     held = f"{counted(counts[0], 'node')} {'is' if counts[0] == 1 else 'are'} held"
-    if len(piece.spans) == 1:
+    if len(piece.spans) > 1:
+        return f"{held} {len(piece.spans)} times, when traffic asks for it"
+    begin_s, end_s, _ = piece.spans[0]
+    if begin_s <= time_of(problem, case, column.after_s).start_s and end_s >= problem.end_s:
         return f"{held} throughout"
-    return f"{held} {len(piece.spans)} times, when traffic asks for it"
+    return f"{held} once, for {duration((end_s - begin_s) / HOUR_S)}"
+
+
+def _ending_rule(problem: Problem, column: Column, piece: Piece) -> Iterator[Clause]:
+    """Says that an offer ends before the horizon, and whether others are held after it."""
+    gone_s = int(problem.table.gone_s[piece.offer])
+    if gone_s >= problem.end_s:
+        return
+    offer, until = problem.table.offers[piece.offer], f"{problem.instant(gone_s):%d %b %H:%M} UTC"
+    later = any(end_s > gone_s for other in column.pieces for _, end_s, _ in other.spans)
+    says = f"{offer.provider} offers it until {until}"
+    yield Clause(Part.LIMIT, f"{says}: others serve what is asked after that" if later else says)
 
 
 def _fitting(offers: int) -> str:

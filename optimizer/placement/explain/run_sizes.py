@@ -20,7 +20,7 @@ from optimizer.placement.runs.candidates import (
     first_seconds,
     last_second,
 )
-from optimizer.placement.runs.sizes import BATCH_NODES
+from optimizer.placement.runs.sizes import batch_counts
 
 
 def size_rules(candidates: Candidates, found: RunCandidates, piece: Piece) -> Iterator[Clause]:
@@ -46,7 +46,7 @@ def _why_not_fewer(candidates: Candidates, found: RunCandidates, piece: Piece) -
     """What the next smaller size fails to do; None if it only costs more."""
     run, table = found.run, candidates.problem.table
     nodes = working_nodes(candidates, run, piece)
-    sizes = BATCH_NODES if isinstance(run, Batch) else candidates.estimates.node_counts
+    sizes = batch_counts(candidates.problem) if isinstance(run, Batch) else candidates.estimates.node_counts
     fewer = max((int(count) for count in sizes if count < nodes), default=0)
     if not fewer:
         return None

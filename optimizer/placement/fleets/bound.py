@@ -12,9 +12,10 @@ from math import inf
 
 import numpy as np
 
+from optimizer.placement.fleets.hours import era_begins
 from optimizer.placement.fleets.rules import FleetRules, fleet_rules
 from optimizer.placement.problem.problem import Floats, Ints, Problem
-from optimizer.placement.problem.units import HOUR_S, FleetCase
+from optimizer.placement.problem.units import HOUR_S, FleetCase, only_units
 from optimizer.placement.runtime.compiled import compiled
 
 STEPS = 2_000
@@ -111,16 +112,30 @@ def hourly_bound(problem: Problem, case: FleetCase) -> FleetBound:
     units = case.units
     if not len(units):
         return FleetBound.nothing()
-    levels, of_hour = np.unique(case.demand, return_inverse=True)
-    rules = fleet_rules(problem, case.service)
-    usd = least_usd(units.requests_per_s, units.usd_per_hour, carried(levels, rules, units.largest))
-    least = np.where(levels > 0, np.maximum(usd, rules.places * units.usd_per_hour.min()), 0.0)
+    gone_s = problem.table.gone_s[units.offer]
+    era_s = era_begins(gone_s[gone_s < problem.end_s], 0, problem.end_s)
+    begin_s = np.arange(len(case.demand)) * HOUR_S
+    era_of_hour = np.searchsorted(era_s, begin_s, side="right") - 1
+    found = np.zeros(len(case.demand))
+    for era, since_s in enumerate(era_s):
+        hours, there = era_of_hour == era, gone_s > since_s
+        if there.any():
+            found[hours] = _least_hours_usd(problem, only_units(case, there), case.demand[hours])
     return FleetBound(
         len(case.demand),
         float(units.cold_s.min()),
         float(units.cold_s.max()),
-        hourly_usd=within_horizon(problem, least[of_hour.reshape(-1)]),
+        hourly_usd=within_horizon(problem, found),
     )
+
+
+def _least_hours_usd(problem: Problem, case: FleetCase, demand: Floats) -> Floats:
+    """USD that each hour with ``demand`` [H] costs at least."""
+    units, rules = case.units, fleet_rules(problem, case.service)
+    levels, of_hour = np.unique(demand, return_inverse=True)
+    usd = least_usd(units.requests_per_s, units.usd_per_hour, carried(levels, rules, units.largest))
+    least: Floats = np.where(levels > 0, np.maximum(usd, rules.places * units.usd_per_hour.min()), 0.0)
+    return least[of_hour.reshape(-1)]
 
 
 def within_horizon(problem: Problem, hourly_usd: Floats) -> Floats:

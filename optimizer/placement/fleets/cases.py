@@ -3,9 +3,9 @@ use.
 
 Offers of a group (``billing_groups``) differ only in price and place. Once the cheapest of a group can carry
 ``ENOUGH`` times the service's needs, even without their best-stocked zones, a more expensive one never helps,
-because a cheaper one is free. This holds for any surcharges: nodes that are surcharged or taken are not
-counted, so the list reaches further when the case is rebuilt for what others leave. K kinds of node, C
-configurations, S groups, O offers.
+because a cheaper one is free. This holds for any surcharges: nodes that are surcharged or taken, or whose
+offer ends before the horizon, are not counted, so the list reaches further when the case is rebuilt for what
+others leave. K kinds of node, C configurations, S groups, O offers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from optimizer.placement.problem.billing_groups import NEVER, Limit, runs_of
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import GateLog, Opened, fit_gates, open_gates
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
-from optimizer.placement.problem.units import FleetCase, Units, hour_count
+from optimizer.placement.problem.units import HOUR_S, FleetCase, Units, hour_count, only_units
 
 ENOUGH = 3.0
 MORE_UNITS = 3
@@ -43,7 +43,7 @@ def build_fleet_case(problem: Problem, estimates: Estimates, service: Serving) -
     _unit_gate(log, opened, replicas)
     supply = _Supply(problem, opened, replicas, service, float(demand.max(initial=0.0)))
     case = FleetCase(service, supply.units(None, {}), demand, log, again=supply.units)
-    _redundancy_gates(case)
+    _redundancy_gates(problem, case)
     return case
 
 
@@ -57,19 +57,29 @@ def _unit_gate(log: GateLog, opened: Opened, replicas: Replicas) -> None:
     log.kept = int(held.sum())
 
 
-def _redundancy_gates(case: FleetCase) -> None:
-    """Requires enough zones, and enough capacity for the peak with spares."""
-    units, log = case.units, case.log
-    if log.obstacle is not None:
+def _redundancy_gates(problem: Problem, case: FleetCase) -> None:
+    """Requires enough zones, and enough capacity for the peak with spares, also once offers have ended."""
+    if case.log.obstacle is not None:
         return
+    gone_s = problem.table.gone_s[case.units.offer]
+    for begin_s in (0, *np.unique(gone_s[gone_s < problem.end_s]).tolist()):
+        there = only_units(case, gone_s > begin_s).units
+        short = _short_of(case, there, float(case.demand[-(-begin_s // HOUR_S) :].max(initial=0.0)))
+        if short is not None:
+            case.log.obstacle = Obstacle.AVAILABILITY if begin_s else short
+            return
+
+
+def _short_of(case: FleetCase, units: Units, peak_requests_per_s: float) -> Obstacle | None:
+    """What ``units`` lack for the peak, if anything."""
+    if peak_requests_per_s <= 0:
+        return None
     if len(np.unique(units.zone)) < case.zones:
-        log.obstacle = Obstacle.REDUNDANCY
-        return
+        return Obstacle.REDUNDANCY
     first = np.flatnonzero(np.diff(units.offer, prepend=-1))
     together = float(np.maximum.reduceat(units.requests_per_s * units.most, first).sum())
     spare = case.spare * float(units.largest.min())
-    if together - spare < float(case.demand.max(initial=0.0)) * (1 - 1e-9):
-        log.obstacle = Obstacle.STOCK
+    return Obstacle.STOCK if together - spare < peak_requests_per_s * (1 - 1e-9) else None
 
 
 def hourly_demand(problem: Problem, service: Serving) -> Floats:
@@ -191,7 +201,7 @@ class _Supply:
         counted = stock[groups.offer] // whole * whole
         plain = np.ones(len(table), dtype=np.bool_)
         plain[surcharged] = False
-        plain &= table.upfront_usd == 0
+        plain &= (table.upfront_usd == 0) & (table.gone_s >= self.problem.end_s)
         counted = np.where(plain[groups.offer], counted, 0)
         limited = fleet_rules(self.problem, self.service).pools <= MOST_POOLS
         counts = (self._enough_pools if limited else self._long_enough)(group, counted)

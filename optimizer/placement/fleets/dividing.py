@@ -180,6 +180,7 @@ def _lane_options(
     service = parts[0]
     table, opened = problem.table, open_gates(problem, service)
     may: Bools = opened.passing & ~table.is_window & (table.upfront_usd == 0)
+    may = may & (table.gone_s >= problem.end_s)
     if by_the_hour:
         may = may & (table.min_s <= HOUR_S)
     usd, stock = _cheapest(problem, may)

@@ -32,7 +32,7 @@ def any_cover(
     steps = others.shape[2] - 1
     for c in range(len(demand)):
         for group in range(len(smallest)):
-            need = demand[c] + spare * smallest[group]
+            need = demand[c] + spare * smallest[group] if demand[c] > 0 else 0.0
             at = min(steps, int(np.floor(need / step * (1 - EPSILON))))
             found[group, c] = others[group, dual[c], at]
     return found
@@ -132,7 +132,8 @@ def quick_bounds_with_one_more(
                 if spent[depth + 1] < best:
                     depth += 1
                     level[depth] = -1
-            total += weight[c] * (best + usd_per_rate[p] * (demand[c] + spare))
+            need = demand[c] + spare if demand[c] > 0 else 0.0
+            total += weight[c] * (best + usd_per_rate[p] * need)
             if total + onward[c + 1] >= limit:
                 total += onward[c + 1]
                 break
@@ -173,10 +174,11 @@ def bounds_with_more(
                 for i in range(m):
                     above = rates[i] > largest[group] * (1 + EPSILON)
                     tops[i] = 0 if above else most[sets[number, i]]
-                need = demand[c] + spare * smallest[group]
+                need = demand[c] + spare * smallest[group] if demand[c] > 0 else 0.0
+                standing = places - further if demand[c] > 0 else 0
                 best = _least_with_more(
                     sets[number], usd[dual[c]], tops, rates, where, need, loss * demand[c],
-                    least * demand[c], places - further, further, step, others[group, dual[c]], best, work,
+                    least * demand[c], standing, further, step, others[group, dual[c]], best, work,
                 )  # fmt: skip
             total += weight[c] * best
             if total + onward[c + 1] >= limit:

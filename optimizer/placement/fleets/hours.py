@@ -7,7 +7,10 @@ multipliers 0 ≤ u[h] ≤ c,
 
 so a fleet costs at least Σ_h (p + u[h] − u[h+1])·n[h]. With u = c while demand rises and u = 0 while it
 falls, the price of an hour is p + c at a peak, p − c in a trough, and p in between. This choice is valid for
-every set of pools. H hours, C classes.
+every set of pools.
+
+The horizon is cut into few *eras*. Whatever offer ends in an era is there throughout it as far as these
+prices know, and costs inf in later ones. H hours, C classes, E eras.
 """
 
 from __future__ import annotations
@@ -18,10 +21,13 @@ import numpy as np
 
 from optimizer.placement.fleets.terms import TermBands, term_bands
 from optimizer.placement.problem.problem import Bools, Floats, Ints
+from optimizer.placement.problem.units import HOUR_S
 
 TROUGH, SLOPE, PEAK = 0, 1, 2
 PHASES = 3
 SAME_DEMAND = 1e-12
+MOST_ERAS = 4
+NONE = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,11 +35,12 @@ class HourClasses:
     """The hours [H] of a service: ``length`` in hours, and ``demand_of``, an index into ``levels`` [D] in
     requests/s.
 
-    Classes [C] have equal demand and phase; ``weight`` is the sum of their lengths; classes with the largest
-    total demand come first. ``dual`` [C] indexes the P dual prices: one for each of the three phases and,
-    with ``bands``, one for each phase in each band of demand, for nodes with minimum terms. ``phase`` [P] and
-    ``band`` [P] (-1: none) identify a price. ``period``: hours after which demand repeats until the end; 0 if
-    it does not.
+    Classes [C] have equal demand, phase and era; ``weight`` is the sum of their lengths; classes with the
+    largest total demand come first. ``dual`` [C] indexes the P dual prices: one for each of the three phases
+    in each era and, with ``bands``, one for each of these in each band of demand, for nodes with minimum
+    terms. ``phase``, ``era`` and ``band`` [P] (-1: none) identify a price. ``period``: hours after which
+    demand repeats until the end; 0 if it does not. ``begin_s`` [H] and ``end_s``: when the hours begin, and
+    the horizon ends, in seconds of the problem; ``era_s`` [E]: when the eras begin.
     """
 
     length: Floats
@@ -45,30 +52,76 @@ class HourClasses:
     period: int
     phase: Ints
     band: Ints
+    era: Ints
+    begin_s: Ints
+    end_s: int
+    era_s: Ints
     bands: TermBands | None = None
+
+    @property
+    def plain(self) -> Ints:
+        """The price [C] of each class without a band."""
+        found: Ints = self.era[self.dual] * PHASES + self.phase[self.dual]
+        return found
+
+    def is_gone(self, until_s: Ints) -> Bools:
+        """Whether an offer that ends at ``until_s`` [m] is gone when each hour begins [H, m]."""
+        gone: Bools = self.begin_s[:, None] >= until_s[None, :]
+        return gone
+
+    def is_cut(self, until_s: Ints) -> Bools:
+        """Whether it is gone before each hour is over [H, m]."""
+        ends_s = np.append(self.begin_s[1:], self.end_s)
+        cut: Bools = ends_s[:, None] > until_s[None, :]
+        return cut
+
+
+def era_begins(gone_s: Ints, first_s: int, end_s: int) -> Ints:
+    """The seconds [E] at which eras begin: the first, and the first full hours in which offers that end at
+    ``gone_s`` are gone; of many, a few that are evenly spread among them.
+    """
+    cuts = np.unique(-(-gone_s // HOUR_S) * HOUR_S)
+    cuts = cuts[(cuts > first_s) & (cuts < end_s)]
+    if len(cuts) >= MOST_ERAS:
+        cuts = cuts[np.linspace(0, len(cuts) - 1, MOST_ERAS - 1).round().astype(np.int64)]
+    return np.append(np.int64(first_s), cuts)
 
 
 def hour_classes(
-    demand: Floats, length: Floats, lead_h: int, period: int, *, with_terms: bool = False
+    demand: Floats,
+    length: Floats,
+    lead_h: int,
+    period: int,
+    *,
+    with_terms: bool = False,
+    first_hour: int = 0,
+    end_s: int | None = None,
+    gone_s: Ints = NONE,
 ) -> HourClasses:
     """The classes of hours with ``demand`` [H]; dips no longer than ``lead_h`` hours are bridged.
 
-    ``with_terms``: prices are divided into bands, for nodes with minimum terms.
+    ``with_terms``: prices are divided into bands, for nodes with minimum terms. ``first_hour``: which hour of
+    the grid is the first; ``end_s``: when the last one ends; ``gone_s``: when offers end.
     """
+    begin_s = (first_hour + np.arange(len(demand))) * HOUR_S
+    end_s = int(begin_s[-1]) + HOUR_S if end_s is None else end_s
+    era_s = era_begins(gone_s, int(begin_s[0]), end_s)
+    era_of_hour = np.searchsorted(era_s, begin_s, side="right") - 1
     levels, of_hour = np.unique(demand, return_inverse=True)
     of_hour = of_hour.reshape(-1).astype(np.int64)
     phase = _phases(demand, np.abs(length - 1.0) > 1e-9, lead_h)
-    keys = of_hour * PHASES + phase
+    keys = (era_of_hour * len(levels) + of_hour) * PHASES + phase
     unique, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     weight = np.zeros(len(unique))
     np.add.at(weight, inverse.reshape(-1), length)
-    wanted: Floats = levels[unique // PHASES]
+    wanted: Floats = levels[unique // PHASES % len(levels)]
     order = np.argsort(-wanted * weight, kind="stable")
     bands = term_bands(demand, length) if with_terms else None
-    duals, dual = np.arange(PHASES), unique % PHASES
+    prices = PHASES * len(era_s)
+    duals, dual = np.arange(prices), unique // (PHASES * len(levels)) * PHASES + unique % PHASES
     if bands is not None:
-        in_band, dual = np.unique(dual + PHASES * (1 + bands.band[first]), return_inverse=True)
-        duals, dual = np.concatenate((duals, in_band)), PHASES + dual.reshape(-1)
+        in_band, dual = np.unique(dual + prices * (1 + bands.band[first]), return_inverse=True)
+        duals, dual = np.concatenate((duals, in_band)), prices + dual.reshape(-1)
     return HourClasses(
         length,
         levels,
@@ -78,7 +131,11 @@ def hour_classes(
         weight[order],
         period if _repeats(demand, length, period) else 0,
         duals % PHASES,
-        duals // PHASES - 1,
+        duals // prices - 1,
+        duals % prices // PHASES,
+        begin_s,
+        end_s,
+        era_s,
         bands,
     )
 

@@ -14,16 +14,17 @@ from optimizer.placement.fleets.hours import PEAK, TROUGH, HourClasses
 from optimizer.placement.fleets.pool_loops import joined_levels
 from optimizer.placement.fleets.pool_table import PoolTable
 from optimizer.placement.fleets.rules import FleetRules
-from optimizer.placement.problem.problem import Floats, Ints
+from optimizer.placement.problem.problem import NEVER_GONE, Floats, Ints
 from optimizer.placement.runtime.compiled import compiled
 
 SAME_SHARE = 1e-9
+PARTS = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointPools:
-    """Pools [L] that sets consist of. ``parts`` [L, 2] are row numbers of a pool's on-demand part and of its
-    part with minimum terms in the table of parts (-1: none).
+    """Pools [L] that sets consist of. ``parts`` [L, 3] are row numbers of a pool's on-demand part, of its
+    part with minimum terms and of that whose offers end early in the table of parts (-1: none).
 
     ``usd`` [P, L, R] is the hourly cost at each dual price; it never falls with the level and is inf above
     ``most`` [L]. A pool without parts is empty: it pads sets of fewer pools. It has no GPU and no place (-1),
@@ -43,39 +44,52 @@ class JointPools:
 
 
 def paired_parts(table: PoolTable) -> Ints:
-    """Pairs [L, 2] of an on-demand part and the part of the same owner with minimum terms."""
-    rows, is_term = np.arange(len(table)), table.term_h > 0
-    of_owner = np.full(int(table.owner.max(initial=-1)) + 1, -1, dtype=np.int64)
-    of_owner[table.owner[is_term]] = rows[is_term]
-    by_hour = rows[~is_term]
-    alone = rows[is_term & ~np.isin(table.owner, table.owner[by_hour])]
-    first = np.concatenate((by_hour, np.full(len(alone), -1, dtype=np.int64)))
-    second = np.concatenate((of_owner[table.owner[by_hour]], alone))
-    order = np.argsort(np.where(first >= 0, first, second), kind="stable")
-    return np.stack((first, second), axis=1)[order]
+    """The parts [L, 3] of each pool: on demand, with minimum terms, and of offers that end early."""
+    rows, which = np.arange(len(table)), (table.term_h > 0) + 2 * (table.until_s < NEVER_GONE)
+    of_owner = np.full((int(table.owner.max(initial=-1)) + 1, PARTS), -1, dtype=np.int64)
+    for part in range(1, PARTS):
+        of_owner[table.owner[which == part], part] = rows[which == part]
+    by_hour = rows[which == 0]
+    found = of_owner[table.owner[by_hour]]
+    found[:, 0] = by_hour
+    others = np.setdiff1d(table.owner, table.owner[by_hour])
+    found = np.concatenate((found, of_owner[others]))
+    first = found[np.arange(len(found)), first_parts(found)]
+    ordered: Ints = found[np.argsort(first, kind="stable")]
+    return ordered
+
+
+def first_parts(parts: Ints) -> Ints:
+    """The column [L] of the first part that each pool has; 0 if it has none."""
+    first: Ints = np.argmax(parts >= 0, axis=1)
+    return first
 
 
 def join_parts(table: PoolTable, parts: Ints, usd: Floats, wanted: Ints, empty: int) -> JointPools:
-    """Combines the ``parts`` [L, 2], which cost ``usd`` [P, .., R], to pools of up to ``wanted`` [L] levels;
+    """Combines the ``parts`` [L, 3], which cost ``usd`` [P, .., R], to pools of up to ``wanted`` [L] levels;
     adds ``empty`` empty pools.
     """
-    first = np.where(parts[:, 0] >= 0, parts[:, 0], parts[:, 1])
+    first = parts[np.arange(len(parts)), first_parts(parts)]
     most = np.where(parts >= 0, table.most[parts], 0)
-    both = (parts >= 0).all(axis=1)
-    top = np.where(both, np.minimum(most.sum(axis=1), np.maximum(wanted, most.max(axis=1))), most.max(axis=1))
+    several = (parts >= 0).sum(axis=1) > 1
+    top = np.where(
+        several, np.minimum(most.sum(axis=1), np.maximum(wanted, most.max(axis=1))), most.max(axis=1)
+    )
     levels = int(top.max(initial=0)) + 1
     joint = np.full((len(usd), len(parts) + empty, max(levels, usd.shape[2])), np.inf)
     joint[:, : len(parts), : usd.shape[2]] = usd[:, first]
-    for row in np.flatnonzero(both):
-        one, two = parts[row]
-        joint[:, row, : top[row] + 1] = joined_levels(
-            usd[:, one, : most[row, 0] + 1], usd[:, two, : most[row, 1] + 1], int(top[row])
-        )
+    for row in np.flatnonzero(several):
+        rows = parts[row][parts[row] >= 0]
+        both = usd[:, rows[0], : table.most[rows[0]] + 1]
+        for part in rows[1:]:
+            more = usd[:, part, : table.most[part] + 1]
+            both = joined_levels(both, more, min(int(top[row]), both.shape[1] + more.shape[1] - 2))
+        joint[:, row, : both.shape[1]] = both
     joint[:, len(parts) :, 0] = 0.0
     none = np.full(empty, -1, dtype=np.int64)
     own = int(table.owner.max(initial=-1)) + 1 + np.arange(empty)
     return JointPools(
-        np.concatenate((parts, np.stack((none, none), axis=1))),
+        np.concatenate((parts, np.tile(none[:, None], (1, PARTS)))),
         np.concatenate((table.owner[first], own)),
         np.concatenate((table.gpu[first], none)),
         np.concatenate((table.place[first], none)),
@@ -100,7 +114,7 @@ def comparable_terms(table: PoolTable, classes: HourClasses) -> Floats:
 
 
 def needed_pools(table: PoolTable, parts: Ints, rules: FleetRules, terms: Floats) -> Ints:
-    """The pools of ``parts`` [L, 2] (1: keep) that a cheapest fleet may need; ``terms`` are the keys of
+    """The pools of ``parts`` [L, 3] (1: keep) that a cheapest fleet may need; ``terms`` are the keys of
     ``comparable_terms``.
     """
     if not len(parts):
@@ -120,11 +134,14 @@ def needed_pools(table: PoolTable, parts: Ints, rules: FleetRules, terms: Floats
     return undominated(
         parts, terms, table.begin, usd, table.money[2], table.rate, group, table.place[first],
         table.owner[first], rules.pools, rules.spare > 0, rules.places > 1, order.astype(np.int64),
+        table.until_s, table.sure_s,
     )  # fmt: skip
 
 
 def priced(table: PoolTable, classes: HourClasses) -> Floats:
-    """USD [P, L, R] an hour of each part at each dual price; never falls with the level."""
+    """USD [P, L, R] an hour of each part at each dual price; never falls with the level. Nodes of an offer
+    that is gone cost inf.
+    """
     found: Floats = phased_usd(table)[classes.phase]
     termed = np.flatnonzero(table.term_h)
     if classes.bands is not None and len(termed):
@@ -132,6 +149,9 @@ def priced(table: PoolTable, classes: HourClasses) -> Floats:
         least = table.least_usd[termed]
         known = np.where(np.isfinite(least), least, 0.0)
         found[:, termed] = np.where(np.isfinite(least), share[:, :, None] * known, np.inf)
+    gone = classes.era_s[classes.era][:, None] >= table.until_s[None, :]
+    if gone.any():
+        found[..., 1:] = np.where(gone[:, :, None], np.inf, found[..., 1:])
     return found
 
 
@@ -157,7 +177,7 @@ def phased_usd(table: PoolTable) -> Floats:
 def alike_pools(table: PoolTable, parts: Ints) -> Ints:
     """Equal numbers [L] for pools whose parts have the same rates, stock, prices and start costs."""
     money = (table.usd, table.least_usd, table.start_usd, table.least_start_usd)
-    others = (table.rate, table.most, table.term_h, table.begin_usd)
+    others = (table.rate, table.most, table.term_h, table.begin_usd, table.until_s, table.sure_s)
     rows = np.concatenate((*money, table.term_share, *(one[:, None] for one in others)), axis=1)
     numbers: dict[bytes, int] = {}
     of_part = np.array(
@@ -189,14 +209,16 @@ def undominated(
     spared: bool,
     by_place: bool,
     order: Ints,
+    until: Ints,
+    sure: Ints,
 ) -> Ints:
-    """The pools [L] of ``parts`` [L, 2] (1: keep) that some cheapest fleet may need.
+    """The pools [L] of ``parts`` [L, 3] (1: keep) that some cheapest fleet may need.
 
     A pool is removed if ``needed`` others dominate it (in as many places, if places matter), since one of
     them is then always free to replace it. A pool dominates another if it serves at least as much at every
-    level of either part, costs no more per hour and per start, has the same minimum ``term`` for each part
-    and, if replicas are spared, no larger replica. ``order``: a dominating pool comes before the pools that
-    it dominates.
+    level of each part, costs no more per hour and per start, has the same minimum ``term`` for each part, is
+    there as long (``until``, ``sure``) and, if replicas are spared, no larger replica. ``order``: a
+    dominating pool comes before the pools that it dominates.
     """
     keep = np.zeros(len(order), dtype=np.int64)
     kept = np.empty(len(order), dtype=np.int64)
@@ -215,7 +237,7 @@ def undominated(
             known = False
             for i in range(beaten):
                 known = known or seen[i] == word
-            if known or not _beats(parts, term, begin, usd, start, rate, other, pool):
+            if known or not _beats(parts, term, begin, usd, start, rate, until, sure, other, pool):
                 continue
             seen[beaten] = word
             beaten += 1
@@ -230,13 +252,16 @@ def undominated(
 
 @compiled
 def _beats(
-    parts: Ints, term: Floats, begin: Ints, usd: Floats, start: Floats, rate: Floats, other: int, pool: int
-) -> bool:
-    for part in range(2):
+    parts: Ints, term: Floats, begin: Ints, usd: Floats, start: Floats, rate: Floats, until: Ints, sure: Ints,
+    other: int, pool: int,
+) -> bool:  # fmt: skip
+    for part in range(parts.shape[1]):
         mine, its = parts[pool, part], parts[other, part]
-        if mine >= 0 and (
-            its < 0 or term[its] != term[mine] or not _part_beats(begin, usd, start, rate, its, mine)
-        ):
+        if mine < 0:
+            continue
+        if its < 0 or term[its] != term[mine] or until[its] < until[mine] or sure[its] < sure[mine]:
+            return False
+        if not _part_beats(begin, usd, start, rate, its, mine):
             return False
     return True
 

@@ -31,7 +31,7 @@ class LaneOptions:
     """Kinds of unit: ``requests_per_s`` [U, S] with one size alone (0: not served), ``usd_per_hour`` [U],
     ``most`` [U].
 
-    Every lane has ``spare_units`` [U] beyond its load, and at least ``least_units``.
+    Every lane has ``spare_units`` [U] beyond its load, and at least ``least_units``, unless there is no load.
     """
 
     requests_per_s: Floats
@@ -64,7 +64,8 @@ def find_lanes(options: LaneOptions, demand: LaneDemand, limit_s: float) -> Floa
     parts, units = programme.parts(LEAST_PART), programme.unit_counts()
     tidy = programme.parts(LEAST_ROUTE)
     busy = (tidy * _loads(options, demand)).sum(axis=1)[:, None] * demand.requests_per_s
-    needed = busy + np.where(tidy.any(axis=1), options.spare_units, 0.0)[:, None]
+    spare = np.where(tidy.any(axis=1), options.spare_units, 0.0)[:, None]
+    needed = busy + np.where(demand.requests_per_s > 0, spare, 0.0)
     return tidy if (needed <= units * (1 + ROUNDING)).all() else parts
 
 
@@ -111,11 +112,11 @@ class _Programme:
             self.solver.Objective().SetCoefficient(count, float(hours * options.usd_per_hour[u]))
             enough, least = self._at_most(0.0), self._at_most(0.0)
             enough.SetCoefficient(count, -1.0)
-            enough.SetCoefficient(is_open, float(options.spare_units[u]))
+            enough.SetCoefficient(is_open, float(options.spare_units[u] if rate > 0 else 0))
             for s in sizes:
                 enough.SetCoefficient(self.part[u, s], float(rate * loads[s]))
             least.SetCoefficient(count, -1.0)
-            least.SetCoefficient(is_open, float(options.least_units))
+            least.SetCoefficient(is_open, float(options.least_units if rate > 0 else 0))
 
     def parts(self, least: float) -> Floats:
         """The solution [U, S] without parts smaller than ``least``."""

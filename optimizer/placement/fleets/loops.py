@@ -9,6 +9,8 @@ replicas of each of m pools, each replica serving ``rate``, is feasible in an ho
 - *places*: at least ``places`` distinct places carry ``least_share`` × demand each (or any replica, if that
   is 0);
 - *loss of a place*: without any one place, Σ rate·r ≥ ``loss_share`` × demand.
+
+An hour without demand needs nothing.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ def meets(
     least: float,
 ) -> bool:
     """Whether ``level`` [m] replicas of a set's pools satisfy the rules of an hour."""
+    if demand <= 0:
+        return True
     m = len(level)
     total, largest = 0.0, 0.0
     for i in range(m):

@@ -6,7 +6,8 @@ the shortest path over all hours, whose edges cost the starts between patterns.
 
 The lower bound is the sum of hourly covers at the best dual prices of starts (``start_duals``). Commitments
 are owed in full: each hour is charged a part of them, with weights that grow with demand as far as that
-raises the bound. O owners (a pool, whatever is committed of it), R levels, K patterns, C classes, H hours.
+raises the bound. Offers that end before the horizon count as pools of their own, and for the bound as if they
+stayed. O owners (a pool, whatever is committed of it), R levels, K patterns, C classes, H hours.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ import numpy as np
 from optimizer.placement.fleets.covers import HourCovers, PoolPrices
 from optimizer.placement.fleets.joint_pools import phased_usd
 from optimizer.placement.fleets.pattern_loops import cheapest_through, meeting, start_costs_between
+from optimizer.placement.fleets.pool_table import PoolTable
 from optimizer.placement.fleets.rules import MOST_POOLS
 from optimizer.placement.fleets.set_costs import Openings, PoolFleet, fleet_usd, linear
 from optimizer.placement.fleets.sets import FEW_POOLS, PoolSearch, SetSearch
 from optimizer.placement.fleets.start_duals import StartDuals
-from optimizer.placement.problem.problem import Bools, Floats, Ints
+from optimizer.placement.problem.problem import NEVER_GONE, Bools, Floats, Ints
 
 FEW_TOLERANCE = 0.05
 """The search on few pools only provides a start here, so it may stop early."""
@@ -51,6 +53,7 @@ class PatternSearch(PoolSearch):
     patterns: Ints = field(init=False)
 
     def __post_init__(self) -> None:
+        self.parts = _apart(self.parts)
         self.phased = phased_usd(self.parts)
         self.first = np.unique(self.parts.owner, return_index=True)[1].astype(np.int64)
         self.patterns = np.zeros((0, len(self.first)), dtype=np.int64)
@@ -200,18 +203,22 @@ class PatternSearch(PoolSearch):
             self._on_fewer(best, rows)
 
     def _covers(self, rows: Ints, within: Bools) -> Ints:
-        """Covers [K, O] of each class at the prices of its phase, and the pattern that uses everything."""
+        """Covers [K, O] of each class at the prices of its phase, and the patterns that use all that is there
+        in each era.
+        """
         table, classes, covers = self.parts, self.classes, HourCovers(self.rules)
-        most = np.where(within, table.most[rows], 0)
-        known = self._costs(self.patterns, rows, within)
-        found = [most]
+        eras = [within & (table.until_s[rows] > begin_s) for begin_s in classes.era_s]
+        known = [self._costs(self.patterns, rows, there) for there in eras]
+        found = [np.where(there, table.most[rows], 0) for there in eras]
         for c in range(len(classes.demand)):
-            usd = self.phased[classes.dual[c], rows]
+            era = int(classes.era[classes.dual[c]])
+            most = found[era]
+            usd = self.phased[classes.phase[classes.dual[c]], rows]
             prices = PoolPrices(
                 usd - usd[:, :1], table.rate[rows], most, table.place[rows], np.arange(len(rows))
             )
             at = int(np.searchsorted(classes.levels, classes.demand[c]))
-            enough = float(known[at].min(initial=np.inf)) - float(table.usd[rows[within], 0].sum())
+            enough = float(known[era][at].min(initial=np.inf)) - float(table.usd[rows[within], 0].sum())
             found += covers.covers(prices, float(classes.demand[c]), enough * (1 + SLACK))
         return np.array(found)
 
@@ -291,8 +298,12 @@ class PatternSearch(PoolSearch):
         cost, of_hour = self._costs(self.patterns, rows, within), self.classes.demand_of
         if only is not None:
             cost = np.where(only[None, :], cost, np.inf)
+        cut = self.classes.is_cut(self.parts.sure_s[rows])
+        if cut.any():
+            kinds, situation = np.unique(cut, axis=0, return_inverse=True)
+            cost, of_hour = _only_open(cost, of_hour, situation.reshape(-1), kinds @ self.patterns.T > 0)
         if self.openings is not None:
-            cost, of_hour = self._where_open(self.openings, rows, within, cost)
+            cost, of_hour = self._where_open(self.openings, rows, within, cost, of_hour)
         least = cost.min(axis=1, initial=np.inf)
         if not np.isfinite(least).all():
             return None
@@ -310,7 +321,9 @@ class PatternSearch(PoolSearch):
         held = np.flatnonzero(within & (levels.any(axis=0) | (self.parts.usd[rows, 0] > 0)))
         return self._offer(tuple(int(row) for row in rows[held]), levels[:, held])
 
-    def _where_open(self, openings: Openings, rows: Ints, within: Bools, cost: Floats) -> tuple[Floats, Ints]:
+    def _where_open(
+        self, openings: Openings, rows: Ints, within: Bools, cost: Floats, of_hour: Ints
+    ) -> tuple[Floats, Ints]:
         """Costs [C, K] by demand and availability, inf where other workloads hold the nodes; and the class of
         each hour [H].
         """
@@ -319,9 +332,7 @@ class PatternSearch(PoolSearch):
         for owner in np.flatnonzero(within & (self.patterns.any(axis=0) | (self.parts.usd[rows, 0] > 0))):
             allowed = openings.allow(self.parts.pools[int(rows[owner])], *self.units)
             blocked |= ~allowed[:, np.minimum(self.patterns[:, owner], allowed.shape[1] - 1)]
-        classes, of_hour = np.unique(self.classes.demand_of * kinds + openings.of_hour, return_inverse=True)
-        found = np.where(blocked[classes % kinds], np.inf, cost[classes // kinds])
-        return found, of_hour.reshape(-1)
+        return _only_open(cost, of_hour, openings.of_hour, blocked)
 
     def _offer(self, pools: tuple[int, ...], levels: Ints) -> PoolFleet:
         fleet = PoolFleet(pools, levels, fleet_usd(self.parts, self.classes, pools, levels))
@@ -365,3 +376,19 @@ class PatternSearch(PoolSearch):
         if self.rules.gpus < len(np.unique(gpu)):
             within &= np.isin(gpu, np.unique(self.parts.gpu[list(fleet.pools)]))
         return within
+
+
+def _apart(table: PoolTable) -> PoolTable:
+    """The table with an owner of its own for each part whose offers end before the horizon."""
+    fresh = np.diff(table.owner, prepend=-1) != 0
+    return replace(table, owner=np.cumsum(fresh | (table.until_s < NEVER_GONE)))
+
+
+def _only_open(cost: Floats, of_hour: Ints, situation: Ints, blocked: Bools) -> tuple[Floats, Ints]:
+    """Costs [C, K] by class and ``situation`` [H], inf where a pattern is ``blocked`` in it [situations, K];
+    and the class of each hour [H].
+    """
+    kinds = len(blocked)
+    classes, of_each = np.unique(of_hour * kinds + situation, return_inverse=True)
+    found = np.where(blocked[classes % kinds], np.inf, cost[classes // kinds])
+    return found, of_each.reshape(-1)

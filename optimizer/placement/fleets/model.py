@@ -16,13 +16,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from broker.domain.planning.workload import Serving, TrafficShape
-from optimizer.placement.fleets.bound import FleetBound, in_whole_cents, within_horizon
+from optimizer.placement.fleets.bound import FleetBound, hourly_bound, in_whole_cents, within_horizon
 from optimizer.placement.fleets.columns import ServiceTime, Slot, build_slots_column, due_s, time_of
 from optimizer.placement.fleets.hours import hour_classes
 from optimizer.placement.fleets.joint_pools import needed_pools, paired_parts
 from optimizer.placement.fleets.many_pools import PatternSearch
 from optimizer.placement.fleets.pool_table import PoolTable
-from optimizer.placement.fleets.pools import FIRST_UNITS, build_pools_of, on_promising
+from optimizer.placement.fleets.pools import FIRST_UNITS, at_highest_rates, build_pools_of, on_promising
 from optimizer.placement.fleets.rules import MOST_POOLS, fleet_rules
 from optimizer.placement.fleets.set_costs import Openings, PoolFleet
 from optimizer.placement.fleets.sets import FEW_POOLS, SetSearch
@@ -156,6 +156,7 @@ def answer_fleet(
         case = with_remaining_stock(case, free)
     found = _searched(problem, case, due, out_of_time, openings, with_terms=with_terms)
     found = replace(found, bound_usd=_proven_usd(found, without, out_of_time, prove=prove and alone))
+    found = _whatever_the_rates(problem, found, due, free, out_of_time)
     problem.kept[key] = found = replace(found, complete=not out_of_time())
     return found
 
@@ -195,6 +196,29 @@ def _proven_usd(
         return usd  # a first plan waits for no proof
     patterns = PatternSearch(search.parts, search.classes, search.rules, search.tolerance, out_of_time)
     return max(usd, patterns.proven_usd(least))
+
+
+def _whatever_the_rates(
+    problem: Problem, answer: FleetAnswer, due: float, free: Ints | None, out_of_time: Callable[[], bool]
+) -> FleetAnswer:
+    """The answer with a bound that also holds where nodes of one pool differ in their rates: the search
+    counts them as several pools, and the rules as one.
+
+    With the highest rate of a pool for all of its nodes a fleet costs no more, unless it spares more replicas
+    than it has of that pool; then only the bound of single hours holds.
+    """
+    case = answer.case
+    units = at_highest_rates(problem, case.units) if free is None else None
+    if units is None or not answer.feasible:
+        return answer
+    even = replace(case, units=units)
+    least = hourly_bound(problem, even)
+    usd, hourly_usd = least.from_due(due), least.hourly_usd[answer.first_hour :]
+    if case.spare <= 1:
+        found = _searched(problem, even, due, out_of_time, None, with_terms=False)
+        usd, hourly_usd = max(usd, found.bound_usd), np.maximum(hourly_usd, found.hourly_usd)
+    hourly_usd = np.minimum(answer.hourly_usd, hourly_usd)
+    return replace(answer, bound_usd=min(answer.bound_usd, usd), hourly_usd=hourly_usd)
 
 
 def _has_use_for_terms(problem: Problem, case: FleetCase) -> bool:
@@ -249,7 +273,11 @@ def _search_of(
     period = WEEK_H if case.service.traffic.shape is TrafficShape.HOURLY else DAY_H
     rules = fleet_rules(problem, case.service)
     with_terms = with_terms and _has_use_for_terms(problem, case)
-    classes = hour_classes(demand, lengths, lead_h, period, with_terms=with_terms)
+    gone_s = problem.table.gone_s[case.units.offer]
+    classes = hour_classes(
+        demand, lengths, lead_h, period, with_terms=with_terms, first_hour=first, end_s=problem.end_s,
+        gone_s=gone_s[gone_s < problem.end_s],
+    )  # fmt: skip
     table = build_pools_of(problem, replace(case, demand=demand), float(lengths.sum()), classes.bands)
     tolerance = 0.0 if len(table) <= FEW_POOLS else TOLERANCE
     if openings is not None:
@@ -316,7 +344,7 @@ def fleet_columns(problem: Problem, answer: FleetAnswer, after_s: float | None) 
     time = time_of(problem, answer.case, after_s)
     for fleet in answer.fleets:
         column = build_slots_column(problem, answer.case, _slots(answer, fleet, time), after_s)
-        if column is not None and column.pieces:
+        if column is not None:
             yield column
 
 

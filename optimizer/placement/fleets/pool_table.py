@@ -14,7 +14,7 @@ from typing import Any, overload
 import numpy as np
 
 from optimizer.placement.fleets.terms import BANDS
-from optimizer.placement.problem.problem import Floats, Ints
+from optimizer.placement.problem.problem import NEVER_GONE, Floats, Ints
 
 NO_TERM = np.ones(BANDS + 1)
 
@@ -32,6 +32,8 @@ class Pool:
     - ``term_h``: minimum term in hours (0: none); ``term_share`` [B + 1]: share of the rate that such nodes
       are charged at least in each band of hours (``Terms``); ``begin_usd``: start cost of each level that is
       held in the first hour.
+    - ``until_s``: none of the part's nodes exists after this second; ``sure_s``: all of them exist until
+      then.
     """
 
     gpu: int
@@ -47,6 +49,8 @@ class Pool:
     begin_usd: float = 0.0
     term_h: float = 0.0
     term_share: Floats | None = None
+    until_s: int = NEVER_GONE
+    sure_s: int = NEVER_GONE
 
     @property
     def most(self) -> int:
@@ -74,6 +78,8 @@ class PoolTable:
     begin_usd: Floats
     term_h: Floats
     term_share: Floats
+    until_s: Ints
+    sure_s: Ints
     money: Floats
 
     def __len__(self) -> int:
@@ -123,7 +129,7 @@ class PoolTable:
         return found
 
 
-PLAIN = ("owner", "gpu", "place", "rate", "most", "begin_usd", "term_h", "term_share")
+PLAIN = ("owner", "gpu", "place", "rate", "most", "begin_usd", "term_h", "term_share", "until_s", "sure_s")
 
 
 def begins(most: Ints) -> Ints:
@@ -210,5 +216,7 @@ def columns_of(pools: Sequence[Pool], owner: Sequence[int]) -> Columns:
         np.array([pool.begin_usd for pool in pools], dtype=np.float64),
         np.array([pool.term_h for pool in pools], dtype=np.float64),
         np.array([NO_TERM if p.term_share is None else p.term_share for p in pools]).reshape(-1, BANDS + 1),
+        np.array([pool.until_s for pool in pools], dtype=np.int64),
+        np.array([pool.sure_s for pool in pools], dtype=np.int64),
         np.stack([levels(name) for name in ("usd", "least_usd", "start_usd", "least_start_usd")]),
     )

@@ -3,13 +3,14 @@
 The cost of a pool's replicas does not depend on which of its offers and node sizes they use, so a pool is a
 table: the cheapest hour of r ready replicas, and the nodes for it. A pool with commitments for the whole
 horizon appears once for each committed amount. Its nodes with shorter minimum terms (``terms``) are a
-separate *part*; a fleet may use both parts of a pool. L pools or parts, R levels, U units of the case.
+separate *part*, and so are those whose offers end before the horizon; a fleet may use all parts of a pool. L
+pools or parts, R levels, U units of the case.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from optimizer.placement.fleets.pool_table import (
     taken_levels,
 )
 from optimizer.placement.fleets.terms import BANDS, TermBands, Terms, term_prices
-from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem, horizon_hours
+from optimizer.placement.problem.problem import NEVER_GONE, Bools, Floats, Ints, Problem, horizon_hours
 from optimizer.placement.problem.units import HOUR_S, FleetCase, Units, only_units
 
 MOST_LEVELS = 512
@@ -91,19 +92,19 @@ def _small(
     mine = np.concatenate(groups)
     group = np.repeat(np.arange(len(groups)), [len(one) for one in groups])
     first = np.array([one[0] for one in groups])
-    has_term = terms.has[mine]
-    owed = _is_owed(problem, units.offer[mine]) & ~has_term
+    has_term, ends = terms.has[mine], is_gone_early(problem, units.offer[mine])
+    owed = _is_owed(problem, units.offer[mine]) & ~has_term & ~ends
     # A commitment pays its dual price at the midpoint of the horizon. One that serves only one half does not
     # pay it, yet is owed in full, so it gets an hourly price of its own.
     halved = owed & (units.surcharge_usd_per_hour[mine] > 0)
     nothing = np.zeros(len(mine))
     start = _start_usd(problem, case, mine) + terms.start_usd[mine]
-    by_hour_usd = terms.usd_per_hour[mine]
+    by_hour_usd = _ending_usd(problem, units, mine, terms)
 
     def levels(kept: Bools, usd: Floats, begun: Floats) -> GroupLevels:
         return _group_levels(problem, case, mine[kept], group[kept], usd[kept], begun[kept], wanted)
 
-    flexible = (~owed | halved) & ~has_term
+    flexible = (~owed | halved) & ~has_term & ~ends
     flexible_usd = np.where(owed, half_usd(problem, units)[mine], by_hour_usd)
     hourly = levels(flexible, flexible_usd, np.where(owed, 0.0, start))
     commit = levels(owed, _whole_usd(problem, case, mine, hours), nothing)
@@ -119,27 +120,41 @@ def _small(
     usd = (commit.usd[commit.begin[of] + base] / hours)[part] + hourly.usd[at]
     least = above * np.where(beyond > 0, hourly.least_start_usd[of], 0.0)[part]
 
-    def columns(of: Ints, most: Ints, term: tuple[Floats, Floats, Floats], money: Floats) -> Columns:
+    def columns(of: Ints, most: Ints, term: Columns, money: Floats, gone: Columns = ()) -> Columns:
         one = first[of]
         gpu, place = _gpu_numbers(problem)[units.offer[one]], units.zone[one].astype(np.int64)
-        return number[of], gpu, place, each[of], most, *term, money
+        never = np.full(len(of), NEVER_GONE)
+        return number[of], gpu, place, each[of], most, *term, *(gone or (never, never)), money
 
-    none = np.zeros(len(of)), np.zeros(len(of)), np.ones((len(of), BANDS + 1))
-    found = columns(of, base + beyond, none, np.stack((usd, usd, hourly.start_usd[at], least)))
-    if not has_term.any():
-        return found
-    held = levels(has_term, by_hour_usd, start)
-    termed = mine[has_term]
-    begin = _least_per_replica(case, termed, group[has_term], terms.start_usd[termed], len(groups))
-    of = np.flatnonzero(held.top)
-    term_h = np.full(len(groups), np.inf)
-    np.minimum.at(term_h, group[has_term], terms.least_h[termed])
-    term = begin[of], term_h[of], terms.share[number[of]]
-    part, level = _of_levels(held.top[of])
-    at = held.begin[of[part]] + level
-    least = level * held.least_start_usd[of[part]]
-    money = np.stack((held.usd[at], held.usd[at], held.start_usd[at], least))
-    return _stacked(found, columns(of, held.top[of], term, money))
+    def no_term(of: Ints) -> Columns:
+        return np.zeros(len(of)), np.zeros(len(of)), np.ones((len(of), BANDS + 1))
+
+    def part_of(kept: Bools) -> tuple[Ints, Ints, Floats]:
+        """Groups with such nodes, their highest levels, and the money of these levels."""
+        held = levels(kept, by_hour_usd, start)
+        of = np.flatnonzero(held.top)
+        part, level = _of_levels(held.top[of])
+        at = held.begin[of[part]] + level
+        least = level * held.least_start_usd[of[part]]
+        return of, held.top[of], np.stack((held.usd[at], held.usd[at], held.start_usd[at], least))
+
+    money = np.stack((usd, usd, hourly.start_usd[at], least))
+    found = columns(of, base + beyond, no_term(of), money)
+    if has_term.any():
+        of, most, money = part_of(has_term)
+        termed = mine[has_term]
+        begin = _least_per_replica(case, termed, group[has_term], terms.start_usd[termed], len(groups))
+        term_h = np.full(len(groups), np.inf)
+        np.minimum.at(term_h, group[has_term], terms.least_h[termed])
+        found = _stacked(found, columns(of, most, (begin[of], term_h[of], terms.share[number[of]]), money))
+    if ends.any():
+        of, most, money = part_of(ends)
+        gone_s = problem.table.gone_s[units.offer[mine[ends]]]
+        until, sure = np.zeros(len(groups), dtype=np.int64), np.full(len(groups), NEVER_GONE)
+        np.maximum.at(until, group[ends], gone_s)
+        np.minimum.at(sure, group[ends], gone_s)
+        found = _stacked(found, columns(of, most, no_term(of), money, (until[of], sure[of])))
+    return found
 
 
 def _of_levels(most: Ints) -> tuple[Ints, Ints]:
@@ -194,6 +209,24 @@ def _is_owed(problem: Problem, offers: Ints) -> Bools:
     return owed
 
 
+def is_gone_early(problem: Problem, offers: Ints) -> Bools:
+    """Offers that end before the horizon. Nodes of them are charged by the hour in the model, whatever their
+    minimum term, which never overstates them; a fleet's own cost counts the term.
+    """
+    gone: Bools = problem.table.gone_s[offers] < problem.end_s
+    return gone
+
+
+def _ending_usd(problem: Problem, units: Units, mine: Ints, terms: Terms) -> Floats:
+    """USD per hour of each unit. A term that is owed throughout has its dual price at one instant of the
+    horizon, so nodes of an offer that ends before it do not pay that.
+    """
+    offers = units.offer[mine]
+    owed = is_gone_early(problem, offers) & _is_owed(problem, offers)
+    usd: Floats = np.where(owed, units.usd_per_hour[mine], terms.usd_per_hour[mine])
+    return usd
+
+
 def most_wanted(case: FleetCase, rate: Floats) -> Ints:
     """Replicas [G] of a rate that carry the whole demand and the spares alone."""
     wanted = np.ceil(float(case.demand.max(initial=0.0)) / rate - 1e-9).astype(np.int64)
@@ -218,6 +251,19 @@ def _grouped(problem: Problem, case: FleetCase) -> list[Ints]:
     return np.split(order, begins[1:])
 
 
+def at_highest_rates(problem: Problem, units: Units) -> Units | None:
+    """The units with the highest rate of their pool; None if no pool has rates so different that each becomes
+    a pool of its own.
+    """
+    which = pool_numbers(problem, units)
+    least, most = np.full(len(units), np.inf), np.zeros(len(units))
+    np.minimum.at(least, which, units.largest)
+    np.maximum.at(most, which, units.largest)
+    if not (most > least * (1 + SAME_RATE)).any():
+        return None
+    return replace(units, largest=most[which], requests_per_s=units.replicas * most[which])
+
+
 def pool_numbers(problem: Problem, units: Units) -> Ints:
     """The pool number [U] of each unit, from 0: its seller, GPU, place and configuration."""
     seller, gpu = _seller_numbers(problem)[units.offer], _gpu_numbers(problem)[units.offer]
@@ -231,15 +277,17 @@ def pool_numbers(problem: Problem, units: Units) -> Ints:
 def _pools(
     problem: Problem, case: FleetCase, mine: Ints, hours: float, terms: Terms, group: int
 ) -> Iterator[Pool]:
-    """The parts of one pool: one for each committed amount, then the one with minimum terms."""
+    """The parts of one pool: one for each committed amount, the one with minimum terms, and the one whose
+    offers end before the horizon.
+    """
     units = case.units
     each = float(units.largest[mine].min())
     most = int(most_wanted(case, np.array([each]))[0])
     bundle = -(-most // MOST_LEVELS)
     wanted = -(-most // bundle)
-    has_term = terms.has[mine]
-    owed = _is_owed(problem, units.offer[mine]) & ~has_term
-    by_hour, held = mine[~owed & ~has_term], mine[has_term]
+    has_term, ends = terms.has[mine], is_gone_early(problem, units.offer[mine])
+    owed = _is_owed(problem, units.offer[mine]) & ~has_term & ~ends
+    by_hour, held = mine[~owed & ~has_term & ~ends], mine[has_term]
     halves = mine[owed & (units.surcharge_usd_per_hour[mine] > 0)]
     free = np.concatenate((by_hour, halves))
     hourly_usd = np.concatenate((terms.usd_per_hour[by_hour], half_usd(problem, units)[halves]))
@@ -285,6 +333,27 @@ def _pools(
             term_h=float(terms.least_h[held].min()),
             term_share=terms.share[group],
             begin_usd=float((terms.start_usd[held] / units.replicas[held]).min()) * bundle * (bundle == 1),
+        )
+    ending = mine[ends]
+    start = _start_usd(problem, case, ending)
+    usd = _ending_usd(problem, units, ending, terms)
+    stood = _cheapest(problem, case, ending, usd, start, wanted, bundle)
+    if stood.most:
+        level = np.maximum(np.arange(stood.most + 1) - (bundle > 1), 0)
+        gone_s = problem.table.gone_s[units.offer[ending]]
+        yield Pool(
+            gpu=gpu,
+            place=place,
+            rate=each * bundle,
+            units=ending,
+            usd=stood.usd,
+            counts=stood.counts,
+            least_usd=stood.least_usd,
+            start_usd=np.maximum.accumulate(stood.counts @ start),
+            least_start_usd=level * float((start / units.replicas[ending]).min()) * bundle,
+            bundle=bundle,
+            until_s=int(gone_s.max()),
+            sure_s=int(gone_s.min()),
         )
 
 

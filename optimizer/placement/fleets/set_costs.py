@@ -5,6 +5,7 @@ m parts of a set, S states (one level of each part), R levels, C classes of hour
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,9 +116,10 @@ class SetCosts:
             rules.places, rules.loss_share, rules.least_share,
         )  # fmt: skip
         self.states += cost.shape[1]
-        return least_over_hours(
-            cost, classes.demand_of, classes.length, levels, counts, start_usd, begin_usd, classes.period
-        )
+        gone = classes.is_gone(table.until_s[at])
+        cost, of_hour = _without_gone(cost, classes.demand_of, gone, levels, counts)
+        period = 0 if gone.any() else classes.period
+        return least_over_hours(cost, of_hour, classes.length, levels, counts, start_usd, begin_usd, period)
 
     def _least_with_terms(self, at: Ints) -> float:
         """Lower bound on a set of parts [m] that counts starts only for parts with minimum terms; 0 if these
@@ -167,9 +169,10 @@ class SetCosts:
             levels, counts, table.usd[at], table.rate[at], table.place[at], classes.levels,
             float(rules.spare), rules.places, rules.loss_share, rules.least_share,
         )  # fmt: skip
-        of_hour = classes.demand_of
+        cut = classes.is_cut(table.sure_s[at])
+        cost, of_hour = _without_gone(cost, classes.demand_of, cut, levels, counts)
         if self.openings is not None:
-            cost, of_hour = self._where_open(self.openings, pools, cost, levels, counts)
+            cost, of_hour = self._where_open(self.openings, pools, cost, of_hour, levels, counts)
         start_usd = linear(table.start_usd[at])
         walk = cheapest_walk(cost, of_hour, classes.length, levels, counts, start_usd, table.begin_usd[at])
         if (walk < 0).any():
@@ -178,20 +181,17 @@ class SetCosts:
         return PoolFleet(pools, found, fleet_usd(table, classes, pools, found))
 
     def _where_open(
-        self, openings: Openings, pools: tuple[int, ...], cost: Floats, levels: Ints, counts: Ints
-    ) -> tuple[Floats, Ints]:
+        self, openings: Openings, pools: tuple[int, ...], cost: Floats, of_hour: Ints, levels: Ints,
+        counts: Ints,
+    ) -> tuple[Floats, Ints]:  # fmt: skip
         """Costs [C, S] of states by demand and situation, inf where other workloads hold the nodes; and the
         class of each hour [H].
         """
-        kinds = len(openings.free)
-        blocked = np.zeros((kinds, *counts))
-        for axis, pool in enumerate(pools):
-            allowed = openings.allow(self.parts.pools[pool], *self.units)[:, levels[axis, : counts[axis]]]
-            shape = [kinds] + [1] * len(pools)
-            shape[axis + 1] = int(counts[axis])
-            blocked += np.where(allowed, 0.0, np.inf).reshape(shape)
-        classes, of_hour = np.unique(self.classes.demand_of * kinds + openings.of_hour, return_inverse=True)
-        return cost[classes // kinds] + blocked.reshape(kinds, -1)[classes % kinds], of_hour.reshape(-1)
+        allowed = [
+            openings.allow(self.parts.pools[pool], *self.units)[:, levels[axis, : counts[axis]]]
+            for axis, pool in enumerate(pools)
+        ]
+        return _only_allowed(cost, of_hour, openings.of_hour, allowed)
 
     def levels_of(self, pools: tuple[int, ...]) -> tuple[Ints, Ints]:
         """The levels [m, K] to consider for each part, and their number [m]: all of them if there are few."""
@@ -235,6 +235,35 @@ class SetCosts:
         for i, one in enumerate(chosen):
             levels[i, : len(one)] = one
         return levels, counts
+
+
+def _only_allowed(
+    cost: Floats, of_hour: Ints, situation: Ints, allowed: Sequence[Bools]
+) -> tuple[Floats, Ints]:
+    """Costs [C, S] of states by class and ``situation`` [H], and the class of each hour; inf where a level of
+    a part is not ``allowed`` [K, levels] in one of the K situations.
+    """
+    kinds = len(allowed[0])
+    blocked = np.zeros((kinds, *(one.shape[1] for one in allowed)))
+    for axis, one in enumerate(allowed):
+        shape = [kinds] + [1] * len(allowed)
+        shape[axis + 1] = one.shape[1]
+        blocked += np.where(one, 0.0, np.inf).reshape(shape)
+    classes, of_each = np.unique(of_hour * kinds + situation, return_inverse=True)
+    return cost[classes // kinds] + blocked.reshape(kinds, -1)[classes % kinds], of_each.reshape(-1)
+
+
+def _without_gone(
+    cost: Floats, of_hour: Ints, gone: Bools, levels: Ints, counts: Ints
+) -> tuple[Floats, Ints]:
+    """The same where nothing is held of parts that are ``gone`` [H, m]."""
+    if not gone.any():
+        return cost, of_hour
+    kinds, situation = np.unique(gone, axis=0, return_inverse=True)
+    allowed = [
+        ~kinds[:, axis, None] | (levels[axis, :count] == 0)[None, :] for axis, count in enumerate(counts)
+    ]
+    return _only_allowed(cost, of_hour, situation.reshape(-1), allowed)
 
 
 def fleet_usd(table: PoolTable, classes: HourClasses, pools: tuple[int, ...], levels: Ints) -> float:

@@ -119,7 +119,7 @@ class SetSearch(PoolSearch):
         return min(self.rules.pools, len(self.table), MOST_POOLS)
 
     def _join(self, parts: Ints) -> None:
-        """Restricts the search to the pools of ``parts`` [L, 2]."""
+        """Restricts the search to the pools of ``parts`` [L, 3]."""
         rows, of = np.unique(parts[parts >= 0], return_inverse=True)
         self.parts, parts = self.parts.take(rows), parts.copy()
         parts[parts >= 0] = of
@@ -268,10 +268,11 @@ class SetSearch(PoolSearch):
     def _quick_bounds_with_one_more(self, sets: Ints, branch: Branch) -> Floats:
         """A quick lower bound of sets extended by one pool, which is charged by its rate."""
         table, classes = self.table, self.classes
+        each = self.each[:, branch.rows].min(axis=1)
         return quick_bounds_with_one_more(
             sets, table.usd, table.most, table.rate, classes.demand, classes.dual, classes.weight,
             self.rules.spare * float(branch.smallest[0]), self.rules.loss_share,
-            self.each[:, branch.rows].min(axis=1), branch.onward, self.limit,
+            np.where(np.isfinite(each), each, 0.0), branch.onward, self.limit,
         )  # fmt: skip
 
     def _covers(self, sets: Ints, most_work: int = MOST_WORK, limit: float | None = None) -> Floats:
@@ -282,7 +283,7 @@ class SetSearch(PoolSearch):
         found = self._covered(sets, self.classes.dual, self.whole.onward, most_work, limit)
         if self.classes.bands is not None:
             # Nodes that are held throughout cost more than their bands say: their full rate without a start.
-            dual = self.classes.phase[self.classes.dual]
+            dual = self.classes.plain
             left = np.flatnonzero(found < limit)
             onward = self.whole.onward_at(self.classes, dual, self.rules.spare)
             again = self._covered(sets[left], dual, onward, most_work, limit)

@@ -42,7 +42,11 @@ def state_costs(
                 largest = max(largest, rate[i])
         # A state that meets a demand meets lower ones, so the classes it meets end before ``above``.
         met, above = 0, len(demand)
-        while met < above and total - spare * largest < demand[above - 1] * (1 - EPSILON):
+        while (
+            met < above
+            and demand[above - 1] > 0
+            and total - spare * largest < demand[above - 1] * (1 - EPSILON)
+        ):
             above -= 1
         while met < above:
             middle = (met + above) // 2

@@ -75,9 +75,11 @@ class Terms:
 
 
 def has_term(problem: Problem, case: FleetCase) -> Bools:
-    """Units [U] with a minimum term that ends within the horizon."""
-    term_s = problem.table.min_s[case.units.offer]
+    """Units [U] with a minimum term that ends within the horizon, of offers that do not."""
+    offers, table = case.units.offer, problem.table
+    term_s = table.min_s[offers]
     found: Bools = (term_s >= LEAST_TERM_S) & (term_s < problem.end_s - problem.t0_s)
+    found &= table.gone_s[offers] >= problem.end_s
     return found
 
 

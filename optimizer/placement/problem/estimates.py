@@ -26,6 +26,8 @@ from optimizer.placement.problem.quotas import quota_rows, without_quotas
 from optimizer.placement.problem.sold_counts import sold_counts
 
 MAX_NODES = 1024
+FEW_WORKLOADS, EVERY_COUNT = 10, 64
+"""With at most so many workloads, every node count up to this one is planned."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +86,8 @@ def build_estimates(problem: Problem, estimator: Estimator) -> Estimates:
     """
     trainings = tuple(w for w in problem.request.workloads if isinstance(w, Training))
     others = tuple(w for w in problem.request.workloads if isinstance(w, Serving | Batch))
-    counts = node_counts(trainings, without_quotas(problem).table if quota_rows(problem) else problem.table)
+    table = without_quotas(problem).table if quota_rows(problem) else problem.table
+    counts = node_counts(trainings, table, every=has_few_workloads(problem))
     question = (trainings, others, problem.table.skus, problem.table.launches, counts)
     return problem.memo.once(("estimates", *question), lambda: _asked(estimator, *question))
 
@@ -135,9 +138,14 @@ def _before_engine_s(launches: Sequence[NodeLaunch | None], gb: Floats) -> Float
     return found
 
 
-def node_counts(trainings: Sequence[Training], table: OfferTable) -> tuple[int, ...]:
+def has_few_workloads(problem: Problem) -> bool:
+    """Whether there is time to plan every node count."""
+    return len(problem.request.workloads) <= FEW_WORKLOADS
+
+
+def node_counts(trainings: Sequence[Training], table: OfferTable, *, every: bool) -> tuple[int, ...]:
     """Node counts to estimate: powers of two, three times powers of two, workloads' limits, and counts that
-    sellers sell.
+    sellers sell; with ``every``, all small ones.
 
     A run's minimum is included if the fabric allows it, even if the stock does not, so that the explanation
     can name stock as what is missing.
@@ -157,5 +165,7 @@ def node_counts(trainings: Sequence[Training], table: OfferTable) -> tuple[int, 
                 found.add(workload.gpus_max // gpus)
     if trainings:
         found |= sold_counts(table)
+    if trainings and every:
+        found |= set(range(1, EVERY_COUNT + 1))
     inside = {n for n in found if 1 <= n <= largest} | {n for n in least if 1 <= n <= joined}
     return tuple(sorted(inside))

@@ -91,8 +91,8 @@ class _Places:
 
 
 def open_gates(problem: Problem, workload: Workload) -> Opened:
-    """Applies the gates that need no estimate: policy, tier, residency, compliance, stock, and availability
-    until the end.
+    """Applies the gates that need no estimate: policy, tier, residency, compliance, stock, and whether the
+    offer is there at all.
     """
     policies = (problem.request.policy, workload.policy)
     rules = rules_of(problem.request.policy, workload)
@@ -150,7 +150,7 @@ def _opened(
         (Obstacle.RESIDENCY, _every(policies, places, _residency_mask)),
         (Obstacle.COMPLIANCE, _every(policies, places, _compliance_mask)),
         (Obstacle.STOCK, table.stock_nodes > 0),
-        (Obstacle.AVAILABILITY, table.gone_s >= (0 if is_run else problem.end_s)),
+        (Obstacle.AVAILABILITY, table.gone_s > problem.t0_s),
     ):
         passing &= allowed
         log.keep(gate, int(passing.sum()))

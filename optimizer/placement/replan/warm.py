@@ -35,7 +35,6 @@ from optimizer.placement.problem.transfers import with_transfers
 from optimizer.placement.problem.units import HOUR_S, FleetCase, with_remaining_stock, with_units
 from optimizer.placement.runs.candidates import RunCandidates
 from optimizer.placement.runs.columns import begun_later, build_run_column
-from optimizer.placement.runs.sizes import BATCH_NODES
 from optimizer.placement.search.plan_state import PlanState
 
 
@@ -151,8 +150,7 @@ def _run_of(candidates: Candidates, placements: Sequence[Placement]) -> Column |
     offer, spans = problem.index_of.get(placement.sized_id), _spans_of(problem, placement)
     if offer is None or not spans:
         return None
-    counts = candidates.estimates.node_counts if isinstance(found.run, Training) else BATCH_NODES
-    if placement.nodes not in counts:
+    if isinstance(found.run, Training) and placement.nodes not in candidates.estimates.node_counts:
         return None
     start = spans[0][0]
     same = (found.offer == offer) & (found.nodes == placement.nodes) & (found.start_s <= start)
@@ -200,6 +198,8 @@ def _fleet_of(
             continue
         choice = None if offer is None else _choice_of(problem, candidates.estimates, placement)
         if offer is None or choice is None or _unit_of(case, offer, choice) is None:
+            return None
+        if spans[-1][1] > problem.table.gone_s[offer]:
             return None
         pieces.append(Piece(offer, choice, spans, price_cents(problem, offer, spans)))
     pieces.sort(key=lambda piece: (piece.offer, piece.choice))
@@ -252,7 +252,7 @@ def serves(problem: Problem, case: FleetCase, column: Column) -> bool:
     zones = sum(on[case.units.zone[at] == zone].any(axis=0) for zone in np.unique(case.units.zone[at]))
     demand = case.demand[(instants // HOUR_S).astype(np.int64)]
     enough = rate - case.spare * largest >= demand * (1 - 1e-9)
-    return bool((enough & (np.asarray(zones) >= case.zones)).all())
+    return bool(((enough & (np.asarray(zones) >= case.zones)) | (demand <= 0)).all())
 
 
 _Steps = tuple[Floats, Floats, Ints]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from broker.domain.planning.transfer import Place
 from broker.domain.planning.workload import Batch, PlanRequest, Serving, Training, Workload
 from optimizer.performance.estimator import Estimator
 
+HOUR = timedelta(hours=1)
 Known = tuple[str, Placement, Workload, Offer]
 
 
@@ -99,6 +101,16 @@ class Case:
             end = self.run_end(service.starts_after)
             return None if end is None else max(end, self.earliest)
         return max(service.starts_at or self.request.horizon.start, self.earliest)
+
+    def needs_nothing(self, workload: Workload) -> bool:
+        """Whether a workload is a service without requests from its start to the horizon's end."""
+        begin = self.service_start(workload) if isinstance(workload, Serving) else None
+        if begin is None or not isinstance(workload, Serving):
+            return False
+        origin, end, traffic = self.request.horizon.start, self.request.horizon.end, workload.traffic
+        hour = origin + (begin - origin) // HOUR * HOUR
+        hours = range(max(0, math.ceil((end - hour) / HOUR)))
+        return not any(traffic.requests_per_s_at(hour + n * HOUR, origin) for n in hours)
 
 
 def as_ordered(placement: Placement, offer: Offer) -> Offer:

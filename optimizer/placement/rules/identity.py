@@ -55,7 +55,7 @@ def _missing_or_double(case: Case) -> Iterator[str]:
     placed = Counter(placement.workload for placement in case.plan.placements)
     unplaced = Counter(left_out.workload for left_out in case.plan.unplaced)
     for name, workload in case.workloads.items():
-        if not placed[name] and not unplaced[name]:
+        if not placed[name] and not unplaced[name] and not case.needs_nothing(workload):
             yield f"workload {name!r} is neither placed nor listed as unplaced"
         if placed[name] and unplaced[name]:
             yield f"workload {name!r} is both placed and unplaced"

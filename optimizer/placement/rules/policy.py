@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from broker.catalogue import load_geographies, load_operators
 from broker.domain.market.offer import HostKind, Offer, Tier
 from broker.domain.planning.effective_rules import EffectiveRules, rules_of
-from broker.domain.planning.workload import Policy, Training, Workload
+from broker.domain.planning.workload import Policy, Serving, Training, Workload
 from optimizer.placement.rules.case import Case
 
 
@@ -22,6 +22,8 @@ def violations(case: Case) -> Iterator[str]:
             yield f"{where}: {broken}"
         if offer.tier is Tier.SPOT and not _may_be_interrupted(workload):
             yield f"{where}: tier spot needs an interruptible training run"
+        if offer.window is not None and isinstance(workload, Serving):
+            yield f"{where}: windows are for training and batch"
 
 
 def broken_rules(policy: Policy, offer: Offer) -> Iterator[str]:

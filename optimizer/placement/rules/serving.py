@@ -157,9 +157,12 @@ def _first_short(
     zones = ((places > 0) & (places >= part * demand * (1 - ROUNDING))).sum(axis=0)
     without = capacity - places.max(axis=0)
     short = np.flatnonzero(
-        (zones < redundancy.zones)
-        | (left < demand * (1 - ROUNDING))
-        | (without < share * demand * (1 - ROUNDING))
+        (demand > 0)
+        & (
+            (zones < redundancy.zones)
+            | (left < demand * (1 - ROUNDING))
+            | (without < share * demand * (1 - ROUNDING))
+        )
     )
     if not len(short):
         return None

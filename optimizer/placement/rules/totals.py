@@ -168,7 +168,7 @@ def _bound(case: Case) -> Iterator[str]:
     plan = case.plan
     total = plan.objective_usd
     if plan.bound_usd is None or plan.gap is None:
-        if plan.status is not PlanStatus.INFEASIBLE:
+        if plan.status is PlanStatus.OPTIMAL or (plan.bound_usd is None) != (plan.gap is None):
             yield f"bound_usd or gap is missing from a plan that is {plan.status}"
         return
     if plan.bound_usd > total:

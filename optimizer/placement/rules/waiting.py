@@ -37,12 +37,11 @@ def violations(case: Case) -> Iterator[str]:
 
 
 def _waiting(case: Case) -> Iterator[tuple[str, tuple[Serving, datetime]]]:
-    """Placed services that follow a placed run, with their start."""
-    for name in case.placed:
-        service = case.workloads[name]
+    """Services that follow a placed run and are placed or need nothing, with their start."""
+    for name, service in case.workloads.items():
         if isinstance(service, Serving) and service.starts_after is not None:
             start = case.service_start(service)
-            if start is not None:
+            if start is not None and (name in case.placed or case.needs_nothing(service)):
                 yield name, (service, start)
 
 
@@ -53,7 +52,7 @@ def _wrong(case: Case, where: str, wait: Wait, service: Serving, start: datetime
         yield f"{where}: starts at {wait.start.isoformat()}, its run ends at {start.isoformat()}"
     if not case.earliest <= wait.earliest_start <= wait.start:
         yield f"{where}: earliest_start {wait.earliest_start.isoformat()} is outside the possible starts"
-    cost = sum((placement.cost_usd for _, placement, _, _ in case.placed[service.name]), ZERO)
+    cost = sum((placement.cost_usd for _, placement, _, _ in case.placed.get(service.name, ())), ZERO)
     rate = usd_per_hour(service, cost, wait.start, case.request.horizon.end)
     if abs(wait.usd_per_hour - rate) > MICRO:
         yield f"{where}: usd_per_hour is {wait.usd_per_hour}, expected {rate}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from broker.domain.planning.plan import Obstacle
-from broker.domain.planning.workload import Training
+from broker.domain.planning.workload import Batch, Training
 from optimizer.placement.problem.billing_groups import limit_of
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import GateLog, Opened, open_gates, without_offers_that_end
@@ -28,6 +28,7 @@ from optimizer.placement.problem.windows import (
     waiting_start_s,
     window_rows,
 )
+from optimizer.placement.runs.any_parts import least_in_parts_usd, least_of_batch_usd
 from optimizer.placement.runs.candidates import (
     Run,
     RunCandidates,
@@ -83,7 +84,14 @@ def build_run_candidates(
     found = _candidates(problem, run, log, sizes, (free, cheap), min(ceiling, next_usd) * (1 - 1e-9), split)
     if not len(found):
         log.keep(Obstacle.DEADLINE, 0)
-    return found
+    return replace(found, other_usd=_least_of_others_usd(problem, estimates, run, sizes))
+
+
+def _least_of_others_usd(problem: Problem, estimates: Estimates, run: Run, sizes: Sizes) -> float:
+    """Lower bound on the ways of a run that are no candidates."""
+    if isinstance(run, Batch):
+        return least_of_batch_usd(problem, estimates, run)
+    return least_in_parts_usd(problem, estimates, run, sizes) if run.interruptible else np.inf
 
 
 def _too_short(problem: Problem, run: Run, opened: Opened, sizes: Sizes) -> Ints:

@@ -88,7 +88,8 @@ class RunCandidates:
 
     ``split`` [X] is a row of ``splits``, or -1 for a whole run. A split run is represented by its first part;
     cost, end and lateness are those of both parts. ``nodes`` are those to buy; ``choice`` says how many of
-    them work. Every candidate that is not included costs at least ``rest_usd`` (inf: all are included).
+    them work. Every candidate that is not included costs at least ``rest_usd`` (inf: all are included), and
+    every way that is no candidate at least ``other_usd`` (``any_parts``).
     """
 
     run: Run
@@ -105,6 +106,7 @@ class RunCandidates:
     rest_usd: float
     split: Ints
     splits: Splits
+    other_usd: float = np.inf
 
     def __len__(self) -> int:
         return len(self.offer)

@@ -14,7 +14,7 @@ import numpy as np
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.workload import Batch, Training
 from optimizer.placement.problem.billing_groups import NEVER, Limit, limit_of
-from optimizer.placement.problem.estimates import Estimates
+from optimizer.placement.problem.estimates import EVERY_COUNT, Estimates, has_few_workloads
 from optimizer.placement.problem.gates import GateLog, Opened, fit_gates
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.problem.sold_counts import sold_counts
@@ -60,7 +60,7 @@ def build_sizes(problem: Problem, estimates: Estimates, run: Run, opened: Opened
     else:
         hours, choice = _batch_hours(problem, estimates, run)
         obstacles = [estimates.serving.obstacle(row, kind) for kind in kinds]
-        counts = _batch_counts(problem)
+        counts = batch_counts(problem)
         asked = np.ones(hours.shape, dtype=np.bool_)
     log.evaluated = len(problem.table) * len(counts)
     needed_s = np.where(asked, hours * 3600, np.inf)
@@ -171,8 +171,10 @@ def _deadline_gate(
     log.keep(Obstacle.DEADLINE, left)
 
 
-def _batch_counts(problem: Problem) -> Ints:
-    return np.array(sorted({*BATCH_NODES, *sold_counts(problem.table)}), dtype=np.int64)
+def batch_counts(problem: Problem) -> Ints:
+    """The node counts that are planned of a batch."""
+    planned = range(1, EVERY_COUNT + 1) if has_few_workloads(problem) else BATCH_NODES
+    return np.array(sorted({*planned, *sold_counts(problem.table)}), dtype=np.int64)
 
 
 def _batch_hours(problem: Problem, estimates: Estimates, run: Batch) -> tuple[Floats, Ints]:
@@ -184,7 +186,7 @@ def _batch_hours(problem: Problem, estimates: Estimates, run: Batch) -> tuple[Fl
     rate = np.where(table.fits[row], replicas * table.requests_per_s[row], 0.0)
     with np.errstate(divide="ignore"):
         alone_s = run.requests / rate
-    counts = _batch_counts(problem)
+    counts = batch_counts(problem)
     hours = (estimates.cold_s[row][:, :, None] + alone_s[:, :, None] / counts) / 3600
     best = hours.argmin(axis=1)
     return np.take_along_axis(hours, best[:, None, :], axis=1)[:, 0, :], best.astype(np.int64)

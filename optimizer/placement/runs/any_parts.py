@@ -1,0 +1,162 @@
+"""Lower bounds on ways of a run that are not built: parts of any number and length, and other node counts.
+
+Each share of a run's work costs at least what it takes on the offer that does it, at that offer's price by
+the hour. So with one node count a run in several parts costs at least a knapsack of its work: listed windows
+whole, other windows up to what they hold, and the cheapest offer outside windows for the rest. Listed windows
+pay for their starts; a run that is on others too pays for one more, and a run on others alone for two. W
+windows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from broker.domain.planning.workload import Batch, Training
+from optimizer.placement.problem.billing_groups import limit_of
+from optimizer.placement.problem.estimates import Estimates
+from optimizer.placement.problem.gates import Opened, open_gates
+from optimizer.placement.problem.problem import Floats, Ints, Problem
+from optimizer.placement.problem.transfers import staged_s
+from optimizer.placement.problem.windows import waiting_offers, window_rows
+from optimizer.placement.runs.candidates import first_instant_s, last_second
+from optimizer.placement.runs.sizes import Sizes, interrupted_s
+
+ROUNDING_USD = 0.01
+TINY_S = 1e-9
+STEPS = 512
+
+
+def least_in_parts_usd(problem: Problem, estimates: Estimates, run: Training, sizes: Sizes) -> float:
+    """Lower bound on the cost of an interruptible run in two parts or more; inf if it fits nowhere."""
+    opened = open_gates(problem, run)
+    found = [_least_with(problem, estimates, run, opened, sizes, size) for size in range(len(sizes.counts))]
+    return max(0.0, min(found, default=np.inf) - ROUNDING_USD)
+
+
+def _least_with(
+    problem: Problem, estimates: Estimates, run: Training, opened: Opened, sizes: Sizes, size: int
+) -> float:
+    table, windows, startup_s = problem.table, window_rows(problem), estimates.startup_hours * 3600
+    waiting = np.zeros(len(table), dtype=np.bool_)
+    waiting[waiting_offers(problem)] = True
+    enough = opened.passing & (sizes.counts[size] <= limit_of(table, sizes.limit))
+    free = np.flatnonzero(enough & (~table.is_window | waiting))
+    rows = np.flatnonzero(enough[windows.offer])
+
+    def work_s(offers: Ints) -> Floats:
+        """Held seconds [M] of the whole run without its start."""
+        same = np.full(len(offers), size, dtype=np.int64)
+        return np.maximum(interrupted_s(problem, estimates, run, sizes, offers, same) - startup_s, TINY_S)
+
+    offers = windows.offer[rows]
+    listed_s = np.maximum(windows.free_until_s[rows] - windows.start_s[rows], 1)
+    by_hour = np.where(
+        windows.whole[rows], windows.node_cost_usd[rows] * 3600 / listed_s, table.price_usd[offers]
+    )
+    needed_s = work_s(offers)
+    ready_s = np.maximum(first_instant_s(problem, run), staged_s(problem, run)[offers])
+    until_s = np.minimum(windows.free_until_s[rows] - windows.teardown_s[rows], last_second(problem, run))
+    there_s = np.maximum(until_s - np.maximum(windows.start_s[rows], ready_s), 0.0)
+    rest_usd = float((table.price_usd[free] * work_s(free)).min(initial=np.inf))
+    if not len(free) and not len(rows):
+        return float("inf")
+    # What is bought whole has its start within what is paid.
+    share = np.maximum(there_s - np.where(windows.whole[rows], startup_s, 0.0), 0.0) / needed_s
+    with np.errstate(invalid="ignore"):
+        whole_usd = np.where(windows.whole[rows], windows.node_cost_usd[rows] * 3600, by_hour * needed_s)
+        near = whole_usd < np.where(windows.whole[rows], np.minimum(share, 1.0), 1.0) * rest_usd
+    listed, cut = near & windows.whole[rows] & (share > 0), near & ~windows.whole[rows]
+    bought = _listed_usd(share[listed], whole_usd[listed])
+    others = _divisible_usd(share[cut], whole_usd[cut], rest_usd)
+    by_need = np.concatenate((table.price_usd[free], table.price_usd[offers[~windows.whole[rows]]]))
+    begun = np.full(STEPS + 1, startup_s * float(by_need.min()) if len(by_need) else np.inf)
+    begun[0], begun[STEPS] = 2 * begun[0], 0.0
+    return float(sizes.counts[size]) * float((bought + others + begun).min()) / 3600
+
+
+def _listed_usd(share: Floats, usd: Floats) -> Floats:
+    """Least USD [STEPS + 1] for at least each part of the work on windows [W] that are sold whole."""
+    found = np.append(0.0, np.full(STEPS, np.inf))
+    for steps, price in zip(np.ceil(np.minimum(share, 1.0) * STEPS).astype(np.int64), usd, strict=True):
+        before = np.concatenate((np.zeros(steps), found[: STEPS + 1 - steps]))
+        found = np.minimum(found, before + price)
+    return found
+
+
+def _divisible_usd(share: Floats, usd: Floats, rest_usd: float) -> Floats:
+    """Least USD [STEPS + 1] for what each part of the work leaves, on windows [W] of which any part can be
+    bought and outside windows.
+    """
+    left = 1.0 - np.arange(STEPS + 1) / STEPS
+    found = np.zeros(STEPS + 1)
+    for row in np.argsort(usd, kind="stable"):
+        taken = np.minimum(left, share[row])
+        found += taken * usd[row]
+        left = left - taken
+    with np.errstate(invalid="ignore"):
+        found += np.where(left > 0, left * rest_usd, 0.0)
+    return found
+
+
+def least_of_batch_usd(problem: Problem, estimates: Estimates, batch: Batch) -> float:
+    """Lower bound on a batch in any parts on any numbers of nodes; inf if all that is there cannot do it.
+
+    A node that is there for T serves for T less its cold start, so each share of the requests costs at least
+    T / (T − cold start) times its work. Offers serve up to what their nodes can in their time.
+    """
+    table, windows, opened = problem.table, window_rows(problem), open_gates(problem, batch)
+    first, last = first_instant_s(problem, batch), last_second(problem, batch)
+    waiting = np.zeros(len(table), dtype=np.bool_)
+    waiting[waiting_offers(problem)] = True
+    free = np.flatnonzero(opened.passing & (~table.is_window | waiting))
+    rows = np.flatnonzero(opened.passing[windows.offer])
+    listed_s = np.maximum(windows.free_until_s[rows] - windows.start_s[rows], 1)
+    listed_usd = windows.node_cost_usd[rows] * 3600 / listed_s
+    offers = np.concatenate((free, windows.offer[rows]))
+    by_hour = np.concatenate(
+        (
+            table.price_usd[free],
+            np.where(windows.whole[rows], listed_usd, table.price_usd[windows.offer[rows]]),
+        )
+    )
+    nodes = np.concatenate((table.stock_nodes[free], windows.nodes[rows]))
+    there_s = np.concatenate(
+        (
+            np.minimum(table.gone_s[free], last) - first,
+            np.minimum(windows.free_until_s[rows], last) - np.maximum(windows.start_s[rows], first),
+        )
+    )
+    row, serving = estimates.row_of[batch.name], estimates.serving
+    per_node = np.array([sku.gpus_per_node for sku in table.skus], dtype=np.int64)
+    size = np.array([config.gpus_per_replica for config in serving.configs], dtype=np.int64)
+    rate = np.where(serving.fits[row], per_node[:, None] // size * serving.requests_per_s[row], 0.0)
+    kind = table.sku_of[offers]
+    served_s = np.maximum(there_s[:, None] - estimates.cold_s[row][kind], 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # USD for the whole batch [M, C] at the price of nodes that serve as long as they can.
+        usd = by_hour[:, None] / 3600 * batch.requests / rate[kind] * there_s[:, None] / served_s
+        usd = np.where((rate[kind] > 0) & (served_s > 0), usd, np.inf).min(axis=1, initial=np.inf)
+    share = nodes * (rate[kind] * served_s).max(axis=1, initial=0.0) / batch.requests
+    order = np.argsort(usd, kind="stable")
+    reach = np.minimum(np.cumsum(share[order]), 1.0)
+    if not len(reach) or reach[-1] < 1.0:
+        return float("inf")
+    parts = np.diff(reach, prepend=0.0)
+    taken = parts > 0
+    return max(0.0, float(parts[taken] @ usd[order][taken]) - ROUNDING_USD)
+
+
+def unplanned_size(problem: Problem, estimates: Estimates, run: Training) -> int | None:
+    """A node count that the run may have on some offer and that is not planned, or None."""
+    table = problem.table
+    limit = np.where(open_gates(problem, run).passing, np.minimum(table.joined_nodes, table.stock_nodes), 0)
+    most = np.zeros(len(table.skus), dtype=np.int64)
+    np.maximum.at(most, table.sku_of, limit)
+    fits = np.isfinite(estimates.training.hours[estimates.row_of[run.name]]).any(axis=1)
+    found = []
+    for kind in np.flatnonzero(fits):
+        gpus = table.skus[int(kind)].gpus_per_node
+        top = int(most[kind]) if run.gpus_max is None else min(int(most[kind]), run.gpus_max // gpus)
+        missing = np.setdiff1d(np.arange(max(1, -(-run.gpus_min // gpus)), top + 1), estimates.node_counts)
+        found += missing[:1].tolist()
+    return min(found, default=None)
