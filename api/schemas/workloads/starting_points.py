@@ -187,6 +187,8 @@ def _of_task(task: Mapping[str, Any]) -> _Draft:
         draft.left_out.append(f"accelerators {gpu}: the planner chooses the kind of GPU")
     if resources.get("use_spot") is True and draft.kind is WorkloadKind.TRAINING:
         draft.tell("interruptible", True)
+    if resources.get("use_spot") is False and draft.kind is WorkloadKind.BATCH:
+        draft.tell("interruptible", False)
     cloud, region = _place(resources)
     if region is not None:
         draft.tell("policy/regions", [region])

@@ -82,7 +82,7 @@ def is_fixed(workload: Workload, held: Iterable[HeldCapacity], now: datetime) ->
 
 def may_be_interrupted(workload: Workload) -> bool:
     """Whether the workload may move while it runs: every service, and runs that are interruptible."""
-    return isinstance(workload, Serving) or (isinstance(workload, Training) and workload.interruptible)
+    return isinstance(workload, Serving) or workload.interruptible
 
 
 def hours_done(run: Training, held: Iterable[HeldCapacity], at: datetime, terms: MovingTerms) -> float:

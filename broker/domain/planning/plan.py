@@ -153,8 +153,9 @@ class Placement:
     counts. ``gpus`` = nodes × GPUs per node. ``replicas`` is the count at the peak (1 for training);
     ``gpus_per_replica`` are the GPUs of one copy of the model. ``window_use`` is for runs in a window: the
     time that is wanted, bought and usable. ``cost_usd`` covers the capacity and the ``transfers`` of data.
-    A run in several parts has one placement per part, in order of time; ``work_share`` is the part's share of
-    the work, and the estimate is that of the part. ``engine`` is None for runs and if a plan does not state
+    A run or batch in several parts has one placement per part, in order of time; ``work_share`` is the part's
+    share of the work, ``requests`` are those that a part of a batch answers, and the estimate is that of the
+    part. ``engine`` is None for runs and if a plan does not state
     it. ``billed_ahead`` is the part of the cost that is billed in blocks of more than an hour. ``cold_start``
     is that of a replica; None for runs and if the launch time is unknown.
     """
@@ -182,6 +183,7 @@ class Placement:
     window_use: WindowUse | None = None
     transfers: tuple[Transfer, ...] = ()
     work_share: float = 1.0
+    requests: float | None = None
     engine: ServingEngine | None = None
     billed_ahead: tuple[Block, ...] = ()
     cold_start: ColdStart | None = None

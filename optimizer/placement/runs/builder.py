@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from broker.domain.planning.plan import Obstacle
-from broker.domain.planning.workload import Training
+from broker.domain.planning.workload import Batch, Training
 from optimizer.placement.problem.billing_groups import limit_of
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import GateLog, Opened, open_gates, without_offers_that_end
@@ -39,6 +39,7 @@ from optimizer.placement.runs.candidates import (
     held_s,
     last_second,
 )
+from optimizer.placement.runs.parts import divided_ways, is_divisible, least_parts_usd
 from optimizer.placement.runs.sizes import Sizes, build_sizes, interrupted_s
 from optimizer.placement.runs.splits import TwoParts, build_splits, most_splits
 
@@ -81,9 +82,27 @@ def build_run_candidates(
         worth_usd = whole_usd if runs > FEW_RUNS else np.inf
         split, next_usd = build_splits(problem, estimates, run, opened, sizes, most_splits(runs), worth_usd)
     found = _candidates(problem, run, log, sizes, (free, cheap), min(ceiling, next_usd) * (1 - 1e-9), split)
+    if isinstance(run, Batch) and is_divisible(run):
+        return _with_parts(problem, estimates, run, found)
     if not len(found):
         log.keep(Obstacle.DEADLINE, 0)
     return found
+
+
+def _with_parts(problem: Problem, estimates: Estimates, run: Batch, found: RunCandidates) -> RunCandidates:
+    """The candidates of a batch that may be divided: the bound on all others is one on all parts.
+
+    Offers that have too few nodes or too little time for the whole batch may hold a part.
+    """
+    log = found.log
+    ways = [] if len(found) else divided_ways(problem, estimates, run)
+    if ways:
+        log.obstacle = None
+        log.left = len({piece.offer for way in ways for piece in way.pieces})
+        log.kept += len(ways)
+    elif not len(found):
+        log.keep(Obstacle.DEADLINE, 0)
+    return replace(found, rest_usd=min(found.rest_usd, least_parts_usd(problem, estimates, run)))
 
 
 def _too_short(problem: Problem, run: Run, opened: Opened, sizes: Sizes) -> Ints:
