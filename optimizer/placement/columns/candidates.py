@@ -11,7 +11,7 @@ import numpy as np
 
 from broker.domain.basics.money import MICRO, ZERO
 from broker.domain.planning.plan import CandidateCounts, Obstacle
-from broker.domain.planning.workload import Serving
+from broker.domain.planning.workload import Batch, Serving
 from optimizer.placement.fleets.bound import FleetBound, hourly_bound
 from optimizer.placement.fleets.cases import build_fleet_case
 from optimizer.placement.fleets.columns import due_s, time_of
@@ -24,6 +24,7 @@ from optimizer.placement.problem.problem import Floats, Problem
 from optimizer.placement.problem.units import HOUR_S, FleetCase
 from optimizer.placement.runs.builder import build_run_candidates, most_each
 from optimizer.placement.runs.candidates import RunCandidates, last_second
+from optimizer.placement.runs.parts import is_divisible, least_parts_usd
 from optimizer.placement.workers.asks import BoundAsk
 from optimizer.placement.workers.worker_pool import Task, WorkerPool, nothing
 
@@ -284,6 +285,8 @@ class Candidates:
         The end of such a candidate is unknown, so the followers count with the minimum over all hours in
         which the run may end.
         """
+        if isinstance(found.run, Batch) and is_divisible(found.run):
+            return min(found.rest_usd, least_parts_usd(self.problem, self.estimates, found.run))
         if not np.isfinite(found.rest_usd):
             return found.rest_usd
         return found.rest_usd + float(

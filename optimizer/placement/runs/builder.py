@@ -39,7 +39,7 @@ from optimizer.placement.runs.candidates import (
     held_s,
     last_second,
 )
-from optimizer.placement.runs.parts import divided_ways, is_divisible, least_parts_usd
+from optimizer.placement.runs.parts import divided_ways, is_divisible
 from optimizer.placement.runs.sizes import Sizes, build_sizes, interrupted_s
 from optimizer.placement.runs.splits import TwoParts, build_splits, most_splits
 
@@ -82,27 +82,21 @@ def build_run_candidates(
         worth_usd = whole_usd if runs > FEW_RUNS else np.inf
         split, next_usd = build_splits(problem, estimates, run, opened, sizes, most_splits(runs), worth_usd)
     found = _candidates(problem, run, log, sizes, (free, cheap), min(ceiling, next_usd) * (1 - 1e-9), split)
-    if isinstance(run, Batch) and is_divisible(run):
-        return _with_parts(problem, estimates, run, found)
-    if not len(found):
+    if not len(found) and not _open_to_parts(problem, estimates, run, log):
         log.keep(Obstacle.DEADLINE, 0)
     return found
 
 
-def _with_parts(problem: Problem, estimates: Estimates, run: Batch, found: RunCandidates) -> RunCandidates:
-    """The candidates of a batch that may be divided: the bound on all others is one on all parts.
-
-    Offers that have too few nodes or too little time for the whole batch may hold a part.
-    """
-    log = found.log
-    ways = [] if len(found) else divided_ways(problem, estimates, run)
+def _open_to_parts(problem: Problem, estimates: Estimates, run: Run, log: GateLog) -> bool:
+    """Whether a batch that no single offer can answer in time can be divided; then no gate stops it."""
+    if not isinstance(run, Batch) or not is_divisible(run):
+        return False
+    ways = divided_ways(problem, estimates, run)
     if ways:
         log.obstacle = None
         log.left = len({piece.offer for way in ways for piece in way.pieces})
         log.kept += len(ways)
-    elif not len(found):
-        log.keep(Obstacle.DEADLINE, 0)
-    return replace(found, rest_usd=min(found.rest_usd, least_parts_usd(problem, estimates, run)))
+    return bool(ways)
 
 
 def _too_short(problem: Problem, run: Run, opened: Opened, sizes: Sizes) -> Ints:

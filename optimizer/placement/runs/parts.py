@@ -166,12 +166,12 @@ class _Fill:
         More nodes of a stretch that is taken already share the work evenly, or work on the rest alone.
         """
         ways, at = self.ways, self.order
-        nodes = np.maximum(1, np.ceil(left / ways.most[at] - 1e-9)).astype(np.int64)
+        nodes: Ints = np.maximum(1, np.ceil(left / ways.most[at] - 1e-9)).astype(np.int64)
         fits = np.flatnonzero(nodes <= free[at])
         at, nodes = at[fits], nodes[fits]
-        for one in np.flatnonzero(self.terms[at] != ANY_COUNT):
-            offer, count = ways.offer[at[one : one + 1]], nodes[one : one + 1]
-            nodes[one] = int(bought_nodes(self.problem.table, offer, count)[0, 0])
+        for fixed in np.flatnonzero(self.terms[at] != ANY_COUNT):
+            offer, wanted = ways.offer[at[fixed : fixed + 1]], nodes[fixed : fixed + 1]
+            nodes[fixed] = int(bought_nodes(self.problem.table, offer, wanted)[0, 0])
         sold = nodes <= free[at]
         at, nodes = at[sold], nodes[sold]
         if not len(at):
@@ -183,9 +183,10 @@ class _Fill:
         index, count = int(at[best]), int(nodes[best])
         yield (*taken.values(), _Taken(index, count, left))
         before = taken.get(index)
-        if before is not None:
+        together = count + (before.nodes if before is not None else 0)
+        if before is not None and self._sold(index, together) == together:
             others = (one for one in taken.values() if one.stretch != index)
-            yield (*others, _Taken(index, count + before.nodes, left + before.requests))
+            yield (*others, _Taken(index, together, left + before.requests))
 
     def _hold(self, index: int, nodes: int, free: Ints, units: list[int]) -> None:
         """Takes nodes of a stretch from all that meet it: of its offer, its pool and its quotas."""
@@ -247,13 +248,11 @@ def _beside(problem: Problem, ways: Stretches, ledger: Ledger) -> Stretches:
         return ways
     later = [_later(problem, ways, int(index), ledger) for index in np.flatnonzero(touched)]
     joined = _joined([ways, *later])
-    nodes = joined.nodes.copy()
+    nodes, starts = joined.nodes.copy(), joined.start_s.astype(np.float64)
     for offer in sorted(reached):
         at = np.flatnonzero(joined.offer == offer)
         if len(at):
-            nodes[at] = np.minimum(
-                nodes[at], ledger.free_between(offer, joined.start_s[at], joined.end_s[at])
-            )
+            nodes[at] = np.minimum(nodes[at], ledger.free_between(offer, starts[at], joined.end_s[at]))
     return replace(joined, nodes=np.maximum(nodes, 0)).where(nodes > 0)
 
 

@@ -155,7 +155,9 @@ def _spans(problem: Problem, run: Batch, last_s: float) -> _Spans:
     start = np.concatenate((first_seconds(problem, run, free), windows.start_s[rows], late))
     until = np.concatenate((table.gone_s[free], windows.free_until_s[rows], table.gone_s[waiting]))
     until = np.minimum(until, table.gone_s[offer])
-    teardown = np.concatenate((np.zeros(len(free)), windows.teardown_s[rows], np.zeros(len(waiting))))
+    teardown: Floats = np.concatenate(
+        (np.zeros(len(free)), windows.teardown_s[rows].astype(np.float64), np.zeros(len(waiting)))
+    )
     nodes = np.minimum(table.stock_nodes[offer], _pool_nodes(problem, offer))
     nodes[len(free) : len(free) + len(rows)] = np.minimum(
         nodes[len(free) : len(free) + len(rows)], windows.nodes[rows]
@@ -167,7 +169,7 @@ def _spans(problem: Problem, run: Batch, last_s: float) -> _Spans:
     return _undominated(problem, found.where((end > begin) & (nodes > 0)))
 
 
-def _sold_until_s(problem: Problem, row: Ints, start: Ints, until: Floats, enough_s: Floats) -> Floats:
+def _sold_until_s(problem: Problem, row: Ints, start: Ints, until: Ints, enough_s: Floats) -> Floats:
     """The end of the longest duration on sale in windows that are cut, if it is sooner."""
     windows, found = window_rows(problem), until.astype(np.float64)
     cut = np.flatnonzero((row >= 0) & ~_is_whole(problem, row))
@@ -245,14 +247,8 @@ def _made(problem: Problem, estimates: Estimates, run: Batch, spans: _Spans) -> 
         best.bound(at, *_line_usd(problem, own, rate, cold_s))
     fits = best.choice >= 0
     at = np.flatnonzero(fits)
-    return Stretches(
-        *(getattr(spans, name)[at] for name in ("offer", "row", "start_s", "begin_s", "end_s", "nodes")),
-        *(getattr(best, name)[at] for name in ("choice", "rate", "cold_s", "most", "reach", "unit_usd")),
-        best.start_usd[at],
-        best.further_usd[at],
-        spans.hour_usd[at],
-        spans.fixed_usd[at],
-    )
+    held = {name.name: getattr(spans, name.name)[at] for name in fields(_Spans)}
+    return Stretches(**held, **{name: values[at] for name, values in vars(best).items()})
 
 
 class _Best:
@@ -357,7 +353,7 @@ def _is_whole(problem: Problem, rows: Ints) -> Bools:
 def bought_until_s(problem: Problem, ways: Stretches, at: Ints, needed_s: Floats) -> Floats:
     """The end of what is bought for ``needed_s`` of work on the stretches ``at``; inf if that is not sold."""
     windows, table = window_rows(problem), problem.table
-    until: Floats = ways.start_s[at] + np.ceil(np.round(needed_s, 6))
+    until: Floats = ways.start_s[at].astype(np.float64) + np.ceil(np.round(needed_s, 6))
     is_window, rows = table.is_window[ways.offer[at]], ways.row[at]
     cut = np.flatnonzero(is_window & (rows >= 0) & ~_is_whole(problem, rows))
     if len(cut):
