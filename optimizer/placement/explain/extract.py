@@ -76,6 +76,7 @@ def _placement(
         transfers=transfers,
         work_share=piece.share,
         requests=requests_of(workload, piece) if isinstance(workload, Batch) else None,
+        first_request=_requests_before(workload, column, piece) if isinstance(workload, Batch) else None,
         engine=None if isinstance(workload, Training) else workload.engine,
         billed_ahead=billed_ahead(offer, segments, cost),
         cold_start=cold_start_of_piece(candidates, workload, piece),
@@ -156,6 +157,12 @@ def estimate_of(candidates: Candidates, workload: Workload, piece: Piece) -> Est
 def requests_of(batch: Batch, piece: Piece) -> float:
     """The requests that a piece of a batch answers."""
     return batch.requests if piece.share == 1.0 else round(batch.requests * piece.share, 6)
+
+
+def _requests_before(batch: Batch, column: Column, piece: Piece) -> float:
+    """The requests that the parts before a piece answer."""
+    before = column.pieces[: column.pieces.index(piece)]
+    return round(sum(requests_of(batch, one) for one in before), 6)
 
 
 def cold_start_of_piece(candidates: Candidates, workload: Workload, piece: Piece) -> ColdStart | None:

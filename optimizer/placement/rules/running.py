@@ -78,6 +78,12 @@ def _batch_parts(batch: Batch, rows: Sequence[Known]) -> Iterator[str]:
         share = batch.requests * placement.work_share
         if not math.isclose(requests_of(placement, batch), share, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-5):
             yield f"{label}: requests is {placement.requests}, expected {share:.6f}, its share of the work"
+    told = [(p.first_request, requests_of(p, batch)) for _, p, _, _ in rows if p.first_request is not None]
+    due = 0.0
+    for first, count in sorted(told):
+        if not math.isclose(first, due, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-5):
+            yield f"{where}: a part begins after request {first:.0f}, expected {due:.0f}"
+        due += count
     answered = math.fsum(requests_of(placement, batch) for _, placement, _, _ in rows)
     if not math.isclose(answered, batch.requests, rel_tol=RELATIVE_TOLERANCE):
         yield f"{where}: the parts answer {answered:.6f} requests, {batch.requests:.0f} are asked"

@@ -53,9 +53,8 @@ class _Cover:
         self.ways, self.requests = ways, requests
         self.order = [int(index) for index in np.argsort(ways.unit_usd, kind="stable")]
         self.pools = problem.table.pools.of[ways.offer]
-        speed = np.maximum(ways.reach / np.maximum(ways.end_s - ways.begin_s, 1e-9), ways.rate)
-        self.of_offers = _together(ways, ways.offer, speed * ways.nodes)
-        self.of_pools = _together(ways, self.pools, speed / problem.table.gpus_per_node[ways.offer])
+        self.of_offers = _together(ways, ways.offer, ways.speed * ways.nodes)
+        self.of_pools = _together(ways, self.pools, ways.speed / problem.table.gpus_per_node[ways.offer])
         for pool in self.of_pools:
             self.of_pools[pool] *= float(problem.table.pools.gpus[pool]) if pool >= 0 else np.inf
 

@@ -23,7 +23,7 @@ from optimizer.placement.problem.sold_counts import bought_nodes
 from optimizer.placement.problem.stock import Ledger
 from optimizer.placement.runs.candidates import Run
 from optimizer.placement.runs.columns import BatchPart, build_parts_column
-from optimizer.placement.runs.cover_bound import least_usd
+from optimizer.placement.runs.cover_bound import ROUNDING_USD, least_usd
 from optimizer.placement.runs.stretches import (
     NO_CHARGES,
     Charges,
@@ -52,10 +52,17 @@ def is_divisible(run: Run) -> bool:
 def least_parts_usd(
     problem: Problem, estimates: Estimates, run: Batch, charges: Charges = NO_CHARGES
 ) -> float:
-    """Lower bound on the cost of a divisible batch at dual prices, in however many parts."""
+    """Lower bound on the cost of a divisible batch at dual prices, in however many parts.
+
+    As the cost of any candidate, it is told before the rounding of one placement, which callers take off.
+    """
 
     def found() -> float:
-        return least_usd(problem, charged_stretches(problem, estimates, run, charges), run.requests)
+        ways = charged_stretches(problem, estimates, run, charges)
+        usd = least_usd(problem, ways, run.requests)
+        if charges is NO_CHARGES and np.isfinite(usd):
+            usd = float(np.ceil(usd * 100 - 1e-6)) / 100
+        return usd + ROUNDING_USD
 
     key = ("least parts", run, problem.request.policy)
     return problem.once(key, found) if charges is NO_CHARGES else found()

@@ -50,7 +50,8 @@ class Stretches:
 
     ``row`` is the row of the window, or -1. A node answers ``rate`` requests per second once ``cold_s`` are
     over, both with interruptions, and ``most`` of the batch. ``unit_usd`` is the least that a request costs
-    in any configuration, ``reach`` the most requests of a node in any. A node with x requests costs at least
+    in any configuration, ``reach`` the most requests of a node in any, and ``speed`` the most per second from
+    ``begin_s`` to ``end_s``, cold start included. A node with x requests costs at least
     ``start_usd`` + x × ``further_usd`` in any. ``hour_usd`` and ``fixed_usd`` are dual prices, of a node-hour
     and of a node.
     """
@@ -66,6 +67,7 @@ class Stretches:
     cold_s: Floats
     most: Floats
     reach: Floats
+    speed: Floats
     unit_usd: Floats
     start_usd: Floats
     further_usd: Floats
@@ -240,6 +242,7 @@ def _made(problem: Problem, estimates: Estimates, run: Batch, spans: _Spans) -> 
         kept = np.maximum(LEAST_KEPT, 1 - lost_s[at] * (60 * run.chunk_minutes + cold[kinds[at]]))
         rate, cold_s = rates[kinds[at]] * kept, cold[kinds[at]] / kept
         most = rate * (span_s[at] - cold_s)
+        best.speed[at] = np.maximum(best.speed[at], most / span_s[at])
         some = most >= min(1.0, run.requests)
         at, rate, cold_s, most = at[some], rate[some], cold_s[some], np.minimum(most[some], run.requests)
         own = spans.where(at)
@@ -257,7 +260,7 @@ class _Best:
     def __init__(self, count: int) -> None:
         self.choice = np.full(count, -1, dtype=np.int64)
         self.rate, self.cold_s = np.zeros(count), np.zeros(count)
-        self.most, self.reach = np.zeros(count), np.zeros(count)
+        self.most, self.reach, self.speed = np.zeros(count), np.zeros(count), np.zeros(count)
         self.unit_usd = np.full(count, np.inf)
         self.start_usd, self.further_usd = np.full(count, np.inf), np.full(count, np.inf)
 
