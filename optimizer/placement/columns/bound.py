@@ -25,6 +25,7 @@ from optimizer.placement.columns.master import Limits, solve_master
 from optimizer.placement.columns.run_pool import DUMMY_END_S, RunPool, dummy_column_of
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.delays import delay_cents
+from optimizer.placement.runs.cover_bound import ROUNDING_USD
 from optimizer.placement.runs.joint_cover import joint_least_usd
 from optimizer.placement.runs.parts import is_divisible
 
@@ -35,10 +36,14 @@ def separate_bound_cents(candidates: Candidates, pools: Mapping[str, RunPool]) -
     for name, pool in pools.items():
         followers = len(candidates.problem.followers(name))
         usd = float(pool.total_usd.min(initial=pool.beyond_usd))
+        divisible = is_divisible(pool.found.run)
         cents = floor_cents(usd, 1 + MOST_AMOUNTS * followers) if np.isfinite(usd) else None
+        if cents is not None and divisible:
+            # The bound of a cover counts whole cents.
+            cents = round(100 * (usd - ROUNDING_USD))
         own = _or_left_out(candidates, name, cents)
         total += own
-        of_batches += own if is_divisible(pool.found.run) else 0
+        of_batches += own if divisible else 0
     total += max(0, _joint_cents(candidates, pools) - of_batches)
     for service in candidates.problem.services():
         if service.starts_after is None:

@@ -48,6 +48,10 @@ def _parts(case: Case, rows: Sequence[Known]) -> Iterator[str]:
     sum to the whole; services are whole.
     """
     where, first, workload, _ = rows[0]
+    if not isinstance(workload, Batch):
+        for label, placement, _, _ in rows:
+            if placement.requests is not None or placement.first_request is not None:
+                yield f"{label}: requests and first_request are given, expected none but for a batch"
     shares = math.fsum(placement.work_share for _, placement, _, _ in rows)
     if isinstance(workload, Serving):
         if any(placement.work_share != 1.0 for _, placement, _, _ in rows):
