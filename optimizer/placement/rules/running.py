@@ -44,22 +44,24 @@ def violations(case: Case) -> Iterator[str]:
 
 
 def _parts(case: Case, rows: Sequence[Known]) -> Iterator[str]:
-    """The parts of a run sum to the whole, have equal node counts and follow one another; those of a batch
-    sum to the whole; services are whole.
-    """
-    where, first, workload, _ = rows[0]
-    if not isinstance(workload, Batch):
-        for label, placement, _, _ in rows:
-            if placement.requests is not None or placement.first_request is not None:
-                yield f"{label}: requests and first_request are given, expected none but for a batch"
-    shares = math.fsum(placement.work_share for _, placement, _, _ in rows)
-    if isinstance(workload, Serving):
-        if any(placement.work_share != 1.0 for _, placement, _, _ in rows):
-            yield f"{where}: work_share must be 1 for a service"
-        return
+    """The parts of a run or batch sum to the whole; services are whole, and only batches tell requests."""
+    where, _, workload, _ = rows[0]
     if isinstance(workload, Batch):
         yield from _batch_parts(workload, rows)
         return
+    for label, placement, _, _ in rows:
+        if placement.requests is not None or placement.first_request is not None:
+            yield f"{label}: requests and first_request are given, expected none but for a batch"
+    if isinstance(workload, Training):
+        yield from _run_parts(case, workload, rows)
+    elif any(placement.work_share != 1.0 for _, placement, _, _ in rows):
+        yield f"{where}: work_share must be 1 for a service"
+
+
+def _run_parts(case: Case, workload: Training, rows: Sequence[Known]) -> Iterator[str]:
+    """The parts of a run sum to the whole, have equal node counts and follow one another."""
+    where, first, _, _ = rows[0]
+    shares = math.fsum(placement.work_share for _, placement, _, _ in rows)
     if not math.isclose(shares, 1.0, rel_tol=RELATIVE_TOLERANCE):
         yield f"{where}: the parts of {workload.name} sum to {shares:.9f} of its work, expected 1"
     if any(placement.nodes != first.nodes for _, placement, _, _ in rows):
