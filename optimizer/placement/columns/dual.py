@@ -26,6 +26,7 @@ from optimizer.placement.columns.run_pool import RunPool
 from optimizer.placement.fleets.columns import time_of
 from optimizer.placement.problem.units import FleetCase, surcharged
 from optimizer.placement.runs.parts import is_divisible
+from optimizer.placement.runs.stretches import FEW_RUNS
 from optimizer.placement.runtime.stopwatch import never
 from optimizer.placement.workers.asks import PricedAnswer, PricedAsk
 from optimizer.placement.workers.worker_pool import Task
@@ -247,7 +248,7 @@ class Dual:
         followers = len(self.candidates.problem.followers(name))
         found, run = self.cheapest_run(name, prices), self.pools[name].found.run
         placed = self.pools[name].beyond_usd if found is None else min(found.usd, self.pools[name].beyond_usd)
-        if isinstance(run, Batch) and is_divisible(run):
+        if isinstance(run, Batch) and is_divisible(run) and len(self.pools) <= FEW_RUNS:
             placed = max(self.pools[name].beyond_usd, least_parts_at_prices(self.candidates, run, prices))
         least = min(placed - ROUNDING_USD * (1 + MOST_AMOUNTS * followers), self._left_usd(name))
         return float(least) if np.isfinite(least) else 0.0

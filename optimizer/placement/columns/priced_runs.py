@@ -16,7 +16,7 @@ from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.runs.candidates import RunCandidates, deadline_s, last_second
 from optimizer.placement.runs.columns import begun_later
 from optimizer.placement.runs.parts import divided_ways, is_divisible, least_parts_usd
-from optimizer.placement.runs.stretches import Charges
+from optimizer.placement.runs.stretches import FEW_RUNS, Charges
 
 RUNS_AT_PRICES = 3
 
@@ -26,7 +26,7 @@ def runs_at_prices(candidates: Candidates, pool: RunPool, prices: StockPrices) -
     if not prices.usd:
         return []
     run, made, seen = pool.found.run, list[Column](), set[int]()
-    if isinstance(run, Batch) and is_divisible(run):
+    if isinstance(run, Batch) and is_divisible(run) and len(candidates.runs) <= FEW_RUNS:
         charges = charges_of(candidates.problem, prices)
         made += divided_ways(candidates.problem, candidates.estimates, run, charges=charges)[:RUNS_AT_PRICES]
     if not len(pool.found):

@@ -30,6 +30,8 @@ from optimizer.placement.problem.windows import (
 from optimizer.placement.runs.candidates import deadline_s, first_instant_s, first_seconds
 
 MOST_INSTANTS = 3
+FEW_RUNS = 60
+"""With more runs, stretches are not remembered, as they would fill the memory, and are not priced."""
 Instants = Mapping[int, Sequence[tuple[int, float]]]
 
 
@@ -88,13 +90,16 @@ class Stretches:
 
 
 def stretches_of(problem: Problem, estimates: Estimates, run: Batch, share: float = 1.0) -> Stretches:
-    """The stretches of a batch that is to end within ``share`` of its time; remembered."""
+    """The stretches of a batch that is to end within ``share`` of its time."""
     first = first_instant_s(problem, run)
     last_s = first + share * (deadline_s(problem, run) - first)
-    return problem.once(
-        ("stretches", run, problem.request.policy, share),
-        lambda: _made(problem, estimates, run, _spans(problem, run, last_s)),
-    )
+
+    def made() -> Stretches:
+        return _made(problem, estimates, run, _spans(problem, run, last_s))
+
+    if len(problem.runs()) > FEW_RUNS:
+        return made()
+    return problem.once(("stretches", run, problem.request.policy, share), made)
 
 
 def charged_stretches(problem: Problem, estimates: Estimates, run: Batch, charges: Charges) -> Stretches:
