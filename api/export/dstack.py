@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from api.export.engines import command_problems, commands_of
-from api.export.environment import BATCH_GUARD, MODEL_GUARD, RUN_GUARD, environment
+from api.export.environment import MODEL_GUARD, RUN_GUARD, batch_guard, environment
 from api.export.places import place_problems, unsaid_places
 from api.export.servers import PORT, gpus_per_node, nodes_per_server, replicas_per_server, servers
 from api.export.targets import Exported, Target, Words, export_each, load_words, word_problems
@@ -102,7 +102,12 @@ def _run(name: str, placement: Placement, facts: WorkloadFacts, words: Words) ->
     if placement.kind is WorkloadKind.TRAINING:
         run |= {"nodes": placement.nodes, "commands": [RUN_GUARD, TORCHRUN]}
     elif placement.kind is WorkloadKind.BATCH:
-        commands = [commands_of(placement).install, MODEL_GUARD, BATCH_GUARD, batch_command(placement, facts)]
+        commands = [
+            commands_of(placement).install,
+            MODEL_GUARD,
+            batch_guard(placement),
+            batch_command(placement, facts),
+        ]
         run |= {"nodes": 1, "commands": commands}
     else:
         engine = commands_of(placement)

@@ -35,4 +35,27 @@ def environment(placement: Placement, facts: WorkloadFacts) -> dict[str, str]:
         }
     elif placement.kind is WorkloadKind.BATCH:
         found |= {"INPUT": "", "OUTPUT": ""}
+        if _is_part(placement):
+            assert placement.requests is not None
+            assert placement.first_request is not None
+            found |= {
+                "FIRST_REQUEST": f"{placement.first_request:.0f}",
+                "REQUESTS": f"{placement.requests:.0f}",
+            }
     return found
+
+
+def batch_guard(placement: Placement) -> str:
+    """Asks for the files of a batch; a part of one takes its lines of the requests, and a file of its own."""
+    if not _is_part(placement):
+        return BATCH_GUARD
+    lines = "$((FIRST_REQUEST + 1)),$((FIRST_REQUEST + REQUESTS))p"
+    return (
+        f'{BATCH_GUARD}\nsed -n "{lines}" "$INPUT" > "$INPUT.$FIRST_REQUEST"\n'
+        'INPUT="$INPUT.$FIRST_REQUEST" OUTPUT="$OUTPUT.$FIRST_REQUEST"'
+    )
+
+
+def _is_part(placement: Placement) -> bool:
+    told = placement.requests is not None and placement.first_request is not None
+    return told and placement.work_share < 1.0

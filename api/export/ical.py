@@ -44,14 +44,19 @@ def plan_calendar(plan: Plan) -> str:
             spell[-1].end,
             f"{placement.workload}: {_nodes(spell)} × {placement.gpus // placement.nodes} {placement.gpu}",
             f"{placement.provider} {placement.zone or placement.region}",
-            f"Planned by {plan.plan_id}, {placement.sku}, {str(placement.tier).replace('_', ' ')}; the whole "
-            f"placement costs ${placement.cost_usd:,.2f}",
+            f"Planned by {plan.plan_id}, {placement.sku}, {str(placement.tier).replace('_', ' ')}; "
+            f"{_part(plan, placement)}the whole placement costs ${placement.cost_usd:,.2f}",
             "TENTATIVE",
         )
         for placement in plan.placements
         for spell in _spells(placement)
     ]
     return _calendar(f"Plan {plan.plan_id}", events)
+
+
+def _part(plan: Plan, placement: Placement) -> str:
+    part = plan.part_of(placement)
+    return f"{part}; " if part else ""
 
 
 def _spells(placement: Placement) -> list[list[Segment]]:

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from api.export.engines import command_problems, commands_of
-from api.export.environment import BATCH_GUARD, MODEL_GUARD, RUN_GUARD, environment
+from api.export.environment import MODEL_GUARD, RUN_GUARD, batch_guard, environment
 from api.export.servers import PORT, engine_of, gpus_per_node, nodes_per_server, servers
 from api.export.targets import Exported, export_each, load_images
 from api.export.vllm import batch_command
@@ -136,7 +136,7 @@ def _job(name: str, placement: Placement, facts: WorkloadFacts) -> dict[str, Any
     nodes = placement.nodes if training else 1
     script = f"{RUN_GUARD}\n{_torchrun(name, placement)}\n"
     if not training:
-        script = f"{MODEL_GUARD}\n{BATCH_GUARD}\n{batch_command(placement, facts)}\n"
+        script = f"{MODEL_GUARD}\n{batch_guard(placement)}\n{batch_command(placement, facts)}\n"
     pod: dict[str, Any] = {"restartPolicy": "Never", "containers": [_container(placement, facts, script)]}
     if nodes > 1:
         pod = {"subdomain": name, **pod}

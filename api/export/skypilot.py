@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from api.export.engines import command_problems, commands_of
-from api.export.environment import BATCH_GUARD, MODEL_GUARD, RUN_GUARD, environment
+from api.export.environment import MODEL_GUARD, RUN_GUARD, batch_guard, environment
 from api.export.places import place_problems, unsaid_places
 from api.export.servers import PORT, SERVED, gpus_per_node, nodes_per_server, replicas_per_server, servers
 from api.export.targets import Exported, Target, Words, export_each, load_words, word_problems
@@ -60,7 +60,7 @@ def _task(name: str, placement: Placement, facts: WorkloadFacts, words: Words) -
     if placement.kind is WorkloadKind.TRAINING:
         task["run"] = f"{RUN_GUARD}\n{TORCHRUN}\n"
     elif placement.kind is WorkloadKind.BATCH:
-        task["run"] = f"{MODEL_GUARD}\n{BATCH_GUARD}\n{batch_command(placement, facts)}\n"
+        task["run"] = f"{MODEL_GUARD}\n{batch_guard(placement)}\n{batch_command(placement, facts)}\n"
     else:
         spanned = nodes_per_server(placement)
         task["num_nodes"] = spanned

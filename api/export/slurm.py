@@ -11,7 +11,7 @@ from datetime import datetime
 from shlex import quote
 
 from api.export.engines import command_problems, commands_of
-from api.export.environment import BATCH_GUARD, MODEL_GUARD, RUN_GUARD, environment
+from api.export.environment import MODEL_GUARD, RUN_GUARD, batch_guard, environment
 from api.export.servers import gpus_per_node, nodes_per_server, servers
 from api.export.targets import Exported, export_each
 from api.export.vllm import batch_command
@@ -96,7 +96,7 @@ def _exports(placement: Placement, facts: WorkloadFacts) -> Iterator[str]:
 
 def _commands(placement: Placement, facts: WorkloadFacts, nodes: int) -> list[str]:
     if placement.kind is WorkloadKind.BATCH:
-        return [MODEL_GUARD, BATCH_GUARD, f"srun {batch_command(placement, facts)}"]
+        return [MODEL_GUARD, batch_guard(placement), f"srun {batch_command(placement, facts)}"]
     if placement.kind is WorkloadKind.SERVING:
         engine = commands_of(placement)
         serve = engine.serve(placement, facts)

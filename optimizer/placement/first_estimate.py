@@ -33,6 +33,8 @@ from optimizer.placement.problem.problem import Floats, Ints, Problem, build_pro
 from optimizer.placement.problem.units import HOUR_S
 from optimizer.placement.runs.builder import build_run_candidates, most_each
 from optimizer.placement.runs.candidates import Run
+from optimizer.placement.runs.parts import is_divisible, least_parts_usd
+from optimizer.placement.runs.stretches import stretches_of
 
 CARRIED = 1 - 1e-9
 
@@ -105,7 +107,27 @@ def _of_run(problem: Problem, estimates: Estimates, run: Run) -> tuple[_Ways, Ga
         np.ones(len(best)),
     )
     end_s = float(candidates.end_s[best[0]]) if len(best) else float(problem.t0_s)
+    if isinstance(run, Batch) and is_divisible(run):
+        ways = _of_parts(problem, estimates, run, ways)
     return ways, candidates.log, end_s
+
+
+def _of_parts(problem: Problem, estimates: Estimates, batch: Batch, whole: _Ways) -> _Ways:
+    """What each offer can answer of a batch, where parts cost less than all of it on one offer."""
+    if not least_parts_usd(problem, estimates, batch) < whole.usd.min(initial=np.inf):
+        return whole
+    stretches = stretches_of(problem, estimates, batch)
+    order = np.argsort(stretches.unit_usd, kind="stable")
+    _, first = np.unique(stretches.offer[order], return_index=True)
+    at = order[np.sort(first)]
+    nodes = np.minimum(stretches.nodes[at], np.ceil(batch.requests / stretches.most[at])).astype(np.int64)
+    share = np.minimum(1.0, nodes * stretches.most[at] / batch.requests)
+    sizes = np.array([config.gpus_per_replica for config in estimates.serving.configs], dtype=np.int64)
+    per_node = problem.table.gpus_per_node[stretches.offer[at]]
+    hours = stretches.needed_s(at, nodes, share * batch.requests) / HOUR_S
+    usd = stretches.unit_usd[at] * batch.requests
+    replicas = nodes * (per_node // sizes[stretches.choice[at]])
+    return _Ways(stretches.offer[at], nodes, replicas, hours, usd, share)
 
 
 def _due_s(problem: Problem, service: Serving, ends_s: Mapping[str, float]) -> float:

@@ -8,16 +8,18 @@ from itertools import product
 
 import pytest
 
+from broker.domain.basics.estimate import Estimate
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.holding.spot import Progress, SpotBook, SpotPrior, SpotTime, may_stay_on_spot, spot_time
 from broker.domain.market.offer import RateBasis, Tier
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.moving.remaining import held_as_planned, remaining
 from broker.domain.moving.spot_fallback import BEHIND, behind_on_spot
-from broker.domain.planning.workload import Training
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.workload import Batch, PlanRequest, Training, WorkloadKind
 from tests.domain.test_reoptimizing import interruptible, plan_of
 from tests.fakes.clock import NOON
-from tests.fakes.examples import a_request, an_offer
+from tests.fakes.examples import TINY, a_placement, a_plan, a_request, a_segment, an_offer
 
 HOUR = timedelta(hours=1)
 SPOT = replace(an_offer("s", "3"), tier=Tier.SPOT)
@@ -91,6 +93,66 @@ def test_a_run_behind_its_line_must_leave_spot_and_is_asked_for_elsewhere() -> N
     assert isinstance(run, Training)
     assert run.policy.tiers is not None
     assert Tier.SPOT not in run.policy.tiers
+
+
+def a_batch_in_parts() -> tuple[PlanRequest, Plan]:
+    """90,000 requests: 60,000 on spot in ten hours, 30,000 on demand in five; each starts for ten minutes."""
+    batch = Batch(
+        name="batch", team="research", model=TINY, requests=90_000, input_tokens=10, output_tokens=10,
+        earliest_start=NOON, deadline=NOON + 12 * HOUR, chunk_minutes=30,
+    )  # fmt: skip
+    parts = []
+    for offer, hours, requests in ((SPOT, 10, 60_000), (an_offer("d", "9"), 5, 30_000)):
+        value = {"requests_per_s_per_replica": 2.0, "cold_start_s": 600.0, "hours": float(hours)}
+        part = a_placement(offer, [a_segment(0, hours)], "batch", WorkloadKind.BATCH)
+        share = requests / 90_000
+        parts.append(
+            replace(part, estimate=Estimate(value, value, value), work_share=share, requests=requests)
+        )
+    return replace(a_request(), workloads=(batch,)), a_plan(*parts)
+
+
+@pytest.mark.parametrize(
+    ("after_h", "lost", "left"),
+    [
+        (0.5, False, 90_000),  # twenty minutes of work are no whole chunk
+        (1.0, False, 90_000 - 2 * 3600),  # fifty minutes: one chunk of half an hour on each of the two
+        (4.2, False, 90_000 - 28_800 - 28_800),  # four hours on each, at two a second
+        (6.0, False, 90_000 - 30_000 - 39_600),  # one part is over, eleven chunks of the other are answered
+        (6.0, True, 60_000),  # what was taken away counts for nothing
+    ],
+)
+def test_a_batch_is_asked_for_with_the_requests_that_are_left(
+    after_h: float, lost: bool, left: float
+) -> None:
+    request, plan = a_batch_in_parts()
+    now = NOON + after_h * HOUR
+    held = held_as_planned(plan, {"s": SPOT, "d": an_offer("d", "9")}, now)
+    held = tuple(one for one in held if not lost or one.offer.tier is not Tier.SPOT)
+    (batch,) = remaining(request, plan, held, now, MovingTerms()).request.workloads
+    assert isinstance(batch, Batch)
+    assert batch.requests == left
+
+
+def test_a_batch_behind_its_line_must_leave_spot_unless_it_may_not_be_on_it() -> None:
+    request, plan = a_batch_in_parts()
+    offers = {"s": SPOT, "d": an_offer("d", "9")}
+
+    def leavers(now: datetime, late: timedelta) -> dict[str, str]:
+        held = [
+            replace(one, active_since=one.active_since and one.active_since + late)
+            for one in held_as_planned(plan, offers, now)
+        ]
+        return behind_on_spot(request, plan, held, now, MovingTerms())
+
+    now = NOON + 4 * HOUR
+    assert leavers(now, timedelta(0)) == {}
+    assert leavers(now, 3.5 * HOUR) == {"batch": BEHIND}
+    (batch,) = request.workloads
+    assert isinstance(batch, Batch)
+    steady = replace(request, workloads=(replace(batch, interruptible=False),))
+    held = held_as_planned(plan, offers, now)
+    assert remaining(steady, plan, held, now, MovingTerms()).fixed == {"batch": NOON + 10 * HOUR}
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 5])

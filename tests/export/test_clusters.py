@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from api.export.ical import plan_calendar
 from api.export.kueue import kueue_files
 from api.export.slurm import slurm_files
 from api.export.targets import Exported
@@ -154,6 +156,26 @@ def test_a_service_and_a_batch_get_their_model_and_files(tmp_path: Path) -> None
     assert batch.stdout.startswith(
         f"vllm run-batch --model {MODEL} --input-file in.jsonl --output-file out.jsonl"
     )
+
+
+def test_each_part_of_a_batch_answers_its_own_requests(tmp_path: Path) -> None:
+    whole = next(one for one in the_plan().placements if one.kind is WorkloadKind.BATCH)
+    parts = (
+        replace(whole, work_share=0.25, requests=1.0, first_request=0.0),
+        replace(whole, work_share=0.75, requests=3.0, first_request=1.0),
+    )
+    (tmp_path / "in.jsonl").write_text("one\ntwo\nthree\nfour\n")
+    given = {"MODEL": MODEL, "INPUT": str(tmp_path / "in.jsonl"), "OUTPUT": "out", "SLURM_NNODES": "1"}
+    files = slurm_files(a_plan(*parts), {}, "plan.json").files
+    slices = (("one\n", "out.0"), ("two\nthree\nfour\n", "out.1"))
+    for (name, text), (lines, answers) in zip(sorted(files.items()), slices, strict=True):
+        done = run_script(text, tmp_path, **given)
+        assert done.returncode == 0, name + done.stderr
+        words = done.stdout.split()
+        assert Path(words[words.index("--input-file") + 1]).read_text() == lines
+        assert words[words.index("--output-file") + 1] == answers
+    events = plan_calendar(a_plan(*parts)).replace("\r\n ", "")
+    assert "part 2 of 2\\, 75 %: requests 2 to 4" in events
 
 
 def test_a_replica_over_two_nodes_is_one_job_of_two_nodes(tmp_path: Path) -> None:

@@ -403,7 +403,7 @@ def test_a_batch_answers_all_by_its_deadline(
     asked = request(batch(requests=36_000))
     made = plan(asked, [offer("node", "1.00", nodes=1)])
     (placement,) = made.placements
-    changed = replace(placement, segments=(span(0, hours),))
+    changed = replace(placement, segments=(span(0, hours),), requests=requests)
     wished = request(batch(requests=requests, deadline=at(deadline)))
     said = refusals(running, (replace(made, placements=(changed,)), wished, [offer("node", "1.00")]))
     judge([line for line in said if "requests" in line and "estimate" not in line], words)

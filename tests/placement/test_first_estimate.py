@@ -12,6 +12,7 @@ from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.workload import Policy, Workload
 from tests.placement.market import (
     T0,
+    at,
     batch,
     offer,
     plan,
@@ -136,3 +137,11 @@ def test_a_commitment_is_held_at_the_peak_throughout() -> None:
     bound = estimate(serving(hourly=day), [offer("bound", "1.00", tier=Tier.COMMITTED, min_hours=48.0)])
     assert free.cheapest_usd == Decimal("72.00")
     assert bound.cheapest_usd == Decimal("96.00")
+
+
+def test_a_batch_that_no_offer_can_do_alone_is_estimated_in_parts() -> None:
+    """Ten hours of two nodes: 1.00 an hour the cheap one, 2.00 what is left of the other."""
+    asked = batch(requests=2 * 4 * (36_000 - 600), deadline=at(10))
+    found = estimate(asked, [offer("a", "1.00", nodes=1), offer("b", "2.00", nodes=1)])
+    assert found.obstacle is None
+    assert found.cheapest_usd == Decimal("30.00")

@@ -157,6 +157,22 @@ def test_the_contracts_own_document_is_read() -> None:
     ]
 
 
+def test_a_batch_may_be_divided_and_interrupted_unless_it_says_otherwise() -> None:
+    batch = read(changed()).workloads[2]
+    assert isinstance(batch, Batch)
+    assert (batch.interruptible, batch.chunk_minutes, batch.parts) == (True, 10.0, None)
+    said = changed(workloads__2__interruptible=False, workloads__2__chunk_minutes=30, workloads__2__parts=1)
+    batch = read(said).workloads[2]
+    assert isinstance(batch, Batch)
+    assert (batch.interruptible, batch.chunk_minutes, batch.parts) == (False, 30.0, 1)
+    with pytest.raises(InputError) as caught:
+        read(changed(workloads__2__parts=0, workloads__2__chunk_minutes=0))
+    assert [problem.pointer for problem in caught.value.problems] == [
+        "/workloads/2/chunk_minutes",
+        "/workloads/2/parts",
+    ]
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 @pytest.mark.parametrize("now", [NOW, datetime(2031, 2, 28, 23, 59, tzinfo=UTC)])
 def test_examples_never_go_stale(example: Path, now: datetime) -> None:

@@ -235,16 +235,23 @@ def _placements(plan: Plan, width: int) -> Padding:
     table.add_column("where", overflow="fold")
     table.add_column("when (UTC)", no_wrap=True)
     table.add_column("cost\nper node-hour", justify="right", no_wrap=True)
-    for workload, placements in _by_workload(plan).items():
+    for placements in _by_workload(plan).values():
         for index, placement in enumerate(placements):
             table.add_row(
-                _two_lines(workload, str(placement.kind)) if index == 0 else "",
+                _name(plan, placement, index),
                 _two_lines(_capacity(placement), _layout(placement)),
                 _two_lines(f"{placement.provider} {placement.tier}", placement.zone or placement.region),
                 _when(placement),
                 _two_lines(usd(placement.cost_usd), _hourly(placement)),
             )
     return _spaced(table)
+
+
+def _name(plan: Plan, placement: Placement, index: int) -> Text:
+    """The workload and its kind once, and which part of it each placement is."""
+    part = plan.part_of(placement).removeprefix("part ").partition(":")[0]
+    name = [Text(placement.workload), Text(str(placement.kind), "dim")] if index == 0 else []
+    return Text("\n").join([*name, *([Text(part, "dim")] if part else [])])
 
 
 def _by_workload(plan: Plan) -> dict[str, list[Placement]]:

@@ -86,10 +86,12 @@ def complete(draft: Draft, task: Mapping[str, Any], used: set[str]) -> None:
     _tell_gpus(draft, task, options)
     _tell_places(draft, [_place(one) for one in options])
     if any(one.get("use_spot") is True for one in options):
-        if draft.kind is WorkloadKind.TRAINING:
+        if draft.kind in (WorkloadKind.TRAINING, WorkloadKind.BATCH):
             draft.tell("interruptible", True)
         else:
             draft.leave("use_spot", "state policy.tiers, the ones that may be used")
+    elif draft.kind is WorkloadKind.BATCH and any(one.get("use_spot") is False for one in options):
+        draft.tell("interruptible", False)
     left = [name for one in options for name in one if name not in READ]
     machine = [name for name in dict.fromkeys(left) if name in DISK_FIELDS]
     draft.leave_together(machine, MACHINE, prefix="resources.")

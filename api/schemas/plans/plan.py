@@ -125,9 +125,9 @@ Form(
 )
 Form(
     Placement,
-    about="""One workload on one offer. Additions: ``window_use``, ``transfers``, ``work_share``, ``engine``,
-    ``cold_start``, ``disk_gb`` and ``memory_gb`` (null: the offer's default), and ``billed_ahead``: the
-    cost that is billed in blocks of more than an hour.""",
+    about="""One workload on one offer. Additions: ``window_use``, ``transfers``, ``work_share``,
+    ``requests``, ``first_request``, ``engine``, ``cold_start``, ``disk_gb`` and ``memory_gb`` (null: the
+    offer's default), and ``billed_ahead``: the cost that is billed in blocks of more than an hour.""",
     types={
         "segments": tuple[Annotated[Segment, SEGMENT], ...],
         "window_use": Annotated[WindowUse, WINDOW_USE],

@@ -373,6 +373,9 @@ class BatchForm(WorkloadForm):
     engine: ServingEngine = ServingEngine.VLLM
     prefix_cache_hit_share: Share = 0.0
     speculation: SpeculationForm | None = None
+    interruptible: bool = True
+    chunk_minutes: SomeMinutes = 10.0
+    parts: Count | None = None
 
 
 AnyWorkloadForm = Annotated[TrainingForm | ServingForm | BatchForm, Field(discriminator="kind")]

@@ -203,5 +203,8 @@ def _batch_document(batch: Batch) -> dict[str, Any]:
         "output_tokens": batch.output_tokens,
         "earliest_start": format_time(batch.earliest_start),
         "deadline": format_time(batch.deadline),
+        "interruptible": batch.interruptible,
+        "chunk_minutes": batch.chunk_minutes,
+        "parts": batch.parts,
         **_decoding_document(batch),
     }

@@ -387,6 +387,9 @@ class _Reader:
             engine=row.engine,
             prefix_cache_hit_share=row.prefix_cache_hit_share,
             speculation=_speculation(row.speculation),
+            interruptible=row.interruptible,
+            chunk_minutes=row.chunk_minutes,
+            parts=row.parts,
         )
 
     def _serving(

@@ -295,7 +295,7 @@ def _cost(
     overlap = sum((overlap_usd(one, now, until, terms.resale_share) for one in leaving), ZERO)
     began = [one.active_since for one in leaving if one.active_since is not None and one.is_in_use(now)]
     rework = ZERO
-    if isinstance(workload, Training) and began:
+    if not isinstance(workload, Serving) and began:
         rework = rework_usd(since_checkpoint(workload, min(began), until, terms), placed)
     egress = egress_usd(workload, [one for one in held if one.is_bought], placed, terms)
     return MovingCost(to_cents(overlap), rework, egress), rework

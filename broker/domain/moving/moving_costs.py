@@ -22,7 +22,7 @@ from broker.domain.market.offer import Offer
 from broker.domain.planning.model_shape import ModelShape
 from broker.domain.planning.plan import Placement
 from broker.domain.planning.transfer import Place
-from broker.domain.planning.workload import Precision, Serving, Training, Workload
+from broker.domain.planning.workload import Batch, Precision, Serving, Training, Workload
 
 CHECKPOINT_BYTES_PER_PARAM = 14
 """Mixed precision with Adam: weights, master copy and two moments, 2 + 4 + 4 + 4 B."""
@@ -106,9 +106,11 @@ def usable_at(
     return found + terms.handover
 
 
-def since_checkpoint(run: Training, active_since: datetime, at: datetime, terms: MovingTerms) -> timedelta:
-    """The work of a run since its last checkpoint, at the instant ``at``."""
-    minutes = run.checkpoint_every_minutes
+def since_checkpoint(
+    run: Training | Batch, active_since: datetime, at: datetime, terms: MovingTerms
+) -> timedelta:
+    """The work at the instant ``at`` since the last checkpoint of a run or the last chunk of a batch."""
+    minutes = run.chunk_minutes if isinstance(run, Batch) else run.checkpoint_every_minutes
     every = terms.checkpoint_every if minutes is None else timedelta(minutes=minutes)
     worked = max(timedelta(0), at - active_since)
     return worked % every if every > timedelta(0) else timedelta(0)

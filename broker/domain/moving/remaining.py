@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from broker.domain.basics.money import ZERO
+from broker.domain.basics.node_launch import COLD_START
 from broker.domain.holding.cost_of_keeping import HeldCapacity
 from broker.domain.market.billing import holdings
 from broker.domain.market.offer import Offer, Tier
 from broker.domain.moving.moving_costs import MovingTerms, finished_weights_gb, since_checkpoint
+from broker.domain.planning.batch_hours import REQUEST_RATE
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.workload import Batch, Dataset, PlanRequest, Serving, Training, Workload
 
@@ -40,7 +42,8 @@ def remaining(
 ) -> Remaining:
     """``request`` without fixed workloads, and with its budget reduced by their planned cost.
 
-    A run in progress needs the work that is left after its last checkpoint. A service that waits for a fixed
+    A run in progress needs the work that is left after its last checkpoint, a batch the requests that its
+    whole chunks left. A service that waits for a fixed
     run starts at the end of that run's holdings. ``off_spot`` are runs that must no longer use spot capacity.
     """
     by_name: dict[str, list[HeldCapacity]] = {}
@@ -81,8 +84,8 @@ def is_fixed(workload: Workload, held: Iterable[HeldCapacity], now: datetime) ->
 
 
 def may_be_interrupted(workload: Workload) -> bool:
-    """Whether the workload may move while it runs: every service, and runs that are interruptible."""
-    return isinstance(workload, Serving) or (isinstance(workload, Training) and workload.interruptible)
+    """Whether the workload may move while it runs: every service, and what is interruptible."""
+    return isinstance(workload, Serving) or workload.interruptible
 
 
 def hours_done(run: Training, held: Iterable[HeldCapacity], at: datetime, terms: MovingTerms) -> float:
@@ -103,6 +106,49 @@ def tokens_of(run: Training, placement: Placement) -> float:
     return min(run.tokens, value["hours"] * 3600 * rate / (1 + run.headroom))
 
 
+def requests_planned(batch: Batch, placed: Iterable[Placement]) -> float:
+    """The requests that placements were planned to answer: all of the batch, or the rest after a move."""
+    return sum(_requests_of(batch, placement) for placement in placed)
+
+
+def requests_answered(
+    batch: Batch, placed: Iterable[Placement], held: Iterable[HeldCapacity], at: datetime
+) -> float:
+    """The requests of the parts that are over by plan, and of whole chunks on what is held.
+
+    A part whose capacity was taken away before its end counts for nothing: nobody says how far it came.
+    """
+    rows = [one for one in held if one.is_bought and one.active_since is not None]
+    answered = 0.0
+    for placement in placed:
+        requests = _requests_of(batch, placement)
+        if max(segment.end for segment in placement.segments) <= at:
+            answered += requests
+            continue
+        mine = [one for one in rows if one.offer.offer_id == placement.offer_id]
+        row = min(mine, key=lambda one: abs(one.nodes - placement.nodes), default=None)
+        if row is not None:
+            rows.remove(row)
+            answered += min(requests, _in_whole_chunks(batch, placement, row, at))
+    return answered
+
+
+def _requests_of(batch: Batch, placement: Placement) -> float:
+    return batch.requests * placement.work_share if placement.requests is None else placement.requests
+
+
+def _in_whole_chunks(batch: Batch, placement: Placement, row: HeldCapacity, at: datetime) -> float:
+    """What the nodes of a part have answered since they were usable, without the chunk in progress."""
+    assert row.active_since is not None
+    value = placement.estimate.value
+    launch_s = 0.0 if placement.cold_start is None else placement.cold_start.launch_s
+    worked_s = (at - row.active_since).total_seconds() - value.get(COLD_START, 0.0) + launch_s
+    chunks = max(0.0, worked_s) // (60 * batch.chunk_minutes)
+    share = min(1.0, row.nodes / placement.nodes)
+    rate = share * placement.replicas * value.get(REQUEST_RATE, 0.0)
+    return chunks * 60 * batch.chunk_minutes * rate
+
+
 def _left_of(
     workload: Workload,
     plan: Plan,
@@ -111,13 +157,16 @@ def _left_of(
     terms: MovingTerms,
     off_spot: frozenset[str],
 ) -> Workload:
-    if isinstance(workload, Batch | Serving):
+    if isinstance(workload, Serving):
         return workload
     run = workload
     if run.name in off_spot:
         tiers = run.policy.tiers or NO_SPOT
         run = replace(run, policy=replace(run.policy, tiers=tuple(t for t in tiers if t in NO_SPOT)))
     placed = plan.placements_of(run.name)
+    if isinstance(run, Batch):
+        left = requests_planned(run, placed) - requests_answered(run, placed, held, now)
+        return replace(run, requests=max(1.0, left)) if placed else run
     over = [p for p in placed if len(placed) > 1 and max(s.end for s in p.segments) <= now]
     done = hours_done(run, held, now, terms) + sum(p.estimate.value.get("hours", 0.0) for p in over)
     planned = sum(p.estimate.value.get("hours", 0.0) for p in placed)

@@ -10,9 +10,9 @@ from broker.domain.holding.spot import Progress, may_stay_on_spot
 from broker.domain.market.launch_statistics import LAUNCH_PRIOR
 from broker.domain.market.offer import Tier
 from broker.domain.moving.moving_costs import HOUR, MovingTerms
-from broker.domain.moving.remaining import hours_done
+from broker.domain.moving.remaining import hours_done, requests_answered, requests_planned
 from broker.domain.planning.plan import Plan
-from broker.domain.planning.workload import PlanRequest, Training
+from broker.domain.planning.workload import Batch, PlanRequest, Serving, Training
 
 BEHIND = "it is behind schedule for its deadline, and spot capacity may be interrupted"
 
@@ -25,7 +25,7 @@ def behind_on_spot(
     found = {}
     for workload in request.workloads:
         mine = [one for one in rows if one.workload == workload.name and one.is_in_use(now)]
-        if not isinstance(workload, Training) or not any(one.offer.tier is Tier.SPOT for one in mine):
+        if isinstance(workload, Serving) or not any(one.offer.tier is Tier.SPOT for one in mine):
             continue
         progress = _progress(workload, plan, mine, now, terms)
         if progress is not None and not may_stay_on_spot(progress, now):
@@ -34,11 +34,15 @@ def behind_on_spot(
 
 
 def _progress(
-    run: Training, plan: Plan, held: Sequence[HeldCapacity], now: datetime, terms: MovingTerms
+    run: Training | Batch, plan: Plan, held: Sequence[HeldCapacity], now: datetime, terms: MovingTerms
 ) -> Progress | None:
-    whole = sum(p.estimate.value.get("hours", 0.0) for p in plan.placements_of(run.name))
-    if whole <= 0:
-        return None
-    start = min((s.start for p in plan.placements_of(run.name) for s in p.segments), default=now)
+    placed = plan.placements_of(run.name)
+    hours = [placement.estimate.value.get("hours", 0.0) for placement in placed]
+    start = min((s.start for p in placed for s in p.segments), default=now)
     restart = LAUNCH_PRIOR.wait_hours + terms.handover / HOUR
-    return Progress(hours_done(run, held, now, terms), whole, start, run.deadline, restart)
+    if isinstance(run, Batch):
+        whole, planned = max(hours, default=0.0), requests_planned(run, placed)
+        done = whole * requests_answered(run, placed, held, now) / planned if planned else 0.0
+    else:
+        whole, done = sum(hours), hours_done(run, held, now, terms)
+    return Progress(done, whole, start, run.deadline, restart) if whole > 0 else None

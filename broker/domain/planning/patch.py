@@ -47,7 +47,7 @@ def patch_of(old: PlanRequest, new: PlanRequest) -> tuple[PatchOperation, ...]:
 
     Both must have the same workloads in the same order. They may differ only in the budget, the horizon's
     end and rules of policies, and for a workload in its penalty, deadline, GPUs, precisions, engine, traffic,
-    latency objective, redundancy, fleet limits and whether it is interruptible.
+    latency objective, redundancy, fleet limits, parts and whether it is interruptible.
     """
     operations = [*_differences("", _document_fields(old), _document_fields(new))]
     operations += _policy_operations("/policy", old.policy, new.policy)
@@ -140,7 +140,12 @@ def _workload_fields(workload: Workload) -> dict[str, Any]:
         }
     fields["deadline"] = workload.deadline
     if isinstance(workload, Batch):
-        return fields | {"precisions": workload.precisions, "engine": workload.engine}
+        return fields | {
+            "precisions": workload.precisions,
+            "engine": workload.engine,
+            "interruptible": workload.interruptible,
+            "parts": workload.parts,
+        }
     return fields | {
         "precision": workload.precision,
         "gpus/min": workload.gpus_min,

@@ -153,8 +153,9 @@ class Placement:
     counts. ``gpus`` = nodes × GPUs per node. ``replicas`` is the count at the peak (1 for training);
     ``gpus_per_replica`` are the GPUs of one copy of the model. ``window_use`` is for runs in a window: the
     time that is wanted, bought and usable. ``cost_usd`` covers the capacity and the ``transfers`` of data.
-    A run in several parts has one placement per part, in order of time; ``work_share`` is the part's share of
-    the work, and the estimate is that of the part. ``engine`` is None for runs and if a plan does not state
+    A run or batch in several parts has one placement per part, in order of time; ``work_share`` is the part's
+    share of the work, a part of a batch answers ``requests`` from the one after ``first_request`` on, and the
+    estimate is that of the part. ``engine`` is None for runs and if a plan does not state
     it. ``billed_ahead`` is the part of the cost that is billed in blocks of more than an hour. ``cold_start``
     is that of a replica; None for runs and if the launch time is unknown. ``disk_gb`` and ``memory_gb`` are
     ordered of each node in place of the offer's defaults (None: the default, or what is fixed).
@@ -183,6 +184,8 @@ class Placement:
     window_use: WindowUse | None = None
     transfers: tuple[Transfer, ...] = ()
     work_share: float = 1.0
+    requests: float | None = None
+    first_request: float | None = None
     engine: ServingEngine | None = None
     billed_ahead: tuple[Block, ...] = ()
     cold_start: ColdStart | None = None
@@ -397,3 +400,14 @@ class Plan:
     def placements_of(self, workload: str) -> tuple[Placement, ...]:
         """Every placement of one workload."""
         return tuple(p for p in self.placements if p.workload == workload)
+
+    def part_of(self, placement: Placement) -> str:
+        """Which part of its run or batch a placement is, in words; empty if it is the whole."""
+        if placement.work_share == 1.0:
+            return ""
+        parts = self.placements_of(placement.workload)
+        words = f"part {parts.index(placement) + 1} of {len(parts)}, {100 * placement.work_share:.0f} %"
+        if placement.requests is None or placement.first_request is None:
+            return words
+        last = placement.first_request + placement.requests
+        return f"{words}: requests {placement.first_request + 1:,.0f} to {last:,.0f}"

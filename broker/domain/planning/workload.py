@@ -180,11 +180,6 @@ class Training(WorkloadBase):
     kind = WorkloadKind.TRAINING
 
 
-def part_of(run: Training, share: float) -> Training:
-    """The run with a share of its work; the fixed cost of a start does not change."""
-    return run if share == 1.0 else replace(run, tokens=run.tokens * share)
-
-
 class TrafficShape(StrEnum):
     """Form of the demand curve."""
 
@@ -318,7 +313,9 @@ class Serving(WorkloadBase):
 class Batch(WorkloadBase):
     """Batch inference: ``requests`` to answer by the deadline, without a latency objective.
 
-    ``prefix_cache_hit_share`` and ``speculation`` mean the same as for a service.
+    Requests are independent. ``parts`` is the most parts that the batch may be divided into (None: any
+    number). An interruption loses ``chunk_minutes`` of work. ``prefix_cache_hit_share`` and ``speculation``
+    mean the same as for a service.
     """
 
     requests: float
@@ -330,11 +327,24 @@ class Batch(WorkloadBase):
     engine: ServingEngine = ServingEngine.VLLM
     prefix_cache_hit_share: float = 0.0
     speculation: SpeculativeDecoding | None = None
+    interruptible: bool = True
+    chunk_minutes: float = 10.0
+    parts: int | None = None
 
     kind = WorkloadKind.BATCH
 
 
 Workload = Training | Serving | Batch
+
+
+def part_of(run: Training, share: float) -> Training:
+    """The run with a share of its work; the fixed cost of a start does not change."""
+    return run if share == 1.0 else replace(run, tokens=run.tokens * share)
+
+
+def may_run_on_spot(workload: Workload) -> bool:
+    """Whether capacity that may be interrupted suits the workload; the policies' tiers decide as well."""
+    return not isinstance(workload, Serving) and workload.interruptible
 
 
 @dataclass(frozen=True, slots=True)

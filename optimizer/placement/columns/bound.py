@@ -19,28 +19,52 @@ from collections.abc import Mapping
 import numpy as np
 
 from broker.domain.planning.transfer import Place
+from broker.domain.planning.workload import Batch
 from optimizer.placement.columns.candidates import MOST_AMOUNTS, Candidates, floor_cents, unplaced_cents
 from optimizer.placement.columns.master import Limits, solve_master
 from optimizer.placement.columns.run_pool import DUMMY_END_S, RunPool, dummy_column_of
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.delays import delay_cents
+from optimizer.placement.runs.cover_bound import ROUNDING_USD
+from optimizer.placement.runs.joint_cover import joint_least_usd
+from optimizer.placement.runs.parts import is_divisible
 
 
 def separate_bound_cents(candidates: Candidates, pools: Mapping[str, RunPool]) -> int:
-    """The sum of each workload's own lower bound, with nothing shared: available at once and without a
-    solver.
-    """
-    total = 0
+    """The sum of each workload's own lower bound, available at once; only batches in parts share stock."""
+    total, of_batches = 0, 0
     for name, pool in pools.items():
         followers = len(candidates.problem.followers(name))
         usd = float(pool.total_usd.min(initial=pool.beyond_usd))
+        divisible = is_divisible(pool.found.run)
         cents = floor_cents(usd, 1 + MOST_AMOUNTS * followers) if np.isfinite(usd) else None
-        total += _or_left_out(candidates, name, cents)
+        if cents is not None and divisible:
+            # The bound of a cover counts whole cents.
+            cents = round(100 * (usd - ROUNDING_USD))
+        own = _or_left_out(candidates, name, cents)
+        total += own
+        of_batches += own if divisible else 0
+    total += max(0, _joint_cents(candidates, pools) - of_batches)
     for service in candidates.problem.services():
         if service.starts_after is None:
             cents = candidates.least_service_cents(service, None)
             total += _or_left_out(candidates, service.name, cents)
     return total
+
+
+def _joint_cents(candidates: Candidates, pools: Mapping[str, RunPool]) -> int:
+    """Lower bound on all batches that may be divided, which share stock."""
+    problem = candidates.problem
+    runs = [pool.found.run for pool in pools.values()]
+    batches = [run for run in runs if isinstance(run, Batch) and is_divisible(run)]
+
+    def found() -> float:
+        left = {run.name: unplaced_cents(problem, run.name) for run in batches}
+        usd = {name: np.inf if cents is None else cents / 100 for name, cents in left.items()}
+        return joint_least_usd(problem, candidates.estimates, batches, usd)
+
+    least = problem.once(("joint batches", tuple(batches)), found)
+    return int(np.ceil(least * 100 * (1 - 1e-9) - 1e-6)) if np.isfinite(least) else 0
 
 
 def _or_left_out(candidates: Candidates, name: str, cents: int | None) -> int:

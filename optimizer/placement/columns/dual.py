@@ -13,18 +13,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from broker.domain.planning.workload import Serving
+from broker.domain.planning.workload import Batch, Serving
 from optimizer.placement.columns.candidates import (
     MOST_AMOUNTS,
     MOST_PLACEMENTS,
     Candidates,
     unplaced_cents,
 )
-from optimizer.placement.columns.priced_runs import priced_runs
+from optimizer.placement.columns.priced_runs import least_parts_at_prices, priced_runs
 from optimizer.placement.columns.prices import StockPrices, counted_midway, middle_s
 from optimizer.placement.columns.run_pool import RunPool
 from optimizer.placement.fleets.columns import time_of
 from optimizer.placement.problem.units import FleetCase, surcharged
+from optimizer.placement.runs.parts import is_divisible
+from optimizer.placement.runs.stretches import FEW_RUNS
 from optimizer.placement.runtime.stopwatch import never
 from optimizer.placement.workers.asks import PricedAnswer, PricedAsk
 from optimizer.placement.workers.worker_pool import Task
@@ -244,8 +246,10 @@ class Dual:
 
     def _run_usd(self, name: str, prices: StockPrices) -> float:
         followers = len(self.candidates.problem.followers(name))
-        found = self.cheapest_run(name, prices)
+        found, run = self.cheapest_run(name, prices), self.pools[name].found.run
         placed = self.pools[name].beyond_usd if found is None else min(found.usd, self.pools[name].beyond_usd)
+        if isinstance(run, Batch) and is_divisible(run) and len(self.pools) <= FEW_RUNS:
+            placed = max(self.pools[name].beyond_usd, least_parts_at_prices(self.candidates, run, prices))
         least = min(placed - ROUNDING_USD * (1 + MOST_AMOUNTS * followers), self._left_usd(name))
         return float(least) if np.isfinite(least) else 0.0
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from broker.domain.planning.workload import Serving
+from broker.domain.planning.workload import Batch, Serving
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.fleets.cases import Replicas
 from optimizer.placement.problem.gates import open_gates
@@ -17,6 +17,7 @@ from optimizer.placement.problem.problem import Bools, Ints, Problem
 from optimizer.placement.problem.units import HOUR_S
 from optimizer.placement.runs.builder import build_run_candidates
 from optimizer.placement.runs.candidates import Run, first_second
+from optimizer.placement.runs.parts import is_divisible, least_parts_usd
 
 FEW = 64
 
@@ -43,6 +44,8 @@ def _least_run_usd(candidates: Candidates, run: Run, restricted: Problem) -> flo
     """Uses the known candidates if one lies in the group or no candidate was left out; otherwise builds new
     ones.
     """
+    if isinstance(run, Batch) and is_divisible(run):
+        return least_parts_usd(restricted, candidates.estimates, run)
     found = candidates.runs[run.name]
     inside = restricted.allowed[found.offer]
     least = float(found.total_usd[inside].min(initial=np.inf))

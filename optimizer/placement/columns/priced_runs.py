@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from broker.domain.planning.workload import Training
+from broker.domain.planning.workload import Batch, Training
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.prices import StockPrices, counted_midway
 from optimizer.placement.columns.run_pool import RunPool, keep
@@ -15,15 +15,22 @@ from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.runs.candidates import RunCandidates, deadline_s, last_second
 from optimizer.placement.runs.columns import begun_later
+from optimizer.placement.runs.parts import divided_ways, is_divisible, least_parts_usd
+from optimizer.placement.runs.stretches import FEW_RUNS, Charges
 
 RUNS_AT_PRICES = 3
 
 
 def runs_at_prices(candidates: Candidates, pool: RunPool, prices: StockPrices) -> list[Column]:
     """Columns of a run on its few cheapest offers at the dual prices, each at its cheapest start."""
-    if not len(pool.found) or not prices.usd:
+    if not prices.usd:
         return []
-    made, seen = list[Column](), set[int]()
+    run, made, seen = pool.found.run, list[Column](), set[int]()
+    if isinstance(run, Batch) and is_divisible(run) and len(candidates.runs) <= FEW_RUNS:
+        charges = charges_of(candidates.problem, prices)
+        made += divided_ways(candidates.problem, candidates.estimates, run, charges=charges)[:RUNS_AT_PRICES]
+    if not len(pool.found):
+        return made
     usd, start = priced_runs(candidates, pool, prices)
     for index in usd.argsort(kind="stable")[: 8 * RUNS_AT_PRICES]:
         offer = int(pool.found.offer[index])
@@ -37,6 +44,21 @@ def runs_at_prices(candidates: Candidates, pool: RunPool, prices: StockPrices) -
         if column is not None:
             made.append(column)
     return made
+
+
+def charges_of(problem: Problem, prices: StockPrices) -> Charges:
+    """What each offer is charged at the dual prices; commitments counted at the midpoint are not charged, as
+    a part may end before it.
+    """
+    per_hour = prices.charged(problem)
+    counted = {offer: usd for offer, usd in per_hour.items() if not counted_midway(problem, offer)}
+    return Charges(counted, prices.at_instants(problem))
+
+
+def least_parts_at_prices(candidates: Candidates, run: Batch, prices: StockPrices) -> float:
+    """Lower bound on a divisible batch at the dual prices, in however many parts."""
+    charges = charges_of(candidates.problem, prices)
+    return least_parts_usd(candidates.problem, candidates.estimates, run, charges)
 
 
 def priced_runs(candidates: Candidates, pool: RunPool, prices: StockPrices) -> tuple[Floats, Ints]:

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from broker.domain.planning.workload import Batch
 from optimizer.placement.columns.candidates import MOST_AMOUNTS, Candidates, floor_cents
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import UNLIMITED_NODES, Floats, Ints
 from optimizer.placement.problem.stock import contended_rows
 from optimizer.placement.runs.candidates import RunCandidates
 from optimizer.placement.runs.columns import begun_later, build_run_column
+from optimizer.placement.runs.parts import divided_ways, is_divisible
 
 KEEP_OFFERS = 32
 KEEP_CHEAPEST = 16
@@ -34,7 +36,8 @@ class RunPool:
     """Columns of one run. ``kept``: candidates that have a column; ``later``: their columns with later
     starts.
 
-    ``truncated``: offers on which some starts were left out; their candidates still count in the lower bound.
+    ``divided``: ways of a batch in several parts. ``truncated``: offers on which some starts were left out;
+    their candidates still count in the lower bound.
     ``beyond_usd``: lower bound, followers included, on every candidate that is not among ``found``.
     """
 
@@ -43,12 +46,13 @@ class RunPool:
     beyond_usd: float = float("inf")
     kept: dict[int, Column] = field(default_factory=dict)
     later: dict[tuple[int, int], Column] = field(default_factory=dict)
+    divided: list[Column] = field(default_factory=list)
     truncated: set[int] = field(default_factory=set)
 
     @property
     def columns(self) -> list[Column]:
         """All columns of the run."""
-        return [*self.kept.values(), *self.later.values()]
+        return [*self.kept.values(), *self.later.values(), *self.divided]
 
     def rest_usd(self) -> float | None:
         """Lower bound on every candidate without a column, followers included; None if there is no such
@@ -99,6 +103,9 @@ def add_first_columns(candidates: Candidates, pools: Mapping[str, RunPool], *, l
         leads = bool(candidates.problem.followers(name))
         for index in _chosen(pool.found, pool.total_usd, leads, sizes):
             keep(candidates, pool, index)
+        run = pool.found.run
+        if isinstance(run, Batch) and is_divisible(run):
+            pool.divided = divided_ways(candidates.problem, candidates.estimates, run)
 
 
 def keep(candidates: Candidates, pool: RunPool, index: int) -> None:
@@ -238,5 +245,5 @@ def dummy_column_of(candidates: Candidates, pool: RunPool) -> Column | None:
         return None
     followers = len(candidates.problem.followers(pool.found.run.name))
     cents = floor_cents(rest, placements=1 + MOST_AMOUNTS * followers)
-    least = floor_cents(float(pool.found.cost_usd.min(initial=pool.found.other_usd)))
+    least = floor_cents(float(pool.found.cost_usd.min(initial=min(rest, pool.found.other_usd))))
     return Column(pool.found.run.name, (), cents, end_s=DUMMY_END_S, budget_cents=min(cents, least))

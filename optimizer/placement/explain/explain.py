@@ -13,7 +13,7 @@ from broker.domain.basics.money import price_words, usd_words
 from broker.domain.market.offer import RateBasis, Tier, WindowTerms
 from broker.domain.planning.plan import DROPPED, Alternative, BindingRule, RunnerUp, Scarcity, Why
 from broker.domain.planning.transfer import TransferKind
-from broker.domain.planning.workload import Serving, Training, Workload
+from broker.domain.planning.workload import Batch, Serving, Training, Workload
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.greedy import by_workload
 from optimizer.placement.explain.alternatives import (
@@ -29,6 +29,7 @@ from optimizer.placement.explain.alternatives import (
 from optimizer.placement.explain.assumed import all_taken_rule, assumed_rules, objective_rules, tokens_rule
 from optimizer.placement.explain.clauses import Clause, Part, counted, duration, sentences_of
 from optimizer.placement.explain.dropped import cheapest_dropped
+from optimizer.placement.explain.extract import requests_of
 from optimizer.placement.explain.fleet_limits import limits_told
 from optimizer.placement.explain.near_ties import NearTie
 from optimizer.placement.explain.risks import risk_rules
@@ -37,11 +38,11 @@ from optimizer.placement.fleets.columns import time_of
 from optimizer.placement.fleets.model import coarse_fleets, model_fleets
 from optimizer.placement.problem.columns import Column, Piece, in_usd
 from optimizer.placement.problem.delays import wait_in
-from optimizer.placement.problem.problem import Problem
+from optimizer.placement.problem.problem import Floats, Problem
 from optimizer.placement.problem.stock import Ledger
 from optimizer.placement.problem.transfers import transfers_of
 from optimizer.placement.problem.units import HOUR_S, FleetCase
-from optimizer.placement.runs.candidates import RunCandidates
+from optimizer.placement.runs.candidates import Run, RunCandidates
 from optimizer.placement.runs.columns import build_run_column
 from optimizer.placement.search.improve import blockers
 from optimizer.placement.search.moves import group_total_cents
@@ -210,12 +211,7 @@ class Explainer:
             yield Clause(Part.LIMIT, f"{late}: being on time costs more")
         yield from size_rules(self.candidates, found, piece)
         if len(column.pieces) > 1:
-            number = column.pieces.index(piece) + 1
-            yield Clause(
-                Part.DETAIL,
-                f"this is part {number} of {len(column.pieces)}, with {100 * piece.share:.0f} % of the work: "
-                "the run is interruptible, and each part pays its start-up",
-            )
+            yield Clause(Part.DETAIL, _part_rule(found.run, column, piece))
         if isinstance(found.run, Training):
             yield from self._layout_rule(found.run, piece)
         yield from transfer_rules(self.candidates.problem, column, piece)
@@ -230,6 +226,8 @@ class Explainer:
         """How many offers would be cheaper, and which workloads hold them."""
         total = self.solution.pools[found.run.name].total_usd
         offers = found.log.left
+        if len(column.pieces) > 1 and isinstance(found.run, Batch):
+            return _divided_rule(total, column, offers)
         mine = float(total[np.isin(found.offer, [p.offer for p in column.pieces])].min())
         mine = max(mine, column.total_cents / 100)
         cheaper = np.flatnonzero(total < mine - 0.01)
@@ -334,7 +332,7 @@ class Explainer:
         """How often spot nodes are expected to be interrupted, and the source of that rate."""
         offer = self.candidates.problem.table.offers[piece.offer]
         rate = offer.interruptions_per_hour
-        if offer.tier is not Tier.SPOT or not rate or not isinstance(workload, Training):
+        if offer.tier is not Tier.SPOT or not rate or isinstance(workload, Serving):
             return
         said = {None: "its provider says", RateBasis.OWN_LEASES: "our own leases say"}
         who = said.get(offer.rate_basis, "assumed, as nobody says")
@@ -348,6 +346,33 @@ class Explainer:
             (first, most), rest = told[0], told[1:]
             words = [f"{counted(most, 'offer')} {DROPPED[first]}", *(f"{n} {DROPPED[g]}" for g, n in rest)]
             yield Clause(Part.DROPPED, f"the gates dropped {', '.join(words)}")
+
+
+def _part_rule(run: Run, column: Column, piece: Piece) -> str:
+    """Which part of a run or batch a piece is."""
+    number, count = column.pieces.index(piece) + 1, len(column.pieces)
+    if isinstance(run, Batch):
+        requests = requests_of(run, piece)
+        return (
+            f"this is part {number} of {count}: {requests:,.0f} of {run.requests:,.0f} requests "
+            f"({100 * piece.share:.0f} %); each part pays its own cold start"
+        )
+    return (
+        f"this is part {number} of {count}, with {100 * piece.share:.0f} % of the work: "
+        "the run is interruptible, and each part pays its start-up"
+    )
+
+
+def _divided_rule(whole_usd: Floats, column: Column, offers: int) -> str:
+    """What dividing a batch saves against the cheapest single offer for all of it."""
+    least = float(whole_usd.min(initial=np.inf))
+    parts = f"it is divided into {len(column.pieces)} parts over {counted(offers, 'offer')} that fit"
+    if not np.isfinite(least):
+        return f"{parts}: no single offer answers all requests by the deadline"
+    saved = in_usd(round(100 * least) - column.total_cents)
+    if saved <= 0:
+        return f"{parts}, as cheaper offers for all of it are taken by the rest of the plan"
+    return f"{parts}: on the cheapest single offer it would cost {usd_words(saved)} more"
 
 
 def _late_usd_per_hour(found: RunCandidates) -> Decimal:

@@ -12,6 +12,7 @@ from broker.domain.basics.node_launch import ColdStart
 from broker.domain.basics.window import Segment, Window
 from broker.domain.market.billing import billed_ahead, billed_seconds, holdings, node_hours
 from broker.domain.market.offer import Offer
+from broker.domain.planning.batch_hours import with_hours
 from broker.domain.planning.plan import Placement, Why
 from broker.domain.planning.transfer import Transfer
 from broker.domain.planning.window_use import WindowUse, use_of
@@ -20,7 +21,7 @@ from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.problem.columns import Column, Piece, build_segments, in_usd
 from optimizer.placement.problem.transfers import transfers_of
 from optimizer.placement.runs.candidates import begins_s
-from optimizer.placement.runs.columns import needed_s, part_estimate
+from optimizer.placement.runs.columns import part_estimate
 
 WhyOf = Callable[[Column, Piece], Why]
 
@@ -68,12 +69,14 @@ def _placement(
         precision=precision,
         segments=segments,
         cost_usd=cost + sum((transfer.usd for transfer in transfers), ZERO),
-        paid_unused_usd=_unused_usd(offer, workload, segments, cost, estimate, nodes, replicas),
+        paid_unused_usd=_unused_usd(offer, workload, segments, cost, estimate, nodes),
         estimate=estimate,
         why=why(column, piece),
         window_use=_window_use(candidates, column, workload, piece, segments, cost),
         transfers=transfers,
         work_share=piece.share,
+        requests=requests_of(workload, piece) if isinstance(workload, Batch) else None,
+        first_request=_requests_before(workload, column, piece) if isinstance(workload, Batch) else None,
         engine=None if isinstance(workload, Training) else workload.engine,
         billed_ahead=billed_ahead(offer, segments, cost),
         cold_start=cold_start_of_piece(candidates, workload, piece),
@@ -96,9 +99,9 @@ def _window_use(
         return None
     begin = max(segments[0].start, problem.instant(begins_s(problem, workload, piece.offer)))
     end = problem.instant(column.end_s)
-    if piece is not column.pieces[-1] and isinstance(workload, Training):
-        hours = needed_s(problem, candidates.estimates, workload, piece.offer, piece.choice, piece.share)
-        end = begin + timedelta(microseconds=round(hours * 1e6))
+    if len(column.pieces) > 1:
+        hours = estimate_of(candidates, workload, piece)["hours"]
+        end = begin + timedelta(microseconds=round(hours * 3.6e9))
     wanted = Window(begin, end)
     return use_of(terms, segments, wanted, cost_usd)
 
@@ -146,7 +149,22 @@ def estimate_of(candidates: Candidates, workload: Workload, piece: Piece) -> Est
     share = size / int(table.gpus_per_node[piece.offer])
     usd, choice = float(table.price_usd[piece.offer]) * share, piece.choice
     question = ("served", row, kind, choice, usd)
-    return estimates.kept.once(question, lambda: estimates.served(row, kind, choice, usd))
+    served = estimates.kept.once(question, lambda: estimates.served(row, kind, choice, usd))
+    if isinstance(workload, Serving):
+        return served
+    requests, replicas = requests_of(workload, piece), replicas_of(candidates, workload, piece)
+    return with_hours(served, workload, requests, replicas, float(table.interruptions_per_hour[piece.offer]))
+
+
+def requests_of(batch: Batch, piece: Piece) -> float:
+    """The requests that a piece of a batch answers."""
+    return batch.requests if piece.share == 1.0 else round(batch.requests * piece.share, 6)
+
+
+def _requests_before(batch: Batch, column: Column, piece: Piece) -> float:
+    """The requests that the parts before a piece answer."""
+    before = column.pieces[: column.pieces.index(piece)]
+    return round(sum(requests_of(batch, one) for one in before), 6)
 
 
 def cold_start_of_piece(candidates: Candidates, workload: Workload, piece: Piece) -> ColdStart | None:
@@ -165,17 +183,13 @@ def _unused_usd(
     cost_usd: Decimal,
     estimate: Estimate,
     nodes: int,
-    replicas: int,
 ) -> Decimal:
     """The part of the cost that pays for billed node-hours without work."""
     useful = node_hours(segments)
     listed = offer.is_sold_whole
     billed = useful if listed else _billed_node_hours(offer, segments)
-    if isinstance(workload, Training):
+    if not isinstance(workload, Serving):
         useful = nodes * estimate["hours"]
-    elif isinstance(workload, Batch):
-        answered_s = workload.requests / (replicas * estimate["requests_per_s_per_replica"])
-        useful = nodes * (estimate["cold_start_s"] + answered_s) / 3600
     share = max(0.0, 1 - useful / billed) if billed > 0 else 0.0
     return to_cents(cost_usd * Decimal(share))
 

@@ -19,6 +19,7 @@ from broker.domain.planning.effective_rules import assumed_nodes, rules_of
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.workload import (
     NO_LIMIT,
+    Batch,
     PlanRequest,
     Precision,
     Serving,
@@ -185,8 +186,14 @@ def _whole_hour(instant: datetime, horizon: Window) -> datetime:
 
 def _interruptible(asked: Asked) -> Iterator[Change]:
     run = asked.workload
-    if isinstance(run, Training) and not run.interruptible:
+    if not isinstance(run, Serving) and not run.interruptible:
         yield Change("interruptible: true", asked.with_workload(interruptible=True))
+
+
+def _in_parts(asked: Asked) -> Iterator[Change]:
+    batch = asked.workload
+    if isinstance(batch, Batch) and batch.parts is not None:
+        yield Change("parts: null, any number of parts", asked.with_workload(parts=None))
 
 
 def _other_precision(asked: Asked) -> Iterator[Change]:
@@ -377,7 +384,14 @@ def _assuming(asked: Asked, nodes: int) -> PlanRequest:
 RULES_FIRST = (Obstacle.POLICY, Obstacle.TIER, Obstacle.RESIDENCY, Obstacle.COMPLIANCE)
 ABLE: Mapping[str, tuple[Proposer, ...]] = {
     "training": (_more_gpus, _later_deadline, _interruptible, _fewer_gpus, _trained_in),
-    "batch": (_later_deadline, _narrower_precision, _other_precision, _other_engine),
+    "batch": (
+        _in_parts,
+        _later_deadline,
+        _interruptible,
+        _narrower_precision,
+        _other_precision,
+        _other_engine,
+    ),
     "serving": (
         _looser_slo,
         _fewer_zones,
@@ -397,10 +411,11 @@ NEAREST: Mapping[Obstacle, tuple[Proposer, ...]] = {
     Obstacle.DISK: (_narrower_precision,),
     Obstacle.FABRIC: (_fewer_gpus, _more_gpus),
     Obstacle.LATENCY: (_looser_slo, _narrower_precision),
-    Obstacle.DEADLINE: (_later_deadline, _more_gpus, _interruptible, _fewer_gpus),
-    Obstacle.WINDOW: (_later_deadline, _interruptible),
+    Obstacle.DEADLINE: (_in_parts, _later_deadline, _more_gpus, _interruptible, _fewer_gpus),
+    Obstacle.WINDOW: (_in_parts, _later_deadline, _interruptible),
     Obstacle.REDUNDANCY: (_more_pools, _fewer_zones),
     Obstacle.STOCK: (
+        _in_parts,
         _more_pools,
         _fewer_gpus,
         _more_gpus,
@@ -408,9 +423,9 @@ NEAREST: Mapping[Obstacle, tuple[Proposer, ...]] = {
         _fewer_zones,
         _narrower_precision,
     ),
-    Obstacle.CONTENTION: (_later_deadline, _interruptible, _more_gpus, _fewer_gpus, _fewer_spares),
-    Obstacle.PRICE: (_later_deadline, _interruptible, _more_gpus),
-    Obstacle.BUDGET: (_later_deadline, _interruptible, _more_gpus),
+    Obstacle.CONTENTION: (_in_parts, _later_deadline, _interruptible, _more_gpus, _fewer_gpus, _fewer_spares),
+    Obstacle.PRICE: (_in_parts, _later_deadline, _interruptible, _more_gpus),
+    Obstacle.BUDGET: (_in_parts, _later_deadline, _interruptible, _more_gpus),
 }
 """Which changes address an obstacle."""
 LESS_TRAFFIC = (Obstacle.STOCK, Obstacle.CONTENTION)

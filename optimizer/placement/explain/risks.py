@@ -10,7 +10,7 @@ from broker.domain.planning.workload import Batch, Serving, Training, Workload
 from optimizer.performance.hardware.sku_arrays import usable_memory_bytes
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.explain.clauses import duration
-from optimizer.placement.explain.extract import estimate_of, replicas_of
+from optimizer.placement.explain.extract import estimate_of
 from optimizer.placement.problem.columns import Column, Piece
 from optimizer.placement.problem.windows import usable_until_s
 from optimizer.placement.runs.candidates import Run, begins_s, deadline_s
@@ -25,7 +25,7 @@ def risk_rules(candidates: Candidates, workload: Workload, column: Column, piece
     if isinstance(workload, Serving):
         return
     yield from _stretch_rule(candidates, workload, piece)
-    if piece is column.pieces[-1]:
+    if piece is _last(candidates, workload, column):
         yield from _deadline_rule(candidates, workload, column)
     if isinstance(workload, Training):
         yield from _memory_rule(candidates, workload, piece)
@@ -57,12 +57,24 @@ def overrun_hours(candidates: Candidates, run: Run, column: Column) -> float:
 
 
 def _until_deadline(candidates: Candidates, run: Run, column: Column) -> tuple[float, float, float]:
-    """From the run's begin on: hours that it needs, needs at the upper end, and has until its deadline."""
-    begin = _begin_s(candidates, run, column.pieces[0])
+    """From the run's begin on: hours that it needs, needs at the upper end, and has until its deadline.
+
+    Of a batch these are those of the part that ends last at its upper end, as parts do not wait for others.
+    """
+    pieces = (_last(candidates, run, column),) if isinstance(run, Batch) else column.pieces
+    begin = _begin_s(candidates, run, pieces[0])
     left = (deadline_s(candidates.problem, run) - begin) / 3600
-    needed = (column.end_s - begin) / 3600
-    each = (_hours(candidates, run, piece) for piece in column.pieces)
+    each = [_hours(candidates, run, piece) for piece in pieces]
+    needed = each[0][0] if isinstance(run, Batch) else (column.end_s - begin) / 3600
     return needed, needed + sum(high - value for value, high in each), left
+
+
+def _last(candidates: Candidates, run: Run, column: Column) -> Piece:
+    """The last part of a run; of a batch, the part that ends last at the upper end."""
+    if not isinstance(run, Batch):
+        return column.pieces[-1]
+    ends = [_begin_s(candidates, run, p) / 3600 + _hours(candidates, run, p)[1] for p in column.pieces]
+    return column.pieces[ends.index(max(ends))]
 
 
 def _memory_rule(candidates: Candidates, run: Training, piece: Piece) -> Iterator[str]:
@@ -91,14 +103,7 @@ def _begin_s(candidates: Candidates, run: Run, piece: Piece) -> float:
 def _hours(candidates: Candidates, run: Run, piece: Piece) -> tuple[float, float]:
     """Hours of a piece: expected, and at the upper end of the interval."""
     estimate = estimate_of(candidates, run, piece)
-    if not isinstance(run, Batch):
-        return estimate.value["hours"], estimate.high["hours"]
-    each = run.requests / (3600 * replicas_of(candidates, run, piece))
-    name = "requests_per_s_per_replica"
-    return (
-        estimate.value["cold_start_s"] / 3600 + each / estimate.value[name],
-        estimate.high["cold_start_s"] / 3600 + each / estimate.low[name],
-    )
+    return estimate.value["hours"], estimate.high["hours"]
 
 
 def _memory_gb(candidates: Candidates, piece: Piece) -> float:

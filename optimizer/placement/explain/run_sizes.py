@@ -35,6 +35,8 @@ def size_rules(candidates: Candidates, found: RunCandidates, piece: Piece) -> It
 def _node_rule(candidates: Candidates, found: RunCandidates, piece: Piece, nodes: int) -> Clause:
     if nodes == 1:
         return Clause(Part.DETAIL, "1 node is enough")
+    if isinstance(found.run, Batch) and piece.share < 1.0:
+        return Clause(Part.DETAIL, f"{counted(nodes, 'node')} work on this part for as long as it takes")
     fewest = nodes <= int(found.nodes[found.offer == piece.offer].min())
     why = _why_not_fewer(candidates, found, piece) if fewest else None
     if why is None:

@@ -17,7 +17,12 @@ from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.runs.candidates import first_second
 from optimizer.placement.runs.columns import build_run_column
-from optimizer.placement.search.moves import DependencyGroup, group_total_cents, with_followers
+from optimizer.placement.search.moves import (
+    DependencyGroup,
+    divided_beside,
+    group_total_cents,
+    with_followers,
+)
 from optimizer.placement.search.plan_state import PlanState
 
 MOST_LOOKED_AT = 64
@@ -56,6 +61,10 @@ def easier_run(
         return None
     spare = min(int(share * mine.cost_cents), most_cents)
     near = list(_near(candidates, pool, mine, spare, _delay_cents(state, group)))
+    with state.without(group.names) as room:
+        most = mine.total_cents + spare + 1
+        divided = divided_beside(candidates, pool.found.run, room, most, easier=True)
+    near += [column for column in divided if column != mine]
     found = _fewer(candidates, state, group, near, now, spare)
     base, total = (mine, now) if found is None else (found[0][group.lead], found[1])
     sooner = _sooner(candidates, state, group, near, base, total, now + spare, share)

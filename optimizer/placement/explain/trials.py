@@ -101,7 +101,7 @@ class Trial:
     def earliest(self, below_cents: float) -> Column | None:
         """The column of a run that ends first, started at once or when another holding ends."""
         pool = bare_pools(self.candidates).get(self.group.lead)
-        if pool is None or not len(pool.found):
+        if pool is None:
             return None
         at_once = next(self._by(pool, lambda _, found: found.end_s, below_cents), None)
         waiting = fitting_runs(self.candidates, pool, self.room, below_cents)

@@ -18,7 +18,7 @@ from broker.catalogue import load_geographies, load_operators
 from broker.domain.market.offer import Offer, Tier
 from broker.domain.planning.effective_rules import EffectiveRules, rules_of
 from broker.domain.planning.plan import Obstacle
-from broker.domain.planning.workload import Policy, Serving, Training, Workload
+from broker.domain.planning.workload import Policy, Serving, Workload, may_run_on_spot
 from optimizer.placement.problem.billing_groups import BillingGroups, build_billing_groups
 from optimizer.placement.problem.host_room import needs_key, rows_for
 from optimizer.placement.problem.problem import TIERS, Bools, Ints, OfferTable, Problem
@@ -96,7 +96,7 @@ def open_gates(problem: Problem, workload: Workload) -> Opened:
     """
     policies = (problem.request.policy, workload.policy)
     rules = rules_of(problem.request.policy, workload)
-    on_spot = isinstance(workload, Training) and workload.interruptible
+    on_spot = may_run_on_spot(workload)
     is_run = not isinstance(workload, Serving)
     sizes = needs_key(workload) if problem.table.has_sizes else None
     return problem.once(
@@ -235,7 +235,7 @@ def _tier_mask(table: OfferTable, policies: Sequence[Policy]) -> Bools:
 
 
 def _tier_of_kind(table: OfferTable, on_spot: bool, on_window: bool) -> Bools:
-    """Spot capacity is for interruptible training only; windows are for runs only, and need terms."""
+    """Spot capacity is for interruptible runs only; windows are for runs only, and need terms."""
     spot = table.tier_of == TIERS.index(Tier.SPOT)
     window = (table.tier_of == TIERS.index(Tier.WINDOW)) | table.is_window
     mask: Bools = (~spot | on_spot) & (~window | (table.is_window & on_window))

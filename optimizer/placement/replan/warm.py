@@ -15,7 +15,7 @@ import numpy as np
 
 from broker.domain.market.billing import holdings
 from broker.domain.planning.plan import Placement, Plan
-from broker.domain.planning.workload import Serving, Training
+from broker.domain.planning.workload import Batch, Serving, Training
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.carried import Past
 from optimizer.placement.fleets.columns import due_s, time_of
@@ -30,11 +30,17 @@ from optimizer.placement.problem.columns import (
 )
 from optimizer.placement.problem.delays import delay_cents
 from optimizer.placement.problem.estimates import Estimates
+from optimizer.placement.problem.gates import open_gates
 from optimizer.placement.problem.problem import Bools, Floats, Held, Ints, Problem
 from optimizer.placement.problem.transfers import with_transfers
 from optimizer.placement.problem.units import HOUR_S, FleetCase, with_remaining_stock, with_units
-from optimizer.placement.runs.candidates import RunCandidates
-from optimizer.placement.runs.columns import begun_later, build_run_column
+from optimizer.placement.runs.candidates import RunCandidates, first_seconds
+from optimizer.placement.runs.columns import (
+    BatchPart,
+    begun_later,
+    build_parts_column,
+    build_run_column,
+)
 from optimizer.placement.search.plan_state import PlanState
 
 
@@ -147,10 +153,12 @@ def _run_of(candidates: Candidates, placements: Sequence[Placement]) -> Column |
     """The candidate on the same offer with the same node count and start, its second part included."""
     placement = placements[0]
     problem, found = candidates.problem, candidates.runs[placement.workload]
+    if isinstance(found.run, Batch):
+        return _batch_of(candidates, found.run, placements)
     offer, spans = problem.index_of.get(placement.sized_id), _spans_of(problem, placement)
     if offer is None or not spans:
         return None
-    if isinstance(found.run, Training) and placement.nodes not in candidates.estimates.node_counts:
+    if placement.nodes not in candidates.estimates.node_counts:
         return None
     start = spans[0][0]
     same = (found.offer == offer) & (found.nodes == placement.nodes) & (found.start_s <= start)
@@ -164,6 +172,31 @@ def _run_of(candidates: Candidates, placements: Sequence[Placement]) -> Column |
         if column is not None:
             return column
     return None
+
+
+def _batch_of(candidates: Candidates, batch: Batch, placements: Sequence[Placement]) -> Column | None:
+    """The batch in the same parts on the same offers, each with its share of the requests that are left.
+
+    None if a part has no offer, size or time any more, or ends after the deadline.
+    """
+    problem, passing = candidates.problem, open_gates(candidates.problem, batch).passing
+    answering = [p for p in placements if _spans_of(problem, p)]
+    whole = sum(p.work_share for p in answering)
+    parts: list[BatchPart] = []
+    for placement in answering:
+        offer = problem.index_of.get(placement.sized_id)
+        choice = None if offer is None else _choice_of(problem, candidates.estimates, placement)
+        if offer is None or choice is None or not passing[offer]:
+            return None
+        spans = _spans_of(problem, placement)
+        start, until, nodes = spans[0][0], spans[-1][1], placement.nodes
+        if not problem.table.is_window[offer]:
+            start = max(start, int(first_seconds(problem, batch, np.array([offer]))[0]))
+        requests = batch.requests * placement.work_share / whole
+        parts.append(BatchPart(offer, choice, nodes, start, until, requests))
+    if not parts or (batch.parts is not None and len(parts) > batch.parts):
+        return None
+    return build_parts_column(problem, candidates.estimates, batch, parts)
 
 
 def _same_rest(problem: Problem, found: RunCandidates, rest: Sequence[Placement]) -> Bools:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from broker.domain.market.offer import Offer
+from broker.domain.market.offer import Offer, Tier
 from broker.domain.market.sku import SoldAmount
 from broker.domain.moving.moving_costs import MovingTerms
+from broker.domain.planning.batch_hours import kept_share
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.transfer import Place
 from broker.domain.planning.workload import Batch, PlanRequest, Serving, Training, Workload
@@ -127,6 +128,23 @@ def as_ordered(placement: Placement, offer: Offer) -> Offer:
 
 def _more_gb(ordered: float, sold: SoldAmount) -> Decimal:
     return Decimal(str(ordered)) - Decimal(str(sold.default_gb))
+
+
+def requests_of(placement: Placement, batch: Batch) -> float:
+    """The requests that a placement of a batch answers."""
+    return batch.requests * placement.work_share if placement.requests is None else placement.requests
+
+
+def held_hours(placement: Placement, batch: Batch, offer: Offer) -> float:
+    """Hours of a part of a batch: a cold start, its requests, and what interruptions lose of the time."""
+    cold_s, rate = (placement.estimate[name] for name in ("cold_start_s", "requests_per_s_per_replica"))
+    working_s = cold_s + requests_of(placement, batch) / (placement.replicas * rate)
+    return working_s / kept_share(batch, cold_s, interruptions_per_hour(offer)) / 3600
+
+
+def interruptions_per_hour(offer: Offer) -> float:
+    """Expected interruptions of a node of the offer; none outside spot."""
+    return (offer.interruptions_per_hour or 0.0) if offer.tier is Tier.SPOT else 0.0
 
 
 def label(index: int, placement: Placement) -> str:

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from broker.catalogue import load_geographies, load_operators
 from broker.domain.market.offer import HostKind, Offer, Tier
 from broker.domain.planning.effective_rules import EffectiveRules, rules_of
-from broker.domain.planning.workload import Policy, Serving, Training, Workload
+from broker.domain.planning.workload import Policy, Serving, may_run_on_spot
 from optimizer.placement.rules.case import Case
 
 
@@ -20,8 +20,8 @@ def violations(case: Case) -> Iterator[str]:
                 yield f"{where}: {broken} (policy of {owner})"
         for broken in broken_host_rules(rules_of(case.request.policy, workload), offer):
             yield f"{where}: {broken}"
-        if offer.tier is Tier.SPOT and not _may_be_interrupted(workload):
-            yield f"{where}: tier spot needs an interruptible training run"
+        if offer.tier is Tier.SPOT and not may_run_on_spot(workload):
+            yield f"{where}: tier spot needs an interruptible training run or batch"
         if offer.window is not None and isinstance(workload, Serving):
             yield f"{where}: windows are for training and batch"
 
@@ -58,7 +58,3 @@ def broken_host_rules(rules: EffectiveRules, offer: Offer) -> Iterator[str]:
 def _is_inside(geography: Iterable[str], country: str | None) -> bool:
     sets = load_geographies()
     return any(country in sets[name] for name in geography)
-
-
-def _may_be_interrupted(workload: Workload) -> bool:
-    return isinstance(workload, Training) and workload.interruptible

@@ -9,14 +9,22 @@ from itertools import pairwise
 
 from broker.domain.basics.estimate import Estimate
 from broker.domain.basics.node_launch import COLD_START, ColdStart, cold_start_of, with_launch
-from broker.domain.market.offer import Offer, Tier
+from broker.domain.market.offer import Offer
 from broker.domain.moving.moving_costs import checkpoint_gb
+from broker.domain.planning.batch_hours import HOURS, kept_share, with_hours
 from broker.domain.planning.plan import Placement
 from broker.domain.planning.transfer import Place
 from broker.domain.planning.workload import Batch, Serving, Training, Workload, part_of
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.host_needs import weights_gb
-from optimizer.placement.rules.case import Case, Known, run_end, usable_stretches
+from optimizer.placement.rules.case import (
+    Case,
+    Known,
+    interruptions_per_hour,
+    requests_of,
+    run_end,
+    usable_stretches,
+)
 from optimizer.placement.rules.holding import LATE_LIMIT
 
 RELATIVE_TOLERANCE = 1e-9
@@ -36,15 +44,24 @@ def violations(case: Case) -> Iterator[str]:
 
 
 def _parts(case: Case, rows: Sequence[Known]) -> Iterator[str]:
-    """The parts of a run sum to the whole, have equal node counts and follow one another; other workloads are
-    whole.
-    """
-    where, first, workload, _ = rows[0]
-    shares = math.fsum(placement.work_share for _, placement, _, _ in rows)
-    if not isinstance(workload, Training):
-        if any(placement.work_share != 1.0 for _, placement, _, _ in rows):
-            yield f"{where}: work_share must be 1 for a workload that is not training"
+    """The parts of a run or batch sum to the whole; services are whole, and only batches tell requests."""
+    where, _, workload, _ = rows[0]
+    if isinstance(workload, Batch):
+        yield from _batch_parts(workload, rows)
         return
+    for label, placement, _, _ in rows:
+        if placement.requests is not None or placement.first_request is not None:
+            yield f"{label}: requests and first_request are given, expected none but for a batch"
+    if isinstance(workload, Training):
+        yield from _run_parts(case, workload, rows)
+    elif any(placement.work_share != 1.0 for _, placement, _, _ in rows):
+        yield f"{where}: work_share must be 1 for a service"
+
+
+def _run_parts(case: Case, workload: Training, rows: Sequence[Known]) -> Iterator[str]:
+    """The parts of a run sum to the whole, have equal node counts and follow one another."""
+    where, first, _, _ = rows[0]
+    shares = math.fsum(placement.work_share for _, placement, _, _ in rows)
     if not math.isclose(shares, 1.0, rel_tol=RELATIVE_TOLERANCE):
         yield f"{where}: the parts of {workload.name} sum to {shares:.9f} of its work, expected 1"
     if any(placement.nodes != first.nodes for _, placement, _, _ in rows):
@@ -56,6 +73,26 @@ def _parts(case: Case, rows: Sequence[Known]) -> Iterator[str]:
         copied = case.terms.staging(places[0], places[1], checkpoint_gb(workload.model))
         if end is not None and stretches and stretches[0][0] < end + copied - NEAR:
             yield f"{later}: begins before the previous part has ended and its checkpoint has been copied"
+
+
+def _batch_parts(batch: Batch, rows: Sequence[Known]) -> Iterator[str]:
+    """A batch has no more parts than asked, and they answer all of its requests, each its share of them."""
+    where = rows[0][0]
+    if batch.parts is not None and len(rows) > batch.parts:
+        yield f"{where}: {batch.name} is in {len(rows)} parts, at most {batch.parts} are allowed"
+    for label, placement, _, _ in rows:
+        share = batch.requests * placement.work_share
+        if not math.isclose(requests_of(placement, batch), share, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-5):
+            yield f"{label}: requests is {placement.requests}, expected {share:.6f}, its share of the work"
+    told = [(p.first_request, requests_of(p, batch)) for _, p, _, _ in rows if p.first_request is not None]
+    due = 0.0
+    for first, count in sorted(told):
+        if not math.isclose(first, due, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-5):
+            yield f"{where}: a part begins after request {first:.0f}, expected {due:.0f}"
+        due += count
+    answered = math.fsum(requests_of(placement, batch) for _, placement, _, _ in rows)
+    if not math.isclose(answered, batch.requests, rel_tol=RELATIVE_TOLERANCE):
+        yield f"{where}: the parts answer {answered:.6f} requests, {batch.requests:.0f} are asked"
 
 
 def _training(case: Case, where: str, placement: Placement, run: Training, offer: Offer) -> Iterator[str]:
@@ -81,13 +118,14 @@ def _training(case: Case, where: str, placement: Placement, run: Training, offer
 
 def _batch(case: Case, where: str, placement: Placement, batch: Batch, offer: Offer) -> Iterator[str]:
     not_before = case.not_before(batch, offer)
-    done = 0.0
+    kept = kept_share(batch, placement.estimate["cold_start_s"], interruptions_per_hour(offer))
+    requests, done = requests_of(placement, batch), 0.0
     for start, end in usable_stretches(placement, offer, not_before):
-        working_s = (min(end, batch.deadline + timedelta(seconds=1)) - start).total_seconds()
+        working_s = kept * (min(end, batch.deadline + timedelta(seconds=1)) - start).total_seconds()
         working_s -= placement.estimate["cold_start_s"]
         done += max(0.0, working_s) * placement.replicas * placement.estimate["requests_per_s_per_replica"]
-    if done < batch.requests * (1 - RELATIVE_TOLERANCE):
-        yield f"{where}: answers {done:.0f} requests by the deadline, {batch.requests:.0f} are asked"
+    if done < requests * (1 - RELATIVE_TOLERANCE):
+        yield f"{where}: answers {done:.0f} requests by the deadline, {requests:.0f} are asked"
 
 
 def _estimate(
@@ -134,11 +172,17 @@ def _cold_start_parts(
 
 def _expected(case: Case, placement: Placement, workload: Workload, offer: Offer) -> Estimate | None:
     if isinstance(workload, Training):
-        rate = (offer.interruptions_per_hour or 0.0) if offer.tier is Tier.SPOT else 0.0
-        part = part_of(workload, placement.work_share)
+        rate, part = interruptions_per_hour(offer), part_of(workload, placement.work_share)
         return case.estimator.training_at(part, offer.sku, placement.nodes, placement.parallelism, rate)
     engine = _engine(case, placement, workload, offer)
-    return None if engine is None else with_launch(engine, _cold_start(placement, workload, offer, engine))
+    if engine is None:
+        return None
+    served = with_launch(engine, _cold_start(placement, workload, offer, engine))
+    # Plans made before batches told their hours are accepted.
+    if isinstance(workload, Serving) or HOURS not in placement.estimate.value:
+        return served
+    requests, rate = requests_of(placement, workload), interruptions_per_hour(offer)
+    return with_hours(served, workload, requests, placement.replicas, rate)
 
 
 def _engine(case: Case, placement: Placement, workload: Serving | Batch, offer: Offer) -> Estimate | None:

@@ -17,7 +17,7 @@ from broker.domain.market.billing import billed_seconds, holding_cost_usd, holdi
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Placement, PlanStatus, SpendKind, SpendLine
 from broker.domain.planning.workload import Batch, Serving, Training, Workload
-from optimizer.placement.rules.case import Case
+from optimizer.placement.rules.case import Case, held_hours
 
 GAP_TOLERANCE = 1e-6
 
@@ -55,9 +55,7 @@ def unused_usd(case: Case, placement: Placement, offer: Offer, cost_usd: Decimal
     if isinstance(workload, Training):
         useful = placement.nodes * placement.estimate["hours"]
     elif isinstance(workload, Batch):
-        rate = placement.replicas * placement.estimate["requests_per_s_per_replica"]
-        hours = (placement.estimate["cold_start_s"] + workload.requests / rate) / 3600
-        useful = placement.nodes * hours
+        useful = placement.nodes * held_hours(placement, workload, offer)
     if billed <= 0:
         return ZERO
     return cost_usd * Decimal(max(0.0, 1 - useful / billed))

@@ -10,7 +10,7 @@ from broker.domain.basics.money import CENT
 from broker.domain.market.offer import Offer, WindowTerms
 from broker.domain.planning.plan import Placement
 from broker.domain.planning.workload import Batch, Training, Workload
-from optimizer.placement.rules.case import Case, run_end, usable_stretches
+from optimizer.placement.rules.case import Case, held_hours, run_end, usable_stretches
 
 NEAR = timedelta(seconds=1)
 HOURS_TOLERANCE = 1e-3
@@ -77,8 +77,7 @@ def _wanted(
     if isinstance(workload, Training):
         end = run_end(placement, offer, not_before)
         return None if end is None else (begin, end)
-    rate = placement.replicas * placement.estimate["requests_per_s_per_replica"]
-    return begin, begin + timedelta(seconds=placement.estimate["cold_start_s"] + workload.requests / rate)
+    return begin, begin + timedelta(hours=held_hours(placement, workload, offer))
 
 
 def _shared_s(start: datetime, end: datetime, first: datetime, last: datetime) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from broker.domain.planning.workload import Batch, Training
+from broker.domain.planning.workload import Training
 from optimizer.placement.problem.billing_groups import limit_of
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import Opened, open_gates
@@ -96,54 +96,6 @@ def _divisible_usd(share: Floats, usd: Floats, rest_usd: float) -> Floats:
     with np.errstate(invalid="ignore"):
         found += np.where(left > 0, left * rest_usd, 0.0)
     return found
-
-
-def least_of_batch_usd(problem: Problem, estimates: Estimates, batch: Batch) -> float:
-    """Lower bound on a batch in any parts on any numbers of nodes; inf if all that is there cannot do it.
-
-    A node that is there for T serves for T less its cold start, so each share of the requests costs at least
-    T / (T − cold start) times its work. Offers serve up to what their nodes can in their time.
-    """
-    table, windows, opened = problem.table, window_rows(problem), open_gates(problem, batch)
-    first, last = first_instant_s(problem, batch), last_second(problem, batch)
-    waiting = np.zeros(len(table), dtype=np.bool_)
-    waiting[waiting_offers(problem)] = True
-    free = np.flatnonzero(opened.passing & (~table.is_window | waiting))
-    rows = np.flatnonzero(opened.passing[windows.offer])
-    listed_s = np.maximum(windows.free_until_s[rows] - windows.start_s[rows], 1)
-    listed_usd = windows.node_cost_usd[rows] * 3600 / listed_s
-    offers = np.concatenate((free, windows.offer[rows]))
-    by_hour = np.concatenate(
-        (
-            table.price_usd[free],
-            np.where(windows.whole[rows], listed_usd, table.price_usd[windows.offer[rows]]),
-        )
-    )
-    nodes = np.concatenate((table.stock_nodes[free], windows.nodes[rows]))
-    there_s = np.concatenate(
-        (
-            np.minimum(table.gone_s[free], last) - first,
-            np.minimum(windows.free_until_s[rows], last) - np.maximum(windows.start_s[rows], first),
-        )
-    )
-    row, serving = estimates.row_of[batch.name], estimates.serving
-    per_node = np.array([sku.gpus_per_node for sku in table.skus], dtype=np.int64)
-    size = np.array([config.gpus_per_replica for config in serving.configs], dtype=np.int64)
-    rate = np.where(serving.fits[row], per_node[:, None] // size * serving.requests_per_s[row], 0.0)
-    kind = table.sku_of[offers]
-    served_s = np.maximum(there_s[:, None] - estimates.cold_s[row][kind], 0.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # USD for the whole batch [M, C] at the price of nodes that serve as long as they can.
-        usd = by_hour[:, None] / 3600 * batch.requests / rate[kind] * there_s[:, None] / served_s
-        usd = np.where((rate[kind] > 0) & (served_s > 0), usd, np.inf).min(axis=1, initial=np.inf)
-    share = nodes * (rate[kind] * served_s).max(axis=1, initial=0.0) / batch.requests
-    order = np.argsort(usd, kind="stable")
-    reach = np.minimum(np.cumsum(share[order]), 1.0)
-    if not len(reach) or reach[-1] < 1.0:
-        return float("inf")
-    parts = np.diff(reach, prepend=0.0)
-    taken = parts > 0
-    return max(0.0, float(parts[taken] @ usd[order][taken]) - ROUNDING_USD)
 
 
 def unplanned_size(problem: Problem, estimates: Estimates, run: Training) -> int | None:

@@ -28,7 +28,7 @@ from optimizer.placement.problem.windows import (
     waiting_start_s,
     window_rows,
 )
-from optimizer.placement.runs.any_parts import least_in_parts_usd, least_of_batch_usd
+from optimizer.placement.runs.any_parts import least_in_parts_usd
 from optimizer.placement.runs.candidates import (
     Run,
     RunCandidates,
@@ -40,7 +40,8 @@ from optimizer.placement.runs.candidates import (
     held_s,
     last_second,
 )
-from optimizer.placement.runs.sizes import Sizes, build_sizes, interrupted_s
+from optimizer.placement.runs.parts import divided_ways, is_divisible, least_parts_usd
+from optimizer.placement.runs.sizes import Sizes, batch_counts, build_sizes, interrupted_s
 from optimizer.placement.runs.splits import TwoParts, build_splits, most_splits
 
 MOST_OF_ALL_RUNS = 2_000_000
@@ -82,7 +83,7 @@ def build_run_candidates(
         worth_usd = whole_usd if runs > FEW_RUNS else np.inf
         split, next_usd = build_splits(problem, estimates, run, opened, sizes, most_splits(runs), worth_usd)
     found = _candidates(problem, run, log, sizes, (free, cheap), min(ceiling, next_usd) * (1 - 1e-9), split)
-    if not len(found):
+    if not len(found) and not _open_to_parts(problem, estimates, run, log):
         log.keep(Obstacle.DEADLINE, 0)
     return replace(found, other_usd=_least_of_others_usd(problem, estimates, run, sizes))
 
@@ -90,8 +91,28 @@ def build_run_candidates(
 def _least_of_others_usd(problem: Problem, estimates: Estimates, run: Run, sizes: Sizes) -> float:
     """Lower bound on the ways of a run that are no candidates."""
     if isinstance(run, Batch):
-        return least_of_batch_usd(problem, estimates, run)
+        whole = not is_divisible(run) and _is_every_count_planned(problem, run)
+        return np.inf if whole else least_parts_usd(problem, estimates, run)
     return least_in_parts_usd(problem, estimates, run, sizes) if run.interruptible else np.inf
+
+
+def _is_every_count_planned(problem: Problem, run: Batch) -> bool:
+    """Whether a batch that is kept whole is planned on every number of nodes that it may have."""
+    stock = problem.table.stock_nodes[open_gates(problem, run).passing]
+    most = int(stock.max(initial=0))
+    return not len(np.setdiff1d(np.arange(1, most + 1), batch_counts(problem)))
+
+
+def _open_to_parts(problem: Problem, estimates: Estimates, run: Run, log: GateLog) -> bool:
+    """Whether a batch that no single offer can answer in time can be divided; then no gate stops it."""
+    if not isinstance(run, Batch) or not is_divisible(run):
+        return False
+    ways = divided_ways(problem, estimates, run)
+    if ways:
+        log.obstacle = None
+        log.left = len({piece.offer for way in ways for piece in way.pieces})
+        log.kept += len(ways)
+    return bool(ways)
 
 
 def _too_short(problem: Problem, run: Run, opened: Opened, sizes: Sizes) -> Ints:

@@ -5,11 +5,13 @@ The hours of each part are those of its estimate; the cost is that of ``broker.d
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from broker.domain.basics.estimate import Estimate
+from broker.domain.planning.batch_hours import kept_share
 from broker.domain.planning.workload import Batch, Training, part_of
 from optimizer.placement.problem.columns import Column, Piece, Span, late_cents, price_cents, with_switching
 from optimizer.placement.problem.estimates import Estimates
@@ -27,8 +29,9 @@ def build_run_column(
     offer, choice, nodes = int(found.offer[index]), int(found.choice[index]), int(found.nodes[index])
     own_start, until = int(found.start_s[index]), int(found.until_s[index])
     if isinstance(run, Batch):
-        part = _part(problem, run, offer, choice, (own_start, until, nodes), float(found.needed_s[index]))
-        return None if part is None else _column(problem, run, (part,))
+        return build_parts_column(
+            problem, estimates, run, [BatchPart(offer, choice, nodes, own_start, until, run.requests)]
+        )
     share = 1.0 if split < 0 else float(found.splits.share[split])
     needed = needed_s(problem, estimates, run, offer, choice, share)
     first = _part(problem, run, offer, choice, (own_start, until, nodes), needed, share)
@@ -41,6 +44,44 @@ def build_run_column(
     if second is None or bought[0] < first[1] + handover_s(problem, run, first[0].offer, offer):
         return None
     return _column(problem, run, (first, second))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPart:
+    """What is bought of an offer for a part of a batch, and the requests that it answers."""
+
+    offer: int
+    choice: int
+    nodes: int
+    start_s: int
+    until_s: int
+    requests: float
+
+
+def build_parts_column(
+    problem: Problem, estimates: Estimates, run: Batch, parts: Sequence[BatchPart]
+) -> Column | None:
+    """A batch in the given parts as an exact column; None if the exact length of one exceeds a limit."""
+    made = []
+    for part in sorted(parts, key=lambda part: (part.start_s, part.offer, part.choice)):
+        needed = batch_needed_s(problem, estimates, run, part)
+        bought = part.start_s, part.until_s, part.nodes
+        piece = _part(problem, run, part.offer, part.choice, bought, needed, part.requests / run.requests)
+        if piece is None:
+            return None
+        made.append(piece)
+    return _column(problem, run, tuple(made)) if made else None
+
+
+def batch_needed_s(problem: Problem, estimates: Estimates, run: Batch, part: BatchPart) -> float:
+    """Held seconds of a part of a batch, with what interruptions lose."""
+    row, kind = estimates.row_of[run.name], int(problem.table.sku_of[part.offer])
+    size = estimates.serving.configs[part.choice].gpus_per_replica
+    replicas = part.nodes * (int(problem.table.gpus_per_node[part.offer]) // size)
+    cold_s = float(estimates.cold_s[row, kind, part.choice])
+    rate = replicas * float(estimates.serving.requests_per_s[row, kind, part.choice])
+    kept = kept_share(run, cold_s, float(problem.table.interruptions_per_hour[part.offer]))
+    return (cold_s + part.requests / rate) / kept
 
 
 def _part(
@@ -72,7 +113,7 @@ def _part(
 
 def _column(problem: Problem, run: Run, parts: tuple[tuple[Piece, float], ...]) -> Column:
     pieces = tuple(piece for piece, _ in parts)
-    last, end = parts[-1]
+    last, end = max(parts, key=lambda part: part[1])
     column = Column(
         run.name,
         pieces,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from broker.domain.planning.batch_hours import LEAST_KEPT
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.workload import Batch, Training
 from optimizer.placement.problem.billing_groups import NEVER, Limit, limit_of
@@ -72,7 +73,7 @@ def build_sizes(problem: Problem, estimates: Estimates, run: Run, opened: Opened
     _size_gate(log, Obstacle.STOCK, opened, np.isfinite(needed_s), counts, limit)
     span_s = float(last_second(problem, run) - first_second(problem, run))
     plain = needed_s <= span_s
-    sure = plain & (_at_most_interrupted(problem, estimates, run, opened, needed_s) <= span_s)
+    sure = plain & (_at_most_interrupted(problem, estimates, run, opened, needed_s, choice) <= span_s)
     sizes = Sizes(counts, choice, needed_s, limit, plain, sure)
     _deadline_gate(problem, estimates, run, opened, sizes, log)
     return sizes
@@ -85,7 +86,10 @@ def interrupted_s(
     kinds, rates = problem.table.sku_of[offers], problem.table.interruptions_per_hour[offers]
     needed: Floats = sizes.needed_s[kinds, size]
     touched = np.flatnonzero((rates > 0) & np.isfinite(needed))
-    if isinstance(run, Training) and len(touched):
+    if isinstance(run, Batch):
+        choices = sizes.choice[kinds[touched], size[touched]]
+        needed[touched] /= _kept_shares(estimates, run, kinds[touched], choices, rates[touched])
+    elif len(touched):
         hours = estimates.training.hours_at_each(
             estimates.row_of[run.name], kinds[touched], size[touched], rates[touched]
         )
@@ -93,16 +97,28 @@ def interrupted_s(
     return needed
 
 
+def _kept_shares(estimates: Estimates, run: Batch, kinds: Ints, choices: Ints, rates: Floats) -> Floats:
+    """The share of held time [M] that interruptions leave a batch, as ``batch_hours.kept_share``."""
+    lost_s = 60 * run.chunk_minutes + estimates.cold_s[estimates.row_of[run.name], kinds, choices]
+    found: Floats = np.maximum(LEAST_KEPT, 1 - rates / 3600 * lost_s)
+    return found
+
+
 def _at_most_interrupted(
-    problem: Problem, estimates: Estimates, run: Run, opened: Opened, needed_s: Floats
+    problem: Problem, estimates: Estimates, run: Run, opened: Opened, needed_s: Floats, choice: Ints
 ) -> Floats:
     """Held seconds [K, N] at the highest rate of interruptions among the passing offers."""
-    if not isinstance(run, Training) or not run.interruptible:
+    if not run.interruptible:
         return needed_s
     highest = float(problem.table.interruptions_per_hour[opened.passing].max(initial=0.0))
     found = needed_s.copy()
     kind, size = np.nonzero(np.isfinite(needed_s))
-    if highest and len(kind):
+    if highest and len(kind) and isinstance(run, Batch):
+        found[kind, size] /= _kept_shares(
+            estimates, run, kind, choice[kind, size], np.full(len(kind), highest)
+        )
+    elif highest and len(kind):
+        assert isinstance(run, Training)
         rates = np.full(len(kind), highest)
         hours = estimates.training.hours_at_each(estimates.row_of[run.name], kind, size, rates)
         found[kind, size] = hours * 3600

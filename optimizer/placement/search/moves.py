@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from broker.domain.planning.workload import Serving
+from broker.domain.planning.workload import Batch, Serving
 from optimizer.placement.columns.candidates import Candidates, unplaced_cents
 from optimizer.placement.columns.fleet_pool import ledger_of, remaining_by_hour, remaining_nodes
 from optimizer.placement.columns.run_pool import RunPool
@@ -24,7 +24,9 @@ from optimizer.placement.problem.problem import Ints, Problem
 from optimizer.placement.problem.stock import Ledger
 from optimizer.placement.problem.transfers import placed_after, weights_of, where_data_lies
 from optimizer.placement.problem.units import FleetCase
+from optimizer.placement.runs.candidates import Run
 from optimizer.placement.runs.columns import begun_later, build_run_column
+from optimizer.placement.runs.parts import divided_ways, is_divisible, least_parts_usd
 
 MOST_TRIED = 64
 MOST_ENDS = 6
@@ -162,7 +164,7 @@ def fitting_runs(
         else np.where(np.abs(found.end_s - end_s) < 1e-3, found.total_usd, np.inf)
     )
     cheap = np.flatnonzero(cost_usd * 100 < below_cents + 1)
-    waiting: list[Column] = []
+    waiting = divided_beside(candidates, pool.found.run, room, below_cents) if end_s is None else []
     for index in cheap[np.lexsort((cheap, cost_usd[cheap]))][:MOST_TRIED]:
         column = pool.kept.get(int(index)) or build_run_column(
             candidates.problem, candidates.estimates, found, int(index)
@@ -179,6 +181,19 @@ def fitting_runs(
             if moved is not None and room.allows(moved):
                 waiting.append(moved)
     yield from sorted((c for c in waiting if c.total_cents < below_cents), key=lambda c: c.total_cents)
+
+
+def divided_beside(
+    candidates: Candidates, run: Run, room: RemainingCapacity, below_cents: float, *, easier: bool = False
+) -> list[Column]:
+    """Ways of a divisible batch in several parts that fit and cost less than ``below_cents``."""
+    if not isinstance(run, Batch) or not is_divisible(run):
+        return []
+    least = least_parts_usd(candidates.problem, candidates.estimates, run)
+    if not least * 100 < below_cents:
+        return []
+    ways = divided_ways(candidates.problem, candidates.estimates, run, room.ledger, easier=easier)
+    return [way for way in ways if way.total_cents < below_cents and room.allows(way)]
 
 
 def delayed_until_free(
