@@ -31,9 +31,16 @@ from api.schemas.accounts.webhooks import (
 from api.schemas.base.forms import From, PageForm
 from api.schemas.base.parts import JsonPart
 from api.schemas.base.problem import FieldProblemForm, Problem
-from api.schemas.finance.economics import ChangesForm, IntervalForm, UnitsForm, _Asked, _Bands
+from api.schemas.finance.economics import ChangesForm, IntervalForm, MonthCloseForm, UnitsForm, _Asked, _Bands
 from api.schemas.finance.exports import ExportForm
-from api.schemas.finance.finance import ApprovalForm, BudgetEffectForm, BudgetForm, NewBudget, Word
+from api.schemas.finance.finance import (
+    ApprovalForm,
+    BudgetEffectForm,
+    BudgetForm,
+    LaterPeriodForm,
+    NewBudget,
+    Word,
+)
 from api.schemas.finance.spend import CSV_COLUMNS, ITEM, ManifestForm, SpendForm, SpendItem, spend_csv_rows
 from api.schemas.holding.reconciliation import ProspectsForm, UnreadForm
 from api.schemas.holding.reservation import (
@@ -46,6 +53,7 @@ from api.schemas.holding.reservation import (
     ReservationsForm,
     SizeForm,
 )
+from api.schemas.imports.answers import StartingPointQuestion
 from api.schemas.market import history
 from api.schemas.market.contract_prices import _Line
 from api.schemas.market.gpus import GpuForm, GpuOnSale
@@ -98,6 +106,7 @@ from broker.domain.planning.workload import (
 )
 from broker.domain.spend.budget_effects import BudgetEffect
 from broker.domain.spend.budgets import BudgetStatus
+from broker.domain.spend.month_close import MonthClose
 from broker.domain.spend.order_quote import OrderQuote
 from broker.domain.spend.spend import SpendRow
 from broker.services.moving.all_knowing import AllKnowing
@@ -119,6 +128,7 @@ VIEWS: Mapping[type[BaseModel], type] = {
     ModelForm: KnownModel,
     IntervalForm: _Bands,
     KeyForm: ApiKey,
+    MonthCloseForm: MonthClose,
     OrderQuoteForm: OrderQuote,
     ReservationForm: Reservation,
     StandingForm: _Shown,
@@ -161,6 +171,7 @@ MEASURED = "the performance core alone uses it"
 SOURCES = "config/gpus.csv has the sources"
 NOT_TOLD: Mapping[str, str] = {
     "ApprovalForm.PlanRecord": "plan_id names the plan, which has a document of its own",
+    "BudgetEffectForm.BudgetEffect.hides_others": "limit_usd and counted_usd are null where it does",
     "BudgetForm.Budget.horizon": "it is the window",
     "BudgetForm.Budget.thresholds": "each is told with its status",
     "CallerForm.Caller.claim": "it is the request's own header",
@@ -216,12 +227,14 @@ ENVELOPES = {
 }  # fmt: skip
 """Lists of what has a form or view, and pairs of words: they flatten no dataclass."""
 REQUESTS = {
-    ExtensionRequest, IntentionForm, NewBudget, NewCalendar, NewKey, NewWebhook, ReservationRequest, Word,
+    ExtensionRequest, IntentionForm, NewBudget, NewCalendar, NewKey, NewWebhook, ReservationRequest,
+    StartingPointQuestion, Word,
     _Line, what_if.QuestionPart,
 }  # fmt: skip
 ELSEWHERE = {
     EstimateForm: "written by _metrics",
     JsonPart: "the base of forms",
+    LaterPeriodForm: "the figures of a budget in a later period; BudgetForm tells the rest",
     **dict.fromkeys(
         (EventDataForm, EventForm, EventMoneyForm, EventObjectForm), "written where webhooks are delivered"
     ),
