@@ -191,6 +191,7 @@ NOT_TOLD: Mapping[str, str] = {
     "GpuForm.GpuSpec.status": SOURCES,
     "KeyForm.ApiKey.sha256": "a hash of the secret",
     "ModelForm.ModelShape": "config/models.csv has the sizes of layers, with their sources",
+    "MonthCloseForm.ClosedMonth.month": "it is told as YYYY-MM",
     "Outcome.policy": "policies are the keys of outcomes",
     "PlanRequest._by_name": "an index of workloads",
     "PlanRequest._waiting": "an index of workloads",
