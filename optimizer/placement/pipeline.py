@@ -35,7 +35,7 @@ from optimizer.placement.explain.near_ties import NearTie, decided
 from optimizer.placement.explain.unplaced import explain_unplaced
 from optimizer.placement.problem.columns import in_cents, in_usd
 from optimizer.placement.problem.delays import relief_cents, waits_of
-from optimizer.placement.problem.estimates import EVERY_COUNT, FEW_WORKLOADS, build_estimates
+from optimizer.placement.problem.estimates import build_estimates
 from optimizer.placement.problem.problem import Problem, build_problem
 from optimizer.placement.runtime.heartbeat import with_heartbeat
 from optimizer.placement.runtime.stopwatch import Pace, Stopwatch, clock_of
@@ -100,8 +100,6 @@ def _make(
     if asked.is_small:
         asked.bound_services(watch.until(SERVICES_SHARE), waiting=True)
     candidates = asked.without(asked.impossible_followers())
-    if candidates.unplanned_size() is not None:
-        progress = _without_bound(progress)
     if progress is not None:
         progress(Progress(whole.seconds, None, None, None, "loaded"))
     pace = pace_of(problem.request, options, watch)
@@ -116,13 +114,6 @@ def _make(
     if search.proof is None and not search.near and whole.passed():
         plan = replace(plan, notes=(*plan.notes, first_plan_note(options)))
     return finished(proven_on(plan, search, options, whole), problem, options, whole)
-
-
-def _without_bound(progress: ProgressSink | None) -> ProgressSink | None:
-    """The sink of a search whose bound does not hold for every plan."""
-    if progress is None:
-        return None
-    return lambda seen: progress(replace(seen, bound_usd=None, gap=None))
 
 
 def simpler_plans(
@@ -256,11 +247,6 @@ def build_plan(
     )
     if solution.bound_cents is None or len(candidates.fleets) < len(asked.fleets):
         return plan
-    unplanned = candidates.unplanned_size()
-    if unplanned is not None:
-        run, nodes = unplanned
-        notes = (*plan.notes, unplanned_note(run, nodes))
-        return replace(plan, status=PlanStatus.FEASIBLE, notes=notes)
     return bounded(plan, candidates.problem, solution.bound_cents, options.gap)
 
 
@@ -273,14 +259,6 @@ def _bought(placements: Sequence[Placement], problem: Problem) -> list[Offer]:
 def idle_note(service: str) -> str:
     """The note on a service for which nothing is held."""
     return f"nothing is held for {service}: no hour from its start to the horizon's end has requests"
-
-
-def unplanned_note(run: str, nodes: int) -> str:
-    """The note of a plan without a bound."""
-    return (
-        f"no bound is told: {run} may run on other numbers of nodes than were planned, such as {nodes}; "
-        f"up to {FEW_WORKLOADS} workloads and {EVERY_COUNT} nodes every number is"
-    )
 
 
 def first_plan_note(options: PlanOptions) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from broker.domain.basics.money import MICRO, ZERO
 from broker.domain.planning.plan import CandidateCounts, Obstacle
-from broker.domain.planning.workload import Serving, Training
+from broker.domain.planning.workload import Serving
 from optimizer.placement.fleets.bound import FleetBound, hourly_bound
 from optimizer.placement.fleets.cases import build_fleet_case
 from optimizer.placement.fleets.columns import due_s, time_of
@@ -24,7 +24,6 @@ from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import GateLog
 from optimizer.placement.problem.problem import Floats, Problem
 from optimizer.placement.problem.units import HOUR_S, FleetCase
-from optimizer.placement.runs.any_parts import unplanned_size
 from optimizer.placement.runs.builder import build_run_candidates, most_each
 from optimizer.placement.runs.candidates import RunCandidates, last_second
 from optimizer.placement.workers.asks import BoundAsk
@@ -283,15 +282,6 @@ class Candidates:
                 least = np.minimum(least, float(service.unplaced_usd))
             found += np.where(np.isfinite(least), least, 0.0)
         return found
-
-    def unplanned_size(self) -> tuple[str, int] | None:
-        """A training run that may have a node count that is not planned, and that count; None if none may."""
-        for name, found in self.runs.items():
-            if isinstance(found.run, Training):
-                nodes = unplanned_size(self.problem, self.estimates, found.run)
-                if nodes is not None:
-                    return name, nodes
-        return None
 
     def beyond_usd(self, found: RunCandidates) -> float:
         """Lower bound on a run and its followers, for ways of the run that are not among ``found``.
