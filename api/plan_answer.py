@@ -44,7 +44,9 @@ def answer_of(
     found = []
     if outcomes:
         few = len(outcomes) <= MOST_NAMED
-        clauses = _each(plan, outcomes, seller, moment, tight) if few else _together(outcomes, moment, tight)
+        clauses = (
+            _each(plan, outcomes, seller, moment, tight) if few else _together(plan, outcomes, moment, tight)
+        )
         found.append(f"{'; '.join(clauses)}.")
         found.append(_cost(plan))
     found += _waits(plan)
@@ -69,6 +71,15 @@ def _tight(plan: Plan, objectives: Mapping[str, Slo]) -> dict[str, Objective]:
     """Objectives of placed services that are met with little to spare, by service."""
     found = ((name, tightest_objective(plan.placements_of(name), slo)) for name, slo in objectives.items())
     return {name: one for name, one in found if one is not None and is_tight(one)}
+
+
+def _live_at(plan: Plan, service: WorkloadOutcome) -> datetime:
+    """When the first replica of a service answers: a cold start after its first nodes are held."""
+    return min(
+        min(segment.start for segment in placed.segments)
+        + timedelta(seconds=placed.estimate.value.get("cold_start_s", 0.0))
+        for placed in plan.placements_of(service.workload)
+    )
 
 
 def _end(placements: Sequence[Placement], moment: Moment) -> str:
@@ -98,7 +109,7 @@ def _each(
         places = _listed(dict.fromkeys(f"{seller(h.provider)} in {h.place}" for h in one.holdings))
         gpus = _listed(dict.fromkeys(h.gpu for h in one.holdings))
         if one.kind is WorkloadKind.SERVING:
-            when = f"is live from {moment(one.starts_at)} on up to"
+            when = f"is live from {moment(_live_at(plan, one))} on up to"
         else:
             when = f"is expected to be done by {_end(plan.placements_of(one.workload), moment)} on"
         met = f", its objective met with {spare_words(tight[one.workload])}" if one.workload in tight else ""
@@ -106,14 +117,14 @@ def _each(
 
 
 def _together(
-    outcomes: Sequence[WorkloadOutcome], moment: Moment, tight: Mapping[str, Objective]
+    plan: Plan, outcomes: Sequence[WorkloadOutcome], moment: Moment, tight: Mapping[str, Objective]
 ) -> Iterator[str]:
     for kind, noun in ((WorkloadKind.TRAINING, "run"), (WorkloadKind.BATCH, "batch")):
         ends = [one.ends_at for one in outcomes if one.kind is kind and one.ends_at is not None]
         if ends:
             are = "is" if len(ends) == 1 else "are"
             yield f"{_counted(len(ends), noun)} {are} expected to be done by {moment(max(ends))}"
-    starts = [o.starts_at for o in outcomes if o.kind is WorkloadKind.SERVING and o.starts_at is not None]
+    starts = [_live_at(plan, one) for one in outcomes if one.kind is WorkloadKind.SERVING]
     if starts:
         live = f"{_counted(len(starts), 'service')} {'is' if len(starts) == 1 else 'are'} live"
         yield f"{live} from {moment(max(starts))} at the latest"

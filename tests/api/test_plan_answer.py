@@ -98,6 +98,14 @@ def test_a_batch_takes_longer_at_the_lower_end_of_its_rate() -> None:
     assert "done by hour 10 (hour 16, at the upper end of its estimate) on" in first
 
 
+def test_a_service_is_live_a_cold_start_after_its_first_nodes() -> None:
+    """DeepSeek-R1 takes 38 min from the order of its nodes to its first answer."""
+    metrics = {"cold_start_s": 38 * 60.0}
+    cold = replace(SERVICE, estimate=Estimate(metrics, metrics, metrics))
+    first, *_ = answer_of(a_plan(cold), str, lambda at: f"{at:%H:%M}")
+    assert first.startswith("chat is live from 00:38 on up to 8 ")
+
+
 def test_a_saving_is_told_only_against_what_was_completed() -> None:
     unfinished = replace(a_plan(RUN), baselines=(baseline("single_shape", None, completed=False),))
     assert answer_of(unfinished, str, told)[1] == "It costs $200.00."

@@ -66,7 +66,7 @@ OF_WINDOWS = {"reservation.granted", "reservation.scheduled", "reservation.bille
 """Passed in the stories of sellers of windows, which the nightly profile plays."""
 
 OF_NO_STORY = {"reservation.too_dear", "reservation.exchange_rate"}
-"""Passed where a seller charges more than it quoted, and where an exchange rate moves: no story has either."""
+"""Passed where a seller charges more than it quoted, and where an exchange rate moves; no story has them."""
 
 LEAST_POINTS = 30 if NIGHTLY else 2
 EFFECT_NOT_STORED = ["call.order.after", "call.release.after"]

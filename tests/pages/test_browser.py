@@ -68,7 +68,7 @@ def test_finance_signs_in_and_out(site: Site, opened: Open) -> None:
 def test_the_overview_leads_to_a_plan_and_its_reasons(opened: Open) -> None:
     page = opened()
     page.goto("/")
-    expect(page.get_by_text("Reserved and planned")).to_be_visible()
+    expect(page.get_by_text("Plans, reserved and planned")).to_be_visible()
     expect(page.locator(".card.lead .figure")).to_have_text("$109,675.20")
     expect(page.get_by_text("1 workload would move")).to_have_count(0)  # of a draft nothing can move
     page.goto("/proposals")

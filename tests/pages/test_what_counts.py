@@ -46,7 +46,7 @@ def test_a_duplicate_of_what_is_held_is_not_planned_spend() -> None:
 def test_a_draft_that_nobody_intends_is_named_beside_the_sum_that_is_without_it() -> None:
     draft = replace(a_chat("plan-1"), intended_by=None)
     card = overview_cards((), (draft,), {"plan-1": BusinessStatus.DRAFT}, (), NOON)[0]
-    assert (card.label, card.figure) == ("Reserved and planned", "$0.00")
+    assert (card.label, card.figure) == ("Plans, reserved and planned", "$0.00")
     assert card.note == "$0.00 reserved, $0.00 planned; not counted: 1 draft of $80.00"
 
 

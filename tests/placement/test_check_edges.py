@@ -24,7 +24,7 @@ from optimizer.placement.rules import assumed, holding, running, totals, window_
 from optimizer.placement.rules.case import Case
 from tests.fakes.examples import waiting_terms
 from tests.placement.fake_estimator import FakeEstimator
-from tests.placement.market import at, batch, offer, plan, request, training, window
+from tests.placement.market import at, batch, offer, plan, planner, request, training, window
 from tests.placement.test_check_rules import Checked, first_changed, run_plan, service_plan, window_plan
 
 SECOND = timedelta(seconds=1)
@@ -359,10 +359,10 @@ def test_a_part_begins_when_the_one_before_has_ended(
         ([span(0, 10)], {}, None),
         ([span(0, 5), span(5, 10)], {}, None),  # contiguous
         ([span(0, 5), span(6, 11)], {}, "split over 2 windows"),
-        ([span(0, 5), span(6, 11)], {"interruptible": True}, None),
+        ([span(0, 5), span(6, 11)], {"interruptible": True}, "given back in between"),
         ([span(0, 5), span(5, 10, 2)], {}, "equal node counts"),
         ([span(0, 9)], {}, "needs 10.000 h, 9.000 h are usable"),
-        ([span(0, 4), span(6, 9)], {"interruptible": True}, "needs 10.000 h, 7.000 h are usable"),
+        ([span(0, 4), span(4, 7)], {"interruptible": True}, "needs 10.000 h, 7.000 h are usable"),
         ([span(0, 10)], {"gpus_max": 1}, None),
         ([span(0, 10)], {"gpus_max": 0}, "GPUs, asked for"),
         ([span(2, 12)], {}, None),
@@ -445,3 +445,31 @@ def test_penalties_bounds_and_status_are_those_of_what_is_left_out() -> None:
     required = replace(asked, workloads=(run, replace(optional, unplaced_usd=None)))
     free = replace(sound, penalty_usd=Decimal(0), bound_usd=Decimal(10))
     judge(refusals(totals, (free, required, offers)), "but other must be placed")
+
+
+@pytest.mark.parametrize("first", [1, 3])
+def test_a_batch_counts_no_replica_whose_node_was_given_back(first: int) -> None:
+    """Three nodes for a minute and one for the rest answer a third of the requests."""
+    asked = request(batch(requests=3 * 3600 * 10, deadline=at(40), parts=1))
+    offers = [offer("a", "1.00", nodes=3)]
+    found = plan(asked, offers, time_limit_s=3.0)
+    (placed,) = found.placements
+    (segment,) = placed.segments
+    minute = segment.start + timedelta(minutes=1)
+    nodes = (3, 1) if first == 3 else (1, 3)
+    cut = (replace(segment, end=minute, nodes=nodes[0]), replace(segment, start=minute, nodes=nodes[1]))
+    wrong = replace(found, placements=(replace(placed, nodes=3, gpus=3, replicas=3, segments=cut),))
+    assert any("must have equal node counts" in said for said in planner().check(wrong, asked, offers))
+
+
+def test_a_run_on_spot_that_gives_its_nodes_back_begins_again() -> None:
+    asked = request(training(gpu_hours=10, interruptible=True))
+    offers = [offer("a", "1.00", nodes=1, tier=Tier.SPOT, interruptions_per_hour=0.01)]
+    found = plan(asked, offers, time_limit_s=3.0)
+    (placed,) = found.placements
+    (segment,) = placed.segments
+    middle = segment.start + timedelta(hours=4)
+    rest = replace(segment, start=middle + timedelta(hours=3), end=segment.end + timedelta(hours=3))
+    holed = (replace(segment, end=middle), rest)
+    wrong = replace(found, placements=(replace(placed, segments=holed),))
+    assert any("given back in between" in said for said in planner().check(wrong, asked, offers))

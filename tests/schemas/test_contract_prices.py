@@ -45,3 +45,13 @@ def test_a_wrong_cell_is_named(line: str, message: str) -> None:
 def test_a_file_of_something_else_is_named() -> None:
     with pytest.raises(InputError, match="a header with contract"):
         read_contract_prices("a,b\n1,2\n", "c.csv")
+
+
+def test_an_unquoted_thousand_is_no_price_of_one() -> None:
+    """``1,250.00`` without quotes is two cells: the price was read as 1 USD."""
+    text = (
+        "contract,provider,sku,region,tier,from,to,discount_percent,price_usd_per_node_hour\n"
+        "k,lambda,gpu_8x_h100_sxm5,,on_demand,2026-11-01,2027-11-01,,1,250.00\n"
+    )
+    with pytest.raises(InputError, match=r"beyond the header.*250"):
+        read_contract_prices(text, "contract.csv")

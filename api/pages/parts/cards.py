@@ -61,8 +61,11 @@ def overview_cards(
     ]
     if others:
         parts += f"; not counted: {counted(len(others), 'draft')} of {usd(_cost_usd(others))}"
+    apart = sum(row.plan_id is None for row in held)
+    if apart:
+        parts += f"; {counted(apart, 'reservation')} without a plan: see Spend"
     return (
-        Card("Reserved and planned", usd(_cost_usd(reserved) + intended_usd), parts, lead=True),
+        Card("Plans, reserved and planned", usd(_cost_usd(reserved) + intended_usd), parts, lead=True),
         Card(
             "Saved against simpler strategies",
             usd(sum(saved, ZERO)) if saved else DASH,

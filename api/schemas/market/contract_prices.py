@@ -28,6 +28,8 @@ COLUMNS = (
     "price_usd_per_node_hour",
 )
 Word = Annotated[str, Field(min_length=1)]
+BEYOND = "beyond the header"
+"""What is told of as the column of cells without one, such as the rest of an unquoted ``1,250.00``."""
 
 
 class _Line(BaseModel):
@@ -91,21 +93,24 @@ def read_contract_prices(text: str, source: str) -> tuple[ContractPrice, ...]:
     return tuple(prices)
 
 
-def _filled(row: Mapping[str | None, str | None]) -> dict[str, str]:
+def _filled(row: Mapping[str | None, str | list[str] | None]) -> dict[str, str]:
     """The cells that are not blank. Cells beyond the header are kept, so that they are refused."""
-    return {
-        str(name): value.strip() for name, value in row.items() if isinstance(value, str) and value.strip()
-    }
+    filled = {str(name): text.strip() for name, text in row.items() if isinstance(text, str) and text.strip()}
+    beyond = row.get(None)
+    return {**filled, BEYOND: ", ".join(beyond)} if isinstance(beyond, list) else filled
 
 
 def _problems(
-    line: int, columns: Sequence[str], row: Mapping[str | None, str | None], error: ValidationError
+    line: int,
+    columns: Sequence[str],
+    row: Mapping[str | None, str | list[str] | None],
+    error: ValidationError,
 ) -> list[FieldProblem]:
     found = []
     for detail in error.errors(include_url=False, include_context=False):
         column = str(detail["loc"][0]) if detail["loc"] else ""
         expected = "a column of the form" if detail["type"] == "extra_forbidden" else detail["msg"]
-        cell = repr(row.get(column) or "") if column else "this line"
+        cell = repr(row.get(None if column == BEYOND else column) or "") if column else "this line"
         place = columns.index(column) + 1 if column in columns else None
         found.append(FieldProblem(f"/{line}/{column}".rstrip("/"), cell, expected, line, place))
     return found

@@ -39,7 +39,6 @@ WISHES = 5
 MOST_SCARCE = 20
 MOST_MOVED = 4
 FEW_CANDIDATES = 64
-FAR = timedelta(days=365)
 LEAST_HOURS, LEAST_MS = 0.05, 1.0
 IN_WORDS: Mapping[BindingRule, str] = {
     BindingRule.STOCK: "stock",
@@ -138,6 +137,9 @@ def _against(candidates: Candidates, state: PlanState, mine: Column, rival: Riva
     return BindingRule.DEADLINE if late else BindingRule.PRICE
 
 
+FAR = timedelta(days=365)
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
     """A rule without which a workload would cost less, and its explanation; ``price`` if there is no such
@@ -167,11 +169,7 @@ def binding_limit(
     if not tried:
         return Limit(BindingRule.PRICE)
     if isinstance(run, Serving):
-        if not bandwidth_binds(candidates, state, run, mine):
-            return Limit(BindingRule.PRICE)
-        return Limit(
-            BindingRule.BANDWIDTH, "memory bandwidth limits it: with twice as much it would cost less"
-        )
+        return _limit_of_service(candidates, state, run, mine)
     free = replace(problem, request=replace(problem.request, policy=Policy()))
     options: list[tuple[BindingRule, Problem, Run]] = [
         (BindingRule.RESIDENCY, free, replace(run, policy=Policy())),
@@ -197,7 +195,28 @@ def binding_limit(
     best = min(least, key=lambda rule: least[rule] + copied.get(rule, 0.0))
     if least[best] + copied.get(best, 0.0) >= now - 0.01:
         return Limit(BindingRule.PRICE)
+    if best is BindingRule.DEADLINE:
+        return Limit(best, _says_of_deadline(candidates, run, now, least[best]))
     return Limit(best, _says_without(best, usd_words(in_usd(round(100 * least[best])))))
+
+
+def _limit_of_service(candidates: Candidates, state: PlanState, service: Serving, mine: Column) -> Limit:
+    if not bandwidth_binds(candidates, state, service, mine):
+        return Limit(BindingRule.PRICE)
+    return Limit(BindingRule.BANDWIDTH, "memory bandwidth limits it: with twice as much it would cost less")
+
+
+def _says_of_deadline(candidates: Candidates, run: Run, now_usd: float, ever_usd: float) -> str:
+    """What a run alone would cost without its deadline: within the horizon, or only without its end too."""
+    later = replace(run, deadline=candidates.problem.request.horizon.end)
+    found = build_run_candidates(candidates.problem, candidates.estimates, later, FEW_CANDIDATES)
+    inside_usd = least_usd(found)
+    if inside_usd < now_usd - 0.01:
+        return _says_without(BindingRule.DEADLINE, usd_words(in_usd(round(100 * inside_usd))))
+    usd = usd_words(in_usd(round(100 * ever_usd)))
+    return f"the deadline and the horizon's end limit it: without both the cheapest way would cost {usd}"
+        f"the deadline and the horizon's end limit it: without both the cheapest way alone would cost {usd}"
+    )
 
 
 def _says_without(rule: BindingRule, usd: str) -> str:

@@ -41,14 +41,14 @@ def cheapest_dropped(candidates: Candidates, mine: Column) -> str | None:
     for usd, words in ((host, None), *_by_rules(problem, workload, passing, with_room)):
         row = int(np.argmin(usd)) if len(usd) else -1
         if row >= 0 and np.isfinite(usd[row]):
-            offer = problem.table.offers[row]
-            says = _host_words(candidates, workload, row) if words is None else words.format(offer=offer)
-            found.append((float(usd[row]), f"{described(offer)} is dropped {says}"))
+            if words is None:
+                about = usd_words(in_usd(round(100 * float(usd[row]))))
+                mine_usd = usd_words(in_usd(mine.cost_cents))
+                host_words = _host_words(candidates, workload, row)
+                words = f"{host_words} it would cost roughly {about} in place of {mine_usd}"
+            found.append((float(usd[row]), f"{described(problem.table.offers[row])} is dropped {words}"))
     least, says = min(found, default=(math.inf, ""))
-    if least * 100 >= mine.cost_cents:
-        return None
-    about = usd_words(in_usd(round(least * 100)))
-    return f"{says} it would cost roughly {about} in place of {usd_words(in_usd(mine.cost_cents))}"
+    return None if least * 100 >= mine.cost_cents else says
 
 
 def _by_rules(
@@ -62,12 +62,11 @@ def _by_rules(
             extra = np.where(wider & ~passing, usd, np.inf)
             if np.isfinite(extra).any():
                 offer = problem.table.offers[int(np.argmin(extra))]
-                fix = rule.says(policies, (offer,)).replace("{", "{{").replace("}", "}}")
-                yield extra, f"by the policy alone: {fix} lets it pass, and"
+                yield extra, f"by the policy alone: {rule.says(policies, (offer,))} lets it pass"
     hosts = (replace(policy, hosts=tuple(HostKind)) for policy in policies)
     wider = _opened(problem, workload, *hosts)
     fix = f"hosts: [{', '.join(HostKind)}]"
-    yield np.where(wider & ~passing, usd, np.inf), f"by the policy alone: {fix} lets it pass, and"
+    yield np.where(wider & ~passing, usd, np.inf), f"by the policy alone: {fix} lets it pass"
 
 
 def _opened(problem: Problem, workload: Workload, team: Policy, own: Policy) -> Bools:
@@ -124,6 +123,8 @@ def _of_replicas(
     rate = np.where(able, rate, 1.0)
     if isinstance(workload, Batch):
         nodes, hours = each, workload.requests / rate / 3600
+        begin = max(candidates.problem.seconds(workload.earliest_start), candidates.problem.t0_s)
+        able &= hours <= (candidates.problem.seconds(workload.deadline) - begin) / 3600
     else:
         redundancy = workload.redundancy
         peak = float(candidates.fleets[workload.name].demand.max(initial=0.0))

@@ -34,6 +34,8 @@ NEAR = timedelta(microseconds=1)
 def violations(case: Case) -> Iterator[str]:
     """Violations of the rules of training and batch, and of every estimate."""
     for where, placement, workload, offer in case.known():
+        if not isinstance(workload, Serving):
+            yield from _held(where, placement, workload, offer)
         if isinstance(workload, Training):
             yield from _training(case, where, placement, workload, offer)
         elif isinstance(workload, Batch):
@@ -95,9 +97,17 @@ def _batch_parts(batch: Batch, rows: Sequence[Known]) -> Iterator[str]:
         yield f"{where}: the parts answer {answered:.6f} requests, {batch.requests:.0f} are asked"
 
 
+def _held(where: str, placement: Placement, work: Training | Batch, offer: Offer) -> Iterator[str]:
+    """A run or a part of a batch keeps its nodes without a break: each further start is a part of its own."""
+    segments = sorted(placement.segments)
+    if len({segment.nodes for segment in segments}) > 1:
+        yield f"{where}: the segments of a run or batch must have equal node counts"
+    broken = offer.window is None and any(one.end != after.start for one, after in pairwise(segments))
+    if broken and work.interruptible:
+        yield f"{where}: its nodes are given back in between: each start is a part of its own"
+
+
 def _training(case: Case, where: str, placement: Placement, run: Training, offer: Offer) -> Iterator[str]:
-    if len({segment.nodes for segment in placement.segments}) > 1:
-        yield f"{where}: the segments of a run must have equal node counts"
     if placement.nodes > offer.max_nodes_in_one_run:
         yield f"{where}: {placement.nodes} nodes, the fabric joins {offer.max_nodes_in_one_run}"
     if placement.gpus < run.gpus_min or (run.gpus_max is not None and placement.gpus > run.gpus_max):
