@@ -215,8 +215,6 @@ def _says_of_deadline(candidates: Candidates, run: Run, now_usd: float, ever_usd
         return _says_without(BindingRule.DEADLINE, usd_words(in_usd(round(100 * inside_usd))))
     usd = usd_words(in_usd(round(100 * ever_usd)))
     return f"the deadline and the horizon's end limit it: without both the cheapest way would cost {usd}"
-        f"the deadline and the horizon's end limit it: without both the cheapest way alone would cost {usd}"
-    )
 
 
 def _says_without(rule: BindingRule, usd: str) -> str:
