@@ -137,10 +137,10 @@ def _require_usable(ask: _Ask, observed_at: datetime, least_cuda: Decimal | None
     """Raises RowRejected for an offer that is taken, over, or unsuitable (CUDA version, SSH port)."""
     if ask.rented or not ask.rentable:
         raise RowRejected("already rented")
-    left_s = [] if ask.duration is None else [ask.duration]
-    if ask.end_date is not None:
-        left_s.append(ask.end_date - observed_at.timestamp())
-    if left_s and min(left_s) <= 0:
+    left_s = ask.duration
+    if left_s is None and ask.end_date is not None:
+        left_s = ask.end_date - observed_at.timestamp()
+    if left_s is not None and left_s <= 0:
         raise RowRejected("its host's offer has ended")
     if ask.direct_port_count is not None and ask.direct_port_count < 1:
         raise RowRejected("no open port, which direct SSH needs")

@@ -76,7 +76,6 @@ class Books:
             solver_executor="thread",
             poll_seconds=POLL_SECONDS,
             price_tolerance=0.1,
-            approval_limit_usd=100,
             plan_time_limit_s=5,
             plan_workers=1,
             replan_time_limit_s=3,

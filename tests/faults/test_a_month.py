@@ -100,7 +100,6 @@ class Month:
         plan = await office.plan("chat", self.plans["fleet"], intended=True)
         self.drafts = [plan]
         await self.agree(office)
-        await office.ask("admin", "POST", f"/v1/plans/{plan['plan_id']}/approve", {})
         await office.ask("chat", "POST", f"/v1/plans/{plan['plan_id']}/reserve")
         self.drafts, self.plans["held"] = [], plan["plan_id"]
         self.seen["slots"] = len(await office.every("chat", "/v1/reservations"))
@@ -142,9 +141,12 @@ class Month:
     async def ask_finance(self, office: Office) -> None:
         """A plan over the limit, intended until finance says no; the prepaid lease ends after its term."""
         self.seen["short"] = len(await office.every("chat", "/v1/reservations/shortfalls"))
+        budget, limit = "/v1/budgets/research/month", {"limit_usd": "1000000"}
+        await office.ask("admin", "PUT", budget, {"limit_usd": "1"})
         document = fleet("research", "eval-8b", day(14), 10, [3.0] * 24, SERVED_BY)
         plan = await office.plan("research", document, intended=True)
-        assert plan["needs_approval"], "a plan over the limit waits"
+        await office.ask("admin", "PUT", budget, limit)
+        assert plan["needs_approval"], "a plan over a budget waits"
         self.drafts = [plan]
         await self.agree(office)
         await office.ask("admin", "POST", f"/v1/plans/{plan['plan_id']}/reject", {"comment": "not now"})
