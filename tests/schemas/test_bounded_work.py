@@ -166,3 +166,13 @@ def test_a_name_that_states_a_format_means_it(model: str, precision: str) -> Non
     if other != text:
         with pytest.raises(InputError, match="weights in int8, which no plan has"):
             read_workloads(other, source="w", base=None, now=NOON)
+
+
+def test_a_change_that_fails_is_named_without_the_whole_document() -> None:
+    stored = json.dumps({"team": "research", "workloads": [{"name": "a"}]})
+    for operation in ({"op": "test", "path": "/team", "value": "x"}, {"op": "remove", "path": "/b/c"}):
+        change = ChangeForm.model_validate({"name": "a", "patch": [operation]})
+        with pytest.raises(InputError) as refused:
+            changed_document(stored, change, 0)
+        (problem,) = refused.value.problems
+        assert problem.found == f'{operation["op"]} at "{operation["path"]}"'
