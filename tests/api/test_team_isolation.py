@@ -70,6 +70,7 @@ EXPECTED: Mapping[tuple[str, str], Expect] = {
     ("GET", f"{PLAN}/release"): E.HIDDEN,
     ("GET", "/v1/approvals"): E.SUMS,
     ("POST", "/v1/reservations"): E.OWN,
+    ("POST", "/v1/reservations/quote"): E.OWN,
     ("GET", "/v1/reservations"): E.SUMS,
     ("GET", "/v1/reservations/fleets"): E.SUMS,
     ("GET", "/v1/reservations/shortfalls"): E.SUMS,
@@ -109,7 +110,7 @@ EXPECTED: Mapping[tuple[str, str], Expect] = {
     ("GET", "/v1/spend/units"): E.SUMS,
     ("GET", "/v1/spend/savings"): E.SUMS,
     ("POST", "/v1/spend/close"): E.REFUSED,
-    ("GET", "/v1/spend/closed"): E.SHARED,
+    ("GET", "/v1/spend/closed"): E.SHARED,  # which months; test_month_close.py: the cost is the team's
     ("GET", "/v1/budgets"): E.SUMS,
     ("GET", BUDGET): E.HIDDEN,
     ("PUT", BUDGET): E.HIDDEN,
@@ -148,6 +149,7 @@ BODIES: Mapping[str, object] = {
     "/v1/plans": DOCUMENT,  # it names the owner
     f"{PLAN}/intend": {"intended": True},
     "/v1/reservations": {"offer_id": "h100-b", "nodes": 1},
+    "/v1/reservations/quote": {"offer_id": "h100-b", "nodes": 1},
     f"{PLAN}/reject": {"comment": "no"},
     f"{FLEET}/extend": {"end": "2026-11-25T00:00:00Z"},
     BUDGET: {"limit_usd": "5"},
