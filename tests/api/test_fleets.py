@@ -120,7 +120,8 @@ async def test_fleets_come_in_parts(home: Home) -> None:
 async def test_fleets_of_another_team_do_not_exist(home: Home) -> None:
     await stored(home)
     theirs = await home.team("product")
-    for query in ({}, {"team": "research"}, {"plan_id": "plan-1"}, {"open": "true"}):
+    assert (await theirs.get(FLEETS, params={"team": "research"})).status_code == 403
+    for query in ({}, {"team": "product"}, {"plan_id": "plan-1"}, {"open": "true"}):
         shown = [
             key
             for one in (await theirs.get(FLEETS, params=query)).json()["items"]

@@ -15,6 +15,7 @@ PATHS = {
     ("POST", "/v1/calendars"),
     ("POST", "/v1/keys"),
     ("POST", "/v1/reservations"),
+    ("POST", "/v1/reservations/quote"),
     ("POST", "/v1/starting-points"),
     ("POST", "/v1/reservations/{reservation_id}/extend"),
     ("POST", "/v1/plans/{plan_id}/intend"),

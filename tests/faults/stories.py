@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from broker import crash_points
 from broker.domain.basics.access import EVERY_TEAM
-from broker.domain.basics.errors import BrokerError, ProviderError
+from broker.domain.basics.errors import BrokerError
 from broker.domain.basics.identity import ENTROPY_BYTES, make_id, make_tag
 from broker.domain.holding.reservation import Lease, Order, Reservation
 from broker.domain.market.offer import Offer
@@ -143,18 +141,6 @@ async def extended(broker: Broker) -> None:
     await broker.passes(2)
 
 
-async def dearer_than_allowed(broker: Broker) -> None:
-    """Its seller charges twice what the list said, and more than the order allows: it is given back."""
-    broker.offer = replace(broker.offer, price_usd_per_node_hour=broker.offer.price_usd_per_node_hour / 2)
-    await broker.sell()
-    most = broker.offer.price_usd_per_node_hour * Decimal("1.05")
-    with contextlib.suppress(ProviderError):
-        await broker.reservations.reserve_offer(
-            ALICE, broker.offer.offer_id, 1, workload="story", most_usd_per_node_hour=most
-        )
-    await broker.passes(3)
-
-
 async def lost_with_effect(broker: Broker) -> None:
     """The order took effect, its answer is lost."""
     broker.arm("create", "connection_reset", count=1, when="after")
@@ -238,7 +224,6 @@ STORIES: dict[str, Story] = {
         exchanged,
         moved,
         extended,
-        dearer_than_allowed,
         lost_with_effect,
         lost_without_effect,
         refused_halfway,

@@ -19,8 +19,8 @@ from optimizer.calibration.tables.serving_reading import ServingRow
 from optimizer.performance.constants.calibrated import load_calibration
 
 ROWS = 1500
-ENGINES = """vLLM|vllm 0.6.3|VLLM-V1|SGLang|sgl|TensorRT-LLM|trtllm|TRT-LLM PyTorch|llama.cpp|llama-cpp-python
-Ollama|LMDeploy|TGI|NIM|DeepSpeed-MII|MLC-LLM|ExLlamaV2|Triton + TensorRT|ROCm vLLM|KTransformers|max|"""
+ENGINES = """vLLM|vllm 0.6.3|VLLM-V1|SGLang|TensorRT-LLM|trtllm|TRT-LLM PyTorch|llama.cpp
+Ollama|LMDeploy|NIM|DeepSpeed-MII|Triton + TensorRT|ROCm vLLM|"""
 FORMATS = """fp16|bf16|FP8|fp8_e4m3|fp8_e5m2|int8|w8a8|W4A16|awq|GPTQ-Int4|q4_k_m|Q5_K_M|q6_k|q3_k_s|Q8_0|8bit
 nvfp4|mxfp4|fp4|w4afp8|int4-awq|bitsandbytes-4bit|bf16/fp8|"""
 CACHES = ("", "fp8", "fp16", "int8", "auto", "bf16", "fp8_e5m2")

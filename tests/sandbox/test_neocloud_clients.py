@@ -69,7 +69,8 @@ def test_runpod(use: Any, sandbox: SandboxHandle) -> None:
     pod = found["ordered"][0]
     assert (row["instance_id"], row["tag"]) == (pod, TAG)
     assert found["pods"] == [[pod, TAG, "RUNNING", 2]]
-    assert (found["seen"]["id"], found["seen"]["costPerHr"]) == (pod, 1.98)
+    disk_usd_per_hour = 10 * 0.10 / 730  # of the SDK's 10 GB, USD 0.10 per GB and month
+    assert (found["seen"]["id"], found["seen"]["costPerHr"]) == (pod, pytest.approx(1.98 + disk_usd_per_hour))
     gone, empty, stranger = found["refusals"]
     assert gone == "QueryError: pod not found to terminate"
     assert empty.startswith("QueryError: There are no longer any instances available")

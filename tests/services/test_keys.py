@@ -169,7 +169,8 @@ async def test_only_an_administrator_makes_and_ends_keys(keys: KeysService) -> N
 async def test_a_team_sees_its_own_keys(keys: KeysService) -> None:
     key, _ = await keys.create_key("ci", "research", READING, ADMIN)
     assert (await keys.find_keys(ALICE)).items == (key,)
-    assert (await keys.find_keys(BOB, team="research")).items == ()
+    with pytest.raises(NotPermitted, match="sees team product alone"):
+        await keys.find_keys(BOB, team="research")
     assert (await keys.find_keys(ADMIN)).items == (key,)
     with pytest.raises(NotFound):
         await keys.find_key(BOB, key.key_id)

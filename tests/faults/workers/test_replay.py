@@ -45,6 +45,7 @@ RECORDED = {
 UNRECORDED = {
     "/v1/estimates",
     "/v1/reoptimizations",
+    "/v1/reservations/quote",
     "/v1/starting-points",
     "/v1/webhooks/{webhook_id}/test",
 }
