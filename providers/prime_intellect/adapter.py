@@ -231,8 +231,8 @@ class PrimeIntellect(Seller):
         chosen["diskSize"] = ordered_units(offer.disk, offer.chosen_disk_gb)
         chosen["memory"] = ordered_units(offer.memory, offer.chosen_memory_gb)
         most = order.limit_usd_per_node_hour
-        if most is None and order.offer.tier is Tier.SPOT and note["max_price_per_node"]:
-            most = Decimal(note["max_price_per_node"])
+        if most is None and offer.tier is Tier.SPOT and note["max_price_per_node"]:
+            most = offer.at_list_price().price_usd_per_node_hour
         if most is not None:
             chosen["maxPrice"] = float(most * order.nodes)
         body: dict[str, Any] = {

@@ -260,9 +260,11 @@ class RunPod(SellerClient):
 
 
 def _bid_per_gpu(order: Order) -> Decimal:
-    """USD per GPU and hour; what is bid is what is paid."""
-    bid = order.bid_usd_per_node_hour / int(order.offer.reference["gpu_count"])
-    return bid.quantize(BID_STEP, ROUND_FLOOR)
+    """USD per GPU and hour; what is bid is what is paid, and the disk is charged beside it."""
+    offer = order.offer.at_list_price()
+    gpus = int(offer.reference["gpu_count"])
+    disk = offer.price_usd_per_node_hour - offer.native.amount * gpus
+    return ((order.bid_usd_per_node_hour - disk) / gpus).quantize(BID_STEP, ROUND_FLOOR)
 
 
 def _disk_gb(offer: Offer) -> int:

@@ -110,7 +110,7 @@ EXPECTED: Mapping[tuple[str, str], Expect] = {
     ("GET", "/v1/spend/units"): E.SUMS,
     ("GET", "/v1/spend/savings"): E.SUMS,
     ("POST", "/v1/spend/close"): E.REFUSED,
-    ("GET", "/v1/spend/closed"): E.SHARED,
+    ("GET", "/v1/spend/closed"): E.SHARED,  # which months; test_month_close.py: the cost is the team's
     ("GET", "/v1/budgets"): E.SUMS,
     ("GET", BUDGET): E.HIDDEN,
     ("PUT", BUDGET): E.HIDDEN,

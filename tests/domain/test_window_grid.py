@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
@@ -14,7 +15,7 @@ from broker.domain.basics.window import Segment, Window
 from broker.domain.holding.holding_orders import Intent
 from broker.domain.holding.window_orders import find_order_problems
 from broker.domain.market.offer import WindowKind, WindowTerms
-from broker.domain.market.window_grid import Snapped, first_start, last_start, snap_outward
+from broker.domain.market.window_grid import Snapped, first_start, hours_words, last_start, snap_outward
 from broker.domain.planning.window_use import use_of
 from tests.fakes.examples import an_offer, waiting_terms
 
@@ -155,3 +156,20 @@ def test_a_gap_between_segments_is_not_unwanted() -> None:
     segments = [Segment(at(0), at(10), 2), Segment(at(20), at(30), 2)]
     use = use_of(replace(blocks(), teardown_s=0), segments, Window(at(0), at(25)), Decimal("100.00"))
     assert (use.unwanted_hours, use.unwanted_usd) == (5.0, Decimal("25.00"))
+
+
+@pytest.mark.parametrize(
+    ("hours", "words"),
+    [
+        ((48,), "48 h"),
+        ((24.0, 48.0, 96.0), "24, 48 or 96 h"),
+        (range(3, 337), "3 to 336 in steps of 1 h"),
+        (
+            [24 * days for days in (*range(1, 15), *range(21, 183, 7))],
+            "24 to 336 in steps of 24 or 504 to 4368 in steps of 168 h",
+        ),
+    ],
+)
+def test_lengths_on_sale_are_told_in_one_line(hours: Sequence[float], words: str) -> None:
+    """Mithril sells 334 lengths, Azure 14 of days and 24 of weeks."""
+    assert hours_words(hours) == words

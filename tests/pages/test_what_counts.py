@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from api.pages.parts.cards import overview_cards
+from api.pages.plans.plan_pages import is_past
 from api.pages.plans.proposal_pages import is_of_reserved
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.holding.reservation import ReservationState, UnitState
@@ -48,6 +49,20 @@ def test_a_draft_that_nobody_intends_is_named_beside_the_sum_that_is_without_it(
     card = overview_cards((), (draft,), {"plan-1": BusinessStatus.DRAFT}, (), NOON)[0]
     assert (card.label, card.figure) == ("Plans, reserved and planned", "$0.00")
     assert card.note == "$0.00 reserved, $0.00 planned; not counted: 1 draft of $80.00"
+
+
+def test_orders_without_a_plan_are_named_beside_the_sum_that_is_without_them() -> None:
+    row = replace(a_row("rsv-1", ReservationState.ACTIVE, UnitState.HELD), plan_id=None)
+    card = overview_cards((), (), {}, (row,), NOON)[0]
+    assert card.note == "$0.00 reserved, $0.00 planned; not counted: 1 order without a plan"
+
+
+def test_a_plan_is_past_once_its_last_hour_is() -> None:
+    plan = a_chat("plan-1").plan
+    assert plan is not None
+    last = max(segment.end for placed in plan.placements for segment in placed.segments)
+    assert not is_past(plan, last - HOUR)
+    assert is_past(plan, last)
 
 
 def test_a_draft_whose_time_is_over_is_not_planned_spend() -> None:

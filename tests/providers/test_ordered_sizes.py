@@ -12,17 +12,18 @@ from broker.domain.holding.reservation import Order
 from broker.domain.market.offer import StockLevel, Tier
 from providers.registry import build_adapters, configured, sellers
 
+ON_DEMAND = [(name, Tier.ON_DEMAND) for name in ("cudo", "prime_intellect", "runpod", "tensordock", "vast")]
+SPOT = [(name, Tier.SPOT) for name in ("prime_intellect", "runpod", "vast")]
 
-@pytest.mark.parametrize("name", ["cudo", "prime_intellect", "runpod", "tensordock", "vast"])
-async def test_what_is_ordered_is_what_is_billed(name: str, sandbox: str) -> None:
+
+@pytest.mark.parametrize(("name", "tier"), [*ON_DEMAND, *SPOT])
+async def test_what_is_ordered_is_what_is_billed(name: str, tier: Tier, sandbox: str) -> None:
     wanted = {key: found for key, found in configured({}, sandbox).items() if key == name}
     adapter = sellers(build_adapters(wanted))[name]
     offers = [
         offer
         for offer in (await adapter.list_offers(datetime.now(UTC))).offers
-        if offer.disk is not None
-        and offer.tier is Tier.ON_DEMAND
-        and offer.stock.level is not StockLevel.NONE
+        if offer.disk is not None and offer.tier is tier and offer.stock.level is not StockLevel.NONE
     ]
     for number, offer in enumerate(offers[:5]):
         assert offer.disk is not None

@@ -10,9 +10,11 @@ import json
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from api.http.strict_requests import require_plain
 from api.schemas.base.document import MAX_SHOWN
+from api.schemas.holding.reservation import ReservationRequest
 from api.schemas.market.contract_prices import read_contract_prices
 from api.schemas.market.market import read_market
 from api.schemas.workloads.what_if import ChangeForm, changed_document
@@ -166,3 +168,20 @@ def test_a_name_that_states_a_format_means_it(model: str, precision: str) -> Non
     if other != text:
         with pytest.raises(InputError, match="weights in int8, which no plan has"):
             read_workloads(other, source="w", base=None, now=NOON)
+
+
+def test_a_change_that_fails_is_named_without_the_whole_document() -> None:
+    stored = json.dumps({"team": "research", "workloads": [{"name": "a"}]})
+    for operation in ({"op": "test", "path": "/team", "value": "x"}, {"op": "remove", "path": "/b/c"}):
+        change = ChangeForm.model_validate({"name": "a", "patch": [operation]})
+        with pytest.raises(InputError) as refused:
+            changed_document(stored, change, 0)
+        (problem,) = refused.value.problems
+        assert problem.found == f'{operation["op"]} at "{operation["path"]}"'
+
+
+def test_the_disk_of_an_order_is_a_number() -> None:
+    wish = {"offer_id": "a", "nodes": 1, "disk_gb": 350}
+    assert ReservationRequest.model_validate(wish).disk_gb == 350
+    with pytest.raises(ValidationError):
+        ReservationRequest.model_validate({**wish, "disk_gb": True})

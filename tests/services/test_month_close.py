@@ -133,6 +133,17 @@ async def test_months_close_in_turn_once_and_when_they_are_over(house: House) ->
     assert house.tables.audit[-1].action == "spend.close"
 
 
+async def test_a_team_reads_of_a_closed_month_what_it_cost_that_team(house: House) -> None:
+    spend = await ended_in_november(house)
+    done = (await spend.close(ADMIN, NOVEMBER)).closed
+    assert done.usd > 0
+    assert await spend.find_closed(FINANCE) == (done,)
+    (own,) = await spend.find_closed(ALICE)
+    assert (own.usd, own.rows) == (done.usd, None)
+    (other,) = await spend.find_closed(replace(ALICE, team="another"))
+    assert (other.month, other.usd, other.rows) == (NOVEMBER, ZERO, None)
+
+
 async def test_finance_closes_a_month_with_a_key_of_all_teams(house: House) -> None:
     """It reads and decides for every team, and needs no administrator."""
     spend = await ended_in_november(house)

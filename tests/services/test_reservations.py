@@ -206,6 +206,15 @@ async def test_a_run_that_begins_late_keeps_its_length_within_patience(house: Ho
         await house.reservations.reserve_plan(ALICE, "plan-2")
 
 
+async def test_a_fleet_whose_time_is_over_is_not_reserved_as_nothing(house: House) -> None:
+    house.sell(an_offer("fleet", "10"))
+    served = a_placement(an_offer("fleet", "10"), [a_segment(0, 10)], kind=WorkloadKind.SERVING)
+    house.store_plan(a_plan(served))
+    house.clock.advance(hours=10)
+    with pytest.raises(StalePlan, match="all that plan plan-1 holds is over"):
+        await house.reservations.reserve_plan(ALICE, "plan-1")
+
+
 @pytest.mark.parametrize("idempotency", [Idempotency.TAG, Idempotency.NEITHER])
 async def test_a_lost_answer_stops_the_buying(idempotency: Idempotency) -> None:
     house = House(idempotency=idempotency)

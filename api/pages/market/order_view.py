@@ -16,6 +16,7 @@ from broker.domain.basics.webhook import ALL_TEAMS
 from broker.domain.holding.holding_orders import in_ordered_size
 from broker.domain.market.offer import Offer, WindowKind, WindowTerms
 from broker.domain.market.offer_words import in_stock
+from broker.domain.market.window_grid import hours_words
 from broker.services.holding.reservations import OfferOrder
 
 FIELDS = ("nodes", "start", "end", "window", "disk_gb", "memory_gb")
@@ -164,7 +165,7 @@ def window_hint(terms: WindowTerms | None) -> str:
     if terms.segments:
         hints.append(f"from {moment(terms.segments[0].start)} to {moment(terms.segments[-1].end)}")
     if terms.durations_hours is not None:
-        hints.append(f"for {', '.join(f'{hours:g}' for hours in terms.durations_hours)} hours")
+        hints.append(f"for {hours_words(terms.durations_hours)}")
     elif terms.step_hours:
         hints.append(f"in steps of {terms.step_hours:g} h")
     cut = f"Sold {', '.join(hints)}. " if hints else ""

@@ -59,11 +59,11 @@ def overview_cards(
         for one in plans
         if statuses.get(one.plan_id) in UNDECIDED and one.plan_id not in drafts and _ends_after(one, now)
     ]
-    if others:
-        parts += f"; not counted: {counted(len(others), 'draft')} of {usd(_cost_usd(others))}"
-    apart = sum(row.plan_id is None for row in held)
+    apart = [f"{counted(len(others), 'draft')} of {usd(_cost_usd(others))}"] if others else []
+    if ordered := sum(row.plan_id is None for row in held):
+        apart.append(f"{counted(ordered, 'order')} without a plan")
     if apart:
-        parts += f"; {counted(apart, 'reservation')} without a plan: see Spend"
+        parts += f"; not counted: {', '.join(apart)}"
     return (
         Card("Plans, reserved and planned", usd(_cost_usd(reserved) + intended_usd), parts, lead=True),
         Card(

@@ -33,6 +33,7 @@ from broker.domain.basics.errors import (
 )
 from broker.domain.holding.reservation import Reservation
 from broker.domain.market.offer import Offer
+from broker.domain.planning.plan import Plan
 from broker.domain.spend.release_estimate import ReleaseEstimate
 from broker.ports.planning import PlanRecord
 from broker.services.holding.reservations import PlanPart
@@ -167,6 +168,12 @@ async def _on_release(product: Product, caller: Caller, record: PlanRecord) -> R
     return await product.reservations.estimate_part_release(caller, PlanPart(record.plan_id))
 
 
+def is_past(plan: Plan, now: datetime) -> bool:
+    """Whether all that ``plan`` holds has ended, so that nothing of it can be reserved."""
+    ends = [segment.end for placed in plan.placements for segment in placed.segments]
+    return bool(ends) and max(ends) <= now
+
+
 def _of_plan(record: PlanRecord, now: datetime) -> dict[str, Any]:
     """What the page shows once the plan is made."""
     plan = record.plan
@@ -187,6 +194,7 @@ def _of_plan(record: PlanRecord, now: datetime) -> dict[str, Any]:
         "baselines": plan_view.baseline_rows(plan),
         "bound_share": plan_view.bound_share(plan),
         "committed": plan_view.committed_words(plan, now),
+        "is_past": is_past(plan, now),
         "as_of": plan.as_of,
     }
 

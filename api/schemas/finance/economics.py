@@ -148,7 +148,10 @@ def _month(text: str) -> date:
 
 CLOSED_MONTH = Form(
     ClosedMonth,
-    about="A month whose reports no longer change.",
+    about="""
+    A month whose reports no longer change. For a key of one team ``usd`` is the cost of that team, and
+    ``focus_rows`` is null.
+    """,
     rename={"rows": "focus_rows"},
     types={"month": Annotated[str, AfterValidator(_month), PlainSerializer(lambda month: f"{month:%Y-%m}")]},
 )

@@ -143,8 +143,8 @@ class ReservationRequest(BaseModel):
     workload: Annotated[str, Field(min_length=1, max_length=200, pattern=PRINTABLE)] | None = None
     fit: Fit = Fit.EXACT
     max_price_usd_per_node_hour: NotNegativeMoney | None = None
-    disk_gb: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
-    memory_gb: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
+    disk_gb: Annotated[float, Field(strict=True, gt=0, le=1_000_000)] | None = None
+    memory_gb: Annotated[float, Field(strict=True, gt=0, le=1_000_000)] | None = None
 
 
 class OrderQuoteForm(BaseModel):

@@ -161,9 +161,10 @@ def changed_document(document: str, change: ChangeForm, index: int) -> str:
                 found = f"copies of more than {MOST_COPIED:,} characters"
                 raise InputError("request", (FieldProblem(pointer, found, "fewer or smaller copies"),))
             data = jsonpatch.apply_patch(data, json.dumps([_plain(operation)]), in_place=True)
-        except (jsonpatch.JsonPatchException, JsonPointerException) as error:
+        except (jsonpatch.JsonPatchException, JsonPointerException):
+            found = f"{operation.op} at {describe(operation.path)}"
             expected = "an operation that the document of the plan allows (`workloads` of the plan)"
-            raise InputError("request", (FieldProblem(pointer, str(error), expected),)) from None
+            raise InputError("request", (FieldProblem(pointer, found, expected),)) from None
     changes = operations_of(copy.deepcopy(data), change.set_, f"/changes/{index}/set")
     data = jsonpatch.apply_patch(data, json.dumps(changes))
     return json.dumps(data)

@@ -10,7 +10,7 @@ from broker.domain.basics.window import Segment, Window, Wish
 from broker.domain.holding.holding_orders import Intent
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.market.offer import Offer, WindowKind, WindowTerms
-from broker.domain.market.window_grid import first_start, snap_outward
+from broker.domain.market.window_grid import first_start, hours_words, snap_outward
 
 
 def default_window(
@@ -128,8 +128,8 @@ def _grid_problems(wanted: Window, terms: WindowTerms) -> list[FieldProblem]:
             expected = f"a duration that is a multiple of {terms.step_hours} h"
             found.append(FieldProblem("/end", f"{wanted.hours} h", expected))
     elif wanted.hours not in terms.durations_hours:
-        allowed = ", ".join(f"{hours:g}" for hours in terms.durations_hours)
-        found.append(FieldProblem("/end", f"{wanted.hours} h", f"a duration that is one of {allowed} h"))
+        expected = f"a duration of {hours_words(terms.durations_hours)}"
+        found.append(FieldProblem("/end", f"{wanted.hours} h", expected))
     return found
 
 

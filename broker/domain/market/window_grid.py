@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise, takewhile
 
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import WindowKind, WindowTerms
 
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
+MOST_NAMED_LENGTHS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +105,25 @@ def least_duration(least: timedelta, terms: WindowTerms) -> timedelta | None:
         return next((duration for duration in menu if duration >= least), None)
     step = timedelta(hours=terms.step_hours)
     return max(1, -(-least // step)) * step if step else least
+
+
+def hours_words(hours: Sequence[float]) -> str:
+    """Lengths on sale, such as ``24, 48 or 96 h``; of many in even steps the ends and the step."""
+    parts: list[str] = []
+    rest = tuple(hours)
+    while rest:
+        even = _even_part(rest)
+        if len(even) > MOST_NAMED_LENGTHS:
+            parts.append(f"{even[0]:g} to {even[-1]:g} in steps of {even[1] - even[0]:g}")
+        else:
+            even = rest[:1]
+            parts.append(f"{even[0]:g}")
+        rest = rest[len(even) :]
+    *some, last = parts
+    return f"{', '.join(some)} or {last} h" if some else f"{last} h"
+
+
+def _even_part(hours: Sequence[float]) -> Sequence[float]:
+    """The first of ``hours``, as long as the step between them stays."""
+    steps = [later - earlier for earlier, later in pairwise(hours)]
+    return hours[: 1 + sum(1 for _ in takewhile(lambda step: step == steps[0], steps))]

@@ -15,14 +15,17 @@ from broker.domain.spend.spend import Interval, next_period
 
 @dataclass(frozen=True, slots=True)
 class ClosedMonth:
-    """A closed month (its first day), with its cost and number of FOCUS rows at the close."""
+    """A closed month (its first day), with its cost and number of FOCUS rows at the close.
+
+    ``rows`` is None where ``usd`` is the cost of one team alone.
+    """
 
     month: date
     closed_at: datetime
     closed_by: str
     comment: str
     usd: Decimal
-    rows: int
+    rows: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,6 +220,8 @@ class ReservationsService:
             now = self._clock.now()
             rules = self._rules
             intents = intents_of(plan, offers, now, rules.start_patience, rules.price_tolerance)
+            if not intents:
+                raise StalePlan(f"all that plan {plan_id} holds is over; plan again: POST /v1/plans")
             drafts = await self._creator.draft(
                 uow, intents, record.team, caller.key_id, plan_id, claim=caller.claim
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from types import MappingProxyType
@@ -12,13 +12,13 @@ from types import MappingProxyType
 from broker.domain.basics.access import TeamScope, require_scope, scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import FieldProblem, InputError, NotPermitted
-from broker.domain.basics.money import ZERO
+from broker.domain.basics.money import CENT, ZERO
 from broker.domain.basics.window import Window
 from broker.domain.focus.columns import FocusRow, row_filter
 from broker.domain.focus.corrections import start_of
 from broker.domain.focus.projection_rows import projection_rows
 from broker.domain.reconciling.orphaned_leases import OrphanedLeases, orphaned_leases
-from broker.domain.spend.month_close import ClosedMonth, MonthClose
+from broker.domain.spend.month_close import ClosedMonth, MonthClose, month_window
 from broker.domain.spend.spend import (
     GROUPS,
     NARROWED_BY,
@@ -30,7 +30,7 @@ from broker.domain.spend.spend import (
     SpendRow,
 )
 from broker.ports.planning import RequestReader
-from broker.ports.spend import RollupUnits
+from broker.ports.spend import RollupUnitOfWork, RollupUnits
 from broker.ports.unit_of_work import Clock
 from broker.services.spend.ledger import find_charges
 from broker.services.spend.month_closing import MonthClosing
@@ -225,10 +225,13 @@ class SpendService:
         return await self._closing.close(month, caller.key_id, comment)
 
     async def find_closed(self, caller: Caller) -> tuple[ClosedMonth, ...]:
-        """Closed months, oldest first."""
+        """Closed months, oldest first; for a caller of one team, each with the cost of that team alone."""
         require_scope(caller, Scope.SPEND_READ)
         async with self._units(scope_of(caller)) as uow:
-            return await uow.rollups.find_closed()
+            closed = await uow.rollups.find_closed()
+            if caller.sees_every_team:
+                return closed
+            return tuple([await _of_one_team(uow, month) for month in closed])
 
     async def find_orphaned(self, caller: Caller) -> tuple[OrphanedLeases, ...]:
         """Orphaned leases without a team, by provider; empty if the caller may not see them."""
@@ -272,3 +275,9 @@ async def _those(rows: AsyncIterator[FocusRow], asked: Callable[[FocusRow], bool
 async def _each(rows: Iterable[FocusRow]) -> AsyncIterator[FocusRow]:
     for row in rows:
         yield row
+
+
+async def _of_one_team(uow: RollupUnitOfWork, month: ClosedMonth) -> ClosedMonth:
+    """``month`` with the cost of the one team that ``uow`` sees; its rows are those of all teams."""
+    sums = await uow.rollups.find_sums((month.month, month_window(month.month).end.date()), "team")
+    return replace(month, usd=sum(row.cents for row in sums) * CENT, rows=None)
