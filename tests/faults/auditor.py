@@ -66,11 +66,20 @@ class Line:
         """How it is billed by time."""
         return terms_of(self.provider, self.sku)
 
+    def booked_usd(self, now: datetime) -> Decimal:
+        """What is billed by ``now``. The market alone books a minute at the instant of the purchase."""
+        at_once = self.usd_per_hour is None or self.terms.least > HOUR
+        return self.billed_usd if at_once or self.starts_at < now else ZERO
+
     def cost_usd(self, until: datetime) -> Decimal:
         """What it has cost by ``until`` if nobody gives it back before."""
         if self.usd_per_hour is None:
             return self.billed_usd
         held = min(until, self.released_at or until) - self.starts_at
+        if until <= self.starts_at and self.terms.least <= HOUR:
+            return (
+                ZERO  # at the very instant of the purchase a minute's minimum is booked by the market alone
+            )
         return held_usd(self.terms, self.usd_per_hour, held)
 
     def amortized_usd(self, until: datetime, now: datetime) -> Decimal:
@@ -218,13 +227,14 @@ class Auditor:
 
     def keep(self) -> None:
         """Notes what is billed at this instant."""
-        self.snapshots[self.now] = {name: line.billed_usd for name, line in self.lines.items()}
+        self.snapshots[self.now] = {name: line.booked_usd(self.now) for name, line in self.lines.items()}
 
     def misbilled(self) -> list[str]:
         """Lines that the market bills otherwise than its sellers' terms and prices say."""
         return [
             f"{name}: billed {line.billed_usd}, its terms make {line.cost_usd(self.now):.6f}"
             for name, line in self.lines.items()
+            if line.starts_at < self.now
             if abs(line.cost_usd(self.now) - line.billed_usd) > Decimal("0.000001")
         ]
 
@@ -244,7 +254,7 @@ class Auditor:
 
     def billed(self, teams: Mapping[str, str], at: datetime | None = None) -> Reckoning:
         """What sellers have billed by now, or had by then, where that was noted."""
-        usd = {name: line.billed_usd for name, line in self.lines.items()}
+        usd = {name: line.booked_usd(self.now) for name, line in self.lines.items()}
         return self._reckoned(teams, lambda name: (self.snapshots[at] if at else usd).get(name, ZERO))
 
     def amortized(self, teams: Mapping[str, str], start: datetime, end: datetime) -> Reckoning:
@@ -272,7 +282,7 @@ class Auditor:
             end = datetime.fromisoformat(row["end"]) if row["end"] else until
             held = [by_name[name] for name in row["provider_references"]]
             for line in held:
-                coming = line.cost_usd(end) - line.billed_usd
+                coming = line.cost_usd(end) - line.booked_usd(self.now)
                 if line.released_at is None and coming > 0:
                     found.add(row["team"], row["provider"], coming)
             nodes, start = (
