@@ -18,10 +18,11 @@ from api.cli.output import Json, print_json, stderr, stdout
 from api.cli.times import TIME_HELP, read_time
 from api.client import ServerTimedOut, connect
 from api.release_words import estimate_words
+from api.reserved_fleets import is_ordered_later
 from api.schemas.holding.reservation import Fit, OrderQuoteForm, ReservationForm
 from broker.domain.basics.errors import ApprovalRequired, FieldProblem, InputError
 from broker.domain.basics.money import ZERO, price_words, to_cents, usd_words
-from broker.domain.holding.reservation import OPEN_STATES, ReservationState
+from broker.domain.holding.reservation import OPEN_STATES
 
 app = typer.Typer(add_completion=False)
 
@@ -107,7 +108,7 @@ def reserve(
             raise ApprovalRequired(f"{error}; finance decides with `{way}`") from error
         except ServerTimedOut as error:
             raise TimedOut(f"{error}; ask again with --idempotency-key {key}") from error
-        later = sum(row.state is ReservationState.SCHEDULED and not row.provider_references for row in rows)
+        later = sum(map(is_ordered_later, rows))
         due = f"; {later} more are bought when their time comes" if later else ""
         ordered = plural(len(rows) - later, "reservation")
         stderr().print(f"{ordered} ordered, waiting for the providers{due}", markup=False)
