@@ -131,11 +131,8 @@ def test_searches_that_skip_what_cannot_fit_find_the_best_of_all() -> None:
             if hw.peak[run.precision.value][0] <= 0:
                 continue
             model, per_node = run.model, kind.gpus_per_node
-            deepest = _stages_most(run, per_node, float(hw.memory_bytes[0]), core)
             experts = model.experts if model.is_moe else 0
-            layouts = enumerate_layouts(
-                per_node, model.layers, model.heads, experts, run.sequence_length, deepest
-            )
+            layouts = enumerate_layouts(per_node, model.layers, model.heads, experts, run.sequence_length)
             for n, count in enumerate(COUNTS):
                 every = step(core.scenario(run, layouts, hw), as_array(count * per_node))
                 possible = every.fits & every.divides & (count <= hw.nodes_most[0])
@@ -146,13 +143,6 @@ def test_searches_that_skip_what_cannot_fit_find_the_best_of_all() -> None:
                     compared += 1
                     assert table.estimate(w, s, n)["step_s"] <= least * (1 + 1e-13)
     assert compared > 40
-
-
-def _stages_most(run: Training, per_node: int, memory_bytes: float, core: TrainingCore) -> int:
-    weights = core.software(run).weight_grad_bytes_per_param * run.model.total_params
-    rung = 2.0**30 * 2.0 ** int(math.log2(memory_bytes / 2.0**30))
-    need = weights / (min(per_node, 8) * 0.5 * rung)
-    return 1 << max(1, math.ceil(math.log2(max(need, 1.0))) + 1)
 
 
 def test_workloads_of_one_physics_share_a_search_and_nothing_else() -> None:

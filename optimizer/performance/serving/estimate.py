@@ -69,7 +69,12 @@ class ServingConfig:
     @property
     def layout(self) -> Parallelism:
         """The parallel degrees; with attention ranks each holds whole experts."""
-        return Parallelism(tp=self.tp, pp=self.pp, dp=self.dp, ep=self.tp if self.dp > 1 else 1)
+        return Parallelism(tp=self.tp, pp=self.pp, dp=self.dp, ep=expert_ranks(self.tp, self.dp))
+
+
+def expert_ranks(tp: int, dp: int) -> int:
+    """Ranks over which whole experts are spread; without attention ranks each expert is cut instead."""
+    return tp if dp > 1 else 1
 
 
 def replica_of(layout: Parallelism) -> Replica:
@@ -313,7 +318,7 @@ class ServingCore:
         """The contract's metrics of one replica; None if it does not fit."""
         tp, pp, dp = layout.tp, layout.pp, layout.dp
         able = can_serve(self.gpus.get(sku.gpu), workload, precision, self.calibration.serving)
-        shares = dp == 1 or workload.model.is_moe
+        shares = (dp == 1 or workload.model.is_moe) and layout.ep == expert_ranks(tp, dp)
         if not (able and shares and allowed_degrees(sku, tp, pp, dp)):
             return None
         hw, replica = self._hardware.of(sku), replica_of(layout)

@@ -32,7 +32,7 @@ from optimizer.performance.intervals import (
 from optimizer.performance.shapes import Shapes, build_shape
 from optimizer.performance.training.compute import model_flops_per_token
 from optimizer.performance.training.goodput import checkpoint_share, failures_per_hour, goodput_share, saving
-from optimizer.performance.training.layouts import RECOMPUTE, Layouts, ways_of
+from optimizer.performance.training.layouts import RECOMPUTE, Layouts, enumerate_layouts, ways_of
 from optimizer.performance.training.scenario import Run, Scenario
 from optimizer.performance.training.step import Step, steps_by_sharding
 
@@ -105,6 +105,14 @@ def has_layout(workload: Training, tp: ArrayLike, pp: ArrayLike) -> Mask:
     return alone | (workload.software is not TrainingStack.DEEPSPEED)
 
 
+def layouts_for(workload: Training, gpus_per_node: int) -> Layouts:
+    """The layouts that are compared, and that a plan may state, on nodes of that many GPUs."""
+    model = workload.model
+    experts = model.experts if model.is_moe else 0
+    every = enumerate_layouts(gpus_per_node, model.layers, model.heads, experts, workload.sequence_length)
+    return every.take(np.flatnonzero(has_layout(workload, every.tp, every.pp)))
+
+
 def step_tokens(workload: Training) -> float:
     """Tokens of one optimizer step."""
     run = run_of(workload)
@@ -175,7 +183,8 @@ class TrainingCore:
         return Scenario(shapes, run, layouts, hw, self.software(workload), self.calibration, margin)
 
     def case(self, workload: Training, sku: Sku, nodes: int, layout: Parallelism) -> Case | None:
-        """The best way to run ``layout``; None if GPU, format, fabric, batch or memory forbid it."""
+        """The best way to run ``layout``; None if GPU, format, fabric, batch or memory forbid it, or if it is
+        none of those that are compared."""
         if sku.gpu not in self.gpus:
             return None
         hw = self._hardware.of(sku)
@@ -183,9 +192,9 @@ class TrainingCore:
         degrees = layout.tp * layout.pp * layout.cp * layout.dp
         if nodes > hw.nodes_most or degrees != gpus or not can_train(hw, workload):
             return None
-        if not has_layout(workload, layout.tp, layout.pp):
-            return None
         layouts = ways_of(layout)
+        if not layouts_for(workload, sku.gpus_per_node).have(layouts[0]):
+            return None
         one = self.scenario(workload, layouts[0], hw)
         others = [replace(one, layouts=way) for way in layouts[1:]]
         ways = steps_by_sharding([one, *others], number(gpus))

@@ -53,6 +53,11 @@ class Layouts:
         """The layouts at ``indices``."""
         return Layouts(**{field.name: getattr(self, field.name)[indices] for field in fields(self)})
 
+    def have(self, one: Layouts) -> bool:
+        """Whether a single layout is among these, however it shards its states."""
+        degrees = ("tp", "pp", "cp", "ep", "micro_batch", "recompute")
+        return bool(np.all([getattr(self, name) == getattr(one, name) for name in degrees], axis=0).any())
+
 
 def recompute_word(code: float) -> str:
     """The name that plans use for a code of ``Layouts.recompute``."""
@@ -82,24 +87,29 @@ def ways_of(parallelism: Parallelism) -> tuple[Layouts, ...]:
 
 @lru_cache(maxsize=256)
 def enumerate_layouts(
-    gpus_per_node: int, layers: int, heads: int, experts: int, sequence_length: int, stages_most: int
+    gpus_per_node: int, layers: int, heads: int, experts: int, sequence_length: int
 ) -> Layouts:
     """Layouts worth trying on nodes of ``gpus_per_node``; tensor groups stay inside a node.
 
-    Pipelines have up to ``stages_most`` stages and micro-batches 1 to 8 sequences; recomputation is none or
-    as needed. Parameter sharding is an alternative to pipelines; context parallelism is for long sequences.
+    Pipelines have up to 32 stages and micro-batches 1 to 8 sequences; recomputation is none, selective or as
+    needed. Parameter sharding is an alternative to pipelines; context parallelism is for long sequences.
     """
     tensor = [
         t for t in _powers(min(gpus_per_node, TENSOR_MOST)) if gpus_per_node % t == 0 and heads % t == 0
     ]
-    stages = _powers(min(PIPELINE_MOST, layers, stages_most))
     context = _powers(next((most for least, most in CONTEXTS_FROM if sequence_length >= least), 1))
     expert = [e for e in EXPERT_RANKS if experts % e == 0] if experts else [1]
     micro = MICRO_BATCHES if sequence_length <= LONG_CONTEXT else MICRO_BATCHES[:2]
     rows: list[Row] = [
         (t, p, c, e, b, r, s, 0.0)
         for t, p, c, e, b, r, s in product(
-            tensor, stages, context, expert, micro, (0.0, AS_NEEDED), SHARDINGS
+            tensor,
+            range(1, min(PIPELINE_MOST, layers) + 1),
+            context,
+            expert,
+            micro,
+            (0.0, SELECTIVE, AS_NEEDED),
+            SHARDINGS,
         )
         if (p == 1 or s < FULLY_SHARDED) and (e == 1 or e >= t)
     ]

@@ -16,19 +16,23 @@ from broker.domain.market.sku import Sku
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.workload import Training
 from optimizer.performance.arrays import Array, Mask, Places, as_array
-from optimizer.performance.hardware.sku_arrays import GIB, Hardware, build_hardware, kinds_of
+from optimizer.performance.hardware.sku_arrays import Hardware, build_hardware, kinds_of
 from optimizer.performance.training.estimate import (
     Case,
     TrainingCore,
     bottleneck_of,
     can_train,
-    has_layout,
     held_hours,
+    layouts_for,
     measurement_for,
     run_of,
     step_tokens,
 )
-from optimizer.performance.training.layouts import FULL_RECOMPUTE, Layouts, enumerate_layouts, recompute_word
+from optimizer.performance.training.layouts import (
+    FULL_RECOMPUTE,
+    Layouts,
+    recompute_word,
+)
 from optimizer.performance.training.step import footprint, step
 
 CELLS_AT_ONCE = 24_000
@@ -207,13 +211,11 @@ def search(
         groups.setdefault((kind.gpus_per_node, kind.fabric is None), []).append(index)
     for (per_node, _), members in groups.items():
         group = np.asarray(members, dtype=np.intp)
-        deepest = _deepest_pipelines(workload, per_node, hw.memory_bytes[group], core)
-        layouts = _layouts(workload, per_node, int(deepest.max()))
-        chunk = max(1, CELLS_AT_ONCE // (nodes.size * layouts.tp.size))
-        for start in range(0, group.size, chunk):
-            part = slice(start, start + chunk)
-            block = _Block(layouts, deepest[part], hw.take(group[part]), nodes, per_node)
-            _search_block(core, workload, block, group[part], found)
+        pairs, part = _pairs(workload, per_node, nodes), hw.take(group)
+        blocks = -(-pairs.count.size * group.size // CELLS_AT_ONCE)
+        for counts in np.array_split(np.arange(nodes.size), min(nodes.size, max(1, blocks))):
+            few = pairs.take(np.flatnonzero((pairs.count >= counts[0]) & (pairs.count <= counts[-1])))
+            _search_block(core, workload, part, few, group, found)
     return found
 
 
@@ -229,76 +231,69 @@ def _shift(core: TrainingCore, workload: Training, kinds: Sequence[Sku], nodes: 
     found.step_s[s, n] *= np.exp(core.own.log_shift(workload, gpus, counts, found.degrees[s, n]))
 
 
-def _deepest_pipelines(
-    workload: Training, per_node: int, memory_bytes: Array, core: TrainingCore
-) -> NDArray[np.int64]:
-    """Largest number of pipeline stages to try on each kind: twice what weights and gradients require.
-
-    Memory is rounded down to a power of two.
-    """
-    weights = core.software(workload).weight_grad_bytes_per_param * workload.model.total_params
-    memory = GIB * np.exp2(np.trunc(np.log2(memory_bytes / GIB)))
-    need = weights / (min(per_node, 8) * 0.5 * memory)
-    depth = np.ceil(np.log2(np.maximum(need, 1.0))) + 1.0
-    return np.left_shift(1, np.maximum(depth, 1.0).astype(np.int64))
-
-
-def _layouts(workload: Training, per_node: int, stages_most: int) -> Layouts:
-    """Layouts for a node size."""
-    model = workload.model
-    experts = model.experts if model.is_moe else 0
-    every = enumerate_layouts(
-        per_node, model.layers, model.heads, experts, workload.sequence_length, stages_most
-    )
-    return every.take(np.flatnonzero(has_layout(workload, every.tp, every.pp)))
-
-
 @dataclass(frozen=True, slots=True)
-class _Block:
-    """Kinds [K] of one node size, node counts [N] and layouts [L] that are compared together."""
+class _Pairs:
+    """Pairs [P] of a node count and a layout that divides its GPUs, ordered by node count.
 
-    layouts: Layouts
-    stages_most: NDArray[np.int64]
-    hw: Hardware
+    ``count``: index of the node count; ``nodes`` and ``gpus``: their number.
+    """
+
+    count: Places
     nodes: Array
-    per_node: int
+    gpus: Array
+    layouts: Layouts
+
+    def take(self, indices: Places) -> _Pairs:
+        """The pairs at ``indices``."""
+        return _Pairs(
+            self.count[indices], self.nodes[indices], self.gpus[indices], self.layouts.take(indices)
+        )
+
+
+def _pairs(workload: Training, per_node: int, nodes: Array) -> _Pairs:
+    """Every node count with the layouts that are possible on that many nodes of ``per_node`` GPUs."""
+    layouts = layouts_for(workload, per_node)
+    gpus = nodes * per_node
+    count, layout = np.nonzero(gpus[:, None] % layouts.ranks_per_copy == 0)
+    return _Pairs(count, nodes[count], gpus[count], layouts.take(layout))
 
 
 def _search_block(
-    core: TrainingCore, workload: Training, block: _Block, members: Places, found: _Found
+    core: TrainingCore, workload: Training, hw: Hardware, pairs: _Pairs, members: Places, found: _Found
 ) -> None:
-    """Memory first, which hardly depends on the kind; then times, only of layouts that fit somewhere."""
-    hw, layouts = block.hw.across(2), block.layouts
-    gpus = (block.nodes * block.per_node)[:, None]
-    held = footprint(core.scenario(workload, layouts, hw), gpus)
-    allowed = layouts.pp <= block.stages_most[:, None, None]
-    possible = np.broadcast_to(held.fits & held.divides & allowed, _shape(block))
-    joined = block.nodes[None, :] <= block.hw.nodes_most[:, None]
-    found.fits_joined[members] = possible.any(axis=2)
-    found.tried[members] = allowed.sum(axis=(1, 2)) * joined.sum(axis=1)
-    possible = possible & joined[:, :, None]
-    sizes, kept = np.flatnonzero(possible.any(axis=(0, 2))), np.flatnonzero(possible.any(axis=(0, 1)))
+    """Memory of each kind [K] and pair first, which costs little; then times, only of pairs that fit
+    somewhere.
+    """
+    across = hw.across(1)
+    held = footprint(core.scenario(workload, pairs.layouts, across), pairs.gpus)
+    fits = np.broadcast_to(held.fits & held.divides, (members.size, pairs.count.size))
+    joined = pairs.nodes <= hw.nodes_most[:, None]
+    found.tried[members] += joined.sum(axis=1)
+    kind, pair = np.nonzero(fits)
+    found.fits_joined[members[kind], pairs.count[pair]] = True
+    possible = fits & joined
+    kept = np.flatnonzero(possible.any(axis=0))
     if not kept.size:
         return
-    layouts, gpus = layouts.take(kept), gpus[sizes]
-    each = step(core.scenario(workload, layouts, hw), gpus)
-    times = np.where(possible[:, sizes[:, None], kept], each.total, np.inf)
-    best = np.argmin(times, axis=2)
-    where = members[:, None], sizes
-    found.step_s[where] = np.take_along_axis(times, best[:, :, None], axis=2)[:, :, 0]
-    found.degrees[where] = _degrees(layouts, best, gpus[:, 0])
+    pairs = pairs.take(kept)
+    each = step(core.scenario(workload, pairs.layouts, across), pairs.gpus)
+    times = np.where(possible[:, kept], each.total, np.inf)
+    counts, first = np.unique(pairs.count, return_index=True)
+    least = np.minimum.reduceat(times, first, axis=1)
+    lengths = np.diff([*first, kept.size])
+    fastest = np.where(times == np.repeat(least, lengths, axis=1), np.arange(kept.size), kept.size - 1)
+    best = np.minimum.reduceat(fastest, first, axis=1)
+    where = members[:, None], counts
+    found.step_s[where] = least
+    found.degrees[where] = _degrees(pairs, best)
 
 
-def _shape(block: _Block) -> tuple[int, int, int]:
-    return block.stages_most.size, block.nodes.size, block.layouts.tp.size
-
-
-def _degrees(layouts: Layouts, best: Places, gpus: Array) -> NDArray[np.int64]:
-    dp = np.maximum(gpus[None, :] // layouts.ranks_per_copy[best], 1.0)
+def _degrees(pairs: _Pairs, best: Places) -> NDArray[np.int64]:
+    layouts = pairs.layouts
+    dp = pairs.gpus // layouts.ranks_per_copy
     words = np.minimum(layouts.recompute, FULL_RECOMPUTE)
-    parts = (layouts.tp, layouts.pp, None, layouts.cp, layouts.ep, layouts.micro_batch, words)
-    columns = [dp if part is None else part[best] for part in parts]
-    return np.stack(columns, axis=2).astype(np.int64)
+    parts = (layouts.tp, layouts.pp, dp, layouts.cp, layouts.ep, layouts.micro_batch, words)
+    return np.stack([part[best] for part in parts], axis=2).astype(np.int64)
 
 
 def _overlay_measured(
