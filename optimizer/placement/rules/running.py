@@ -143,7 +143,7 @@ def _estimate(
 ) -> Iterator[str]:
     expected = _expected(case, placement, workload, offer)
     if expected is None:
-        yield f"{where}: the workload does not fit this layout on this SKU, or the layout is none that is compared"
+        yield f"{where}: does not fit this layout on this SKU, or no such layout is compared"
         return
     yield from _cold_start_parts(case, where, placement, workload, offer)
     told = placement.estimate
