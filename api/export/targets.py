@@ -51,7 +51,8 @@ class Words:
         state, _, last = placement.region.rpartition(", ")
         country = load_provider_facts(placement.provider).country_of(placement.region)
         if "{state}" in form:
-            return f"{last}-{state}".strip("-").replace(" ", "").lower()
+            is_known = len(last) == 2 and last.isupper()
+            return f"{last}-{state}".strip("-").replace(" ", "").lower() if is_known else None
         if "{country}" in form and country is None:
             return None
         return form.format(region=placement.region, zone=placement.zone or "", country=country).rstrip("/")

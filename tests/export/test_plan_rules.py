@@ -92,6 +92,7 @@ def settings_of(plan: Plan, known: Facts) -> dict[str, Any]:
         ("hotaisle", "michigan", None, "us-michigan-1"),
         ("vast", "Bavaria, DE", None, "de-bavaria"),
         ("vast", "British Columbia, CA", None, "ca-britishcolumbia"),
+        ("vast", "unknown", None, None),
     ],
 )
 def test_a_place_is_written_in_the_tool_s_own_words(
