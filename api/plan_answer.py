@@ -7,7 +7,16 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
-from api.plan_words import NEAR_TIES_BUY, TIGHT_SHARE, is_tight, saved_usd, spare_words, strategy, strongest
+from api.plan_words import (
+    NEAR_TIES_BUY,
+    TIGHT_SHARE,
+    is_tight,
+    listed,
+    saved_usd,
+    spare_words,
+    strategy,
+    strongest,
+)
 from broker.domain.basics.money import CENT, usd_words
 from broker.domain.market.offer import Tier
 from broker.domain.planning.comparison import (
@@ -86,15 +95,21 @@ def _end(placements: Sequence[Placement], moment: Moment) -> str:
     """When a run or batch is expected to be done. The upper end of its estimate is added where it is later by
     an hour or more, or after its window.
     """
-    last = max(placements, key=lambda placed: placed.segments[-1].end)
-    held_until = last.segments[-1].end
-    expected = held_until if last.window_use is None else last.window_use.wanted.end
-    latest = expected + sum(map(late_time, placements), timedelta())
+    last = max(placements, key=_done_at)
+    held_until, expected = last.segments[-1].end, _done_at(last)
+    if last.kind is WorkloadKind.BATCH:  # no part waits for another
+        latest = max(_done_at(placed) + late_time(placed) for placed in placements)
+    else:
+        latest = expected + sum(map(late_time, placements), timedelta())
     past_window = last.tier is Tier.WINDOW and latest > held_until
     if latest - expected < HOUR and not past_window:
         return moment(expected)
     window = ", after its window" if past_window else ""
     return f"{moment(expected)} ({moment(latest)}{window}, at the upper end of its estimate)"
+
+
+def _done_at(placed: Placement) -> datetime:
+    return placed.segments[-1].end if placed.window_use is None else placed.window_use.wanted.end
 
 
 def _each(
@@ -106,8 +121,8 @@ def _each(
 ) -> Iterator[str]:
     for one in outcomes:
         assert one.starts_at is not None
-        places = _listed(dict.fromkeys(f"{seller(h.provider)} in {h.place}" for h in one.holdings))
-        gpus = _listed(dict.fromkeys(h.gpu for h in one.holdings))
+        places = listed(dict.fromkeys(f"{seller(h.provider)} in {h.place}" for h in one.holdings))
+        gpus = listed(dict.fromkeys(h.gpu for h in one.holdings))
         if one.kind is WorkloadKind.SERVING:
             when = f"is live from {moment(_live_at(plan, one))} on up to"
         else:
@@ -138,11 +153,6 @@ def _together(
 def _counted(count: int, noun: str) -> str:
     many = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
     return f"{count:,} {noun if count == 1 else many}"
-
-
-def _listed(names: Mapping[str, object]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _cost(plan: Plan) -> str:

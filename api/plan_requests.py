@@ -76,13 +76,17 @@ async def estimate(product: Product, caller: Caller, text: str, source: str) -> 
 
 
 async def ask_for_comparison(
-    product: Product, caller: Caller, asked: WhatIfForm, options: PlanOptions
+    product: Product, caller: Caller, asked: WhatIfForm, options: PlanOptions, *, new_team: bool = False
 ) -> Comparison:
-    """Stores a plan for each question and begins to make them; InputError with places in ``asked``."""
+    """Stores a plan for each question and begins to make them; InputError with places in ``asked``.
+
+    ``new_team``: as for a plan.
+    """
     base = await product.planning.find_plan(caller, asked.based_on)
     now = product.clock.now()
     changes = await asyncio.to_thread(_changes, base.document, asked, now)
-    for team in {change.request.team for change in changes} - {base.team}:
+    teams = set() if new_team else {change.request.team for change in changes} - {base.team}
+    for team in sorted(teams):
         await product.names.require_not_mistyped(caller, team)
     found = await product.planning.request_comparison(caller, base.plan_id, changes, options)
     for record in found.variants:

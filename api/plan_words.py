@@ -3,7 +3,7 @@ workload is placed as it is: a few sentences at once, the rest on demand."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Protocol, TypeVar
 
@@ -38,6 +38,12 @@ def priced_unit(estimate: Mapping[str, float]) -> str:
     return "requests" if alone else "output tokens"
 
 
+def listed(names: Iterable[str]) -> str:
+    """Names in a sentence: ``a, b and c``."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 LATENCIES: Mapping[str, str] = {"ttft_p95_ms": "TTFT p95", "itl_p95_ms": "ITL p95"}
 ONE_TOKEN = 0.01
 TIGHT_SHARE = 0.05
@@ -59,7 +65,7 @@ E = TypeVar("E", bound=Effect)
 
 
 def overruns_or_all(effects: Sequence[E]) -> Sequence[E]:
-    """The periods in which a budget is exceeded, the worst first; all periods if there is none."""
+    """The periods in which a budget is exceeded, in their order; all periods if there is none."""
     return [one for one in effects if one.left_usd < 0] or effects
 
 

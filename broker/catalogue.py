@@ -58,19 +58,19 @@ DATED = re.compile(r"-\d{4}$")
 """The date of a later version of the same shape: ``DeepSeek-R1-0528``."""
 
 
+def _rows(name: str) -> list[dict[str, str]]:
+    with (CONFIG / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def _number(text: str) -> float | None:
     return float(text) if text.strip() else None
-
-
-def _count(text: str) -> int:
-    return int(float(text)) if text.strip() else 0
 
 
 @cache
 def load_gpus() -> Mapping[str, GpuSpec]:
     """Accelerators by canonical name."""
-    with (CONFIG / "gpus.csv").open(newline="") as file:
-        return MappingProxyType({row["gpu"]: _gpu(row) for row in csv.DictReader(file)})
+    return MappingProxyType({row["gpu"]: _gpu(row) for row in _rows("gpus.csv")})
 
 
 def _gpu(row: Mapping[str, str]) -> GpuSpec:
@@ -242,11 +242,10 @@ def load_exchange_rates() -> tuple[ExchangeRate, ...]:
 def load_energy_facts() -> EnergyFacts:
     """Inputs of the energy estimate."""
     facts = tomllib.loads((CONFIG / "energy.toml").read_text())
-    with (CONFIG / "grid.csv").open(newline="") as file:
-        grid = tuple(
-            GridFigure(r["provider"], r["region"], float(r["grams_co2e_per_kwh"]), r["location"], r["source"])
-            for r in csv.DictReader(file)
-        )
+    grid = tuple(
+        GridFigure(r["provider"], r["region"], float(r["grams_co2e_per_kwh"]), r["location"], r["source"])
+        for r in _rows("grid.csv")
+    )
     return EnergyFacts(
         watts=MappingProxyType(
             {name: spec.tdp_w for name, spec in load_gpus().items() if spec.tdp_w is not None}
@@ -262,15 +261,13 @@ def load_energy_facts() -> EnergyFacts:
 @cache
 def load_models() -> Mapping[str, ModelShape]:
     """Named model shapes."""
-    with (CONFIG / "models.csv").open(newline="") as file:
-        return MappingProxyType({row["model"]: model_of(row) for row in csv.DictReader(file)})
+    return MappingProxyType({row["model"]: model_of(row) for row in _rows("models.csv")})
 
 
 @cache
 def load_hugging_face_names() -> Mapping[str, str]:
     """Hugging Face names by model name, for models that have one."""
-    with (CONFIG / "models.csv").open(newline="") as file:
-        return MappingProxyType({row["model"]: row["hf_id"] for row in csv.DictReader(file) if row["hf_id"]})
+    return MappingProxyType({row["model"]: row["hf_id"] for row in _rows("models.csv") if row["hf_id"]})
 
 
 @cache
@@ -282,12 +279,7 @@ def load_events() -> Mapping[str, str]:
 @cache
 def load_countries() -> Mapping[str, str]:
     """Names of countries by ISO 3166-1 alpha-2 code."""
-    return MappingProxyType({row["code"]: row["name"] for row in _country_rows()})
-
-
-def _country_rows() -> list[dict[str, str]]:
-    with (CONFIG / "countries.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
+    return MappingProxyType({row["code"]: row["name"] for row in _rows("countries.csv")})
 
 
 @cache
@@ -295,7 +287,7 @@ def load_geographies() -> Mapping[str, frozenset[str]]:
     """Sets of country codes by their name in a policy's ``geography``."""
     told = tomllib.loads((CONFIG / "geography.toml").read_text())
     regions: dict[str, set[str]] = {}
-    for row in _country_rows():
+    for row in _rows("countries.csv"):
         regions.setdefault(row["m49_region"], set()).add(row["code"])
     found: dict[str, frozenset[str]] = {}
     for name, said in told.items():

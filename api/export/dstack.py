@@ -16,7 +16,7 @@ from api.export.engines import command_problems, commands_of
 from api.export.environment import MODEL_GUARD, RUN_GUARD, batch_guard, environment
 from api.export.places import place_problems, unsaid_places
 from api.export.servers import PORT, gpus_per_node, nodes_per_server, replicas_per_server, servers
-from api.export.targets import Exported, Target, Words, export_each, load_words, word_problems
+from api.export.targets import Exported, Target, Words, export_each, load_words, memory_gib, word_problems
 from api.export.vllm import batch_command
 from api.export.workload_facts import Facts, WorkloadFacts, facts_for
 from broker.catalogue import load_gpus
@@ -70,7 +70,7 @@ def _place(placement: Placement, words: Words) -> dict[str, Any]:
     if placement.disk_gb is not None:
         sold["resources"]["disk"] = f"{math.ceil(placement.disk_gb)}GB.."
     if placement.memory_gb is not None:
-        sold["resources"]["memory"] = f"{math.floor(placement.memory_gb)}GB.."
+        sold["resources"]["memory"] = f"{memory_gib(placement.memory_gb)}GB.."
     place = words.place_of(placement)
     if place is not None:
         sold["regions"] = [place]

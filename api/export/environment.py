@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from api.export.servers import held_span
 from api.export.workload_facts import WorkloadFacts
 from api.schemas.base.times import format_time
 from broker.domain.planning.plan import Placement
@@ -14,11 +15,11 @@ BATCH_GUARD = ': "${INPUT:?set INPUT and OUTPUT to files of requests and answers
 
 def environment(placement: Placement, facts: WorkloadFacts) -> dict[str, str]:
     """Layout, precision and time of a placement, and empty variables for the user to fill in."""
-    layout = placement.parallelism
+    layout, (begin, end) = placement.parallelism, held_span(placement)
     found = {
         "BROKER_OFFER_ID": placement.offer_id,
-        "BROKER_HOLD_FROM": format_time(min(segment.start for segment in placement.segments)),
-        "BROKER_HOLD_UNTIL": format_time(max(segment.end for segment in placement.segments)),
+        "BROKER_HOLD_FROM": format_time(begin),
+        "BROKER_HOLD_UNTIL": format_time(end),
         "MODEL": facts.model,
         "PRECISION": str(placement.precision),
         "TENSOR_PARALLEL": str(layout.tp),

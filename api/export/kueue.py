@@ -7,14 +7,13 @@ placement has a queue of its own, which is held until its window begins, and a r
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 import yaml
 
 from api.export.engines import command_problems, commands_of
 from api.export.environment import MODEL_GUARD, RUN_GUARD, batch_guard, environment
-from api.export.servers import PORT, engine_of, gpus_per_node, nodes_per_server, servers
+from api.export.servers import PORT, engine_of, gpus_per_node, held_span, nodes_per_server, servers
 from api.export.targets import Exported, export_each, load_images
 from api.export.vllm import batch_command
 from api.export.workload_facts import Facts, WorkloadFacts, facts_for
@@ -61,17 +60,13 @@ def _problems(at: str, placement: Placement, facts: WorkloadFacts) -> Iterator[F
 
 
 def _told(name: str, placement: Placement) -> str:
-    start, end = _held(placement)
+    start, end = held_span(placement)
     return (
         f"# Held from {format_time(start)} until {format_time(end)}: label the nodes when they have joined,\n"
         f"#   kubectl label node NODE {PLACEMENT}={name}\n"
         "# and let the queue start:\n"
         f'#   kubectl patch clusterqueue {name} --type merge -p \'{{"spec": {{"stopPolicy": "None"}}}}\'\n'
     )
-
-
-def _held(placement: Placement) -> tuple[datetime, datetime]:
-    return min(s.start for s in placement.segments), max(s.end for s in placement.segments)
 
 
 def _resource(placement: Placement) -> str:
@@ -131,7 +126,7 @@ def _metadata(name: str, **labels: str) -> dict[str, Any]:
 
 
 def _job(name: str, placement: Placement, facts: WorkloadFacts) -> dict[str, Any]:
-    start, end = _held(placement)
+    start, end = held_span(placement)
     training = placement.kind is WorkloadKind.TRAINING
     nodes = placement.nodes if training else 1
     script = f"{RUN_GUARD}\n{_torchrun(name, placement)}\n"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from api.export.targets import Unsaid, Words
 from api.export.workload_facts import WorkloadFacts
+from api.plan_words import listed
 from broker.domain.basics.errors import FieldProblem
 from broker.domain.planning.plan import Placement
 
@@ -23,13 +24,13 @@ def place_problems(
         yield FieldProblem(
             f"{at}/region",
             repr(placement.region),
-            f"a place that {words.target} can name, as the document rules {_listed(facts.place_rules)}",
+            f"a place that {words.target} can name, as the document rules {listed(facts.place_rules)}",
         )
     if placement.provider in MANY_HOSTS and facts.host_rules:
         yield FieldProblem(
             f"{at}/provider",
             f"{placement.provider!r}, of whose hosts {words.target} takes any",
-            f"a seller of one operator, as the document rules {_listed(facts.host_rules)}",
+            f"a seller of one operator, as the document rules {listed(facts.host_rules)}",
         )
 
 
@@ -42,8 +43,3 @@ def unsaid_places(placement: Placement, words: Words) -> Iterator[Unsaid]:
         yield Unsaid(
             placement.workload, f"host of {placement.offer_id}", f"{words.target} takes any host there"
         )
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last

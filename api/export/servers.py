@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from datetime import datetime
 from shlex import quote
 
 from broker.domain.planning.plan import Placement
@@ -13,6 +14,11 @@ from optimizer.performance.constants.calibrated import load_priors
 PORT = 8000
 SERVED = frozenset({WorkloadKind.SERVING, WorkloadKind.BATCH})
 Settings = dict[str, str | int | bool]
+
+
+def held_span(placement: Placement) -> tuple[datetime, datetime]:
+    """When its first nodes are held, and until when the last."""
+    return min(s.start for s in placement.segments), max(s.end for s in placement.segments)
 
 
 def nodes_per_server(placement: Placement) -> int:

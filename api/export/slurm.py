@@ -7,12 +7,11 @@ without a zone in that of the shell that submits, hence ``TZ=UTC``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from shlex import quote
 
 from api.export.engines import command_problems, commands_of
 from api.export.environment import MODEL_GUARD, RUN_GUARD, batch_guard, environment
-from api.export.servers import gpus_per_node, nodes_per_server, servers
+from api.export.servers import gpus_per_node, held_span, nodes_per_server, servers
 from api.export.targets import Exported, export_each
 from api.export.vllm import batch_command
 from api.export.workload_facts import Facts, WorkloadFacts, facts_for
@@ -43,13 +42,9 @@ def _problems(at: str, placement: Placement, facts: WorkloadFacts) -> Iterator[F
         yield FieldProblem(f"{at}/segments", "less than a minute", "a window of at least a minute")
 
 
-def _held(placement: Placement) -> tuple[datetime, datetime]:
-    return min(s.start for s in placement.segments), max(s.end for s in placement.segments)
-
-
 def _minutes(placement: Placement) -> int:
     """Whole minutes of the window; a job must not outlive it."""
-    start, end = _held(placement)
+    start, end = held_span(placement)
     return int((end - start).total_seconds() // 60)
 
 
@@ -62,7 +57,7 @@ def _script(name: str, placement: Placement, facts: WorkloadFacts) -> str:
         "nodes": str(nodes),
         "ntasks-per-node": "1",
         "gres": f"gpu:{gpu}:{gpus_per_node(placement)}",
-        "begin": f"{_held(placement)[0]:%Y-%m-%dT%H:%M:%S}",
+        "begin": f"{held_span(placement)[0]:%Y-%m-%dT%H:%M:%S}",
         "time": f"{days}-{minutes // 60:02}:{minutes % 60:02}:00",
         **({"array": f"1-{copies}"} if copies > 1 else {}),
     }

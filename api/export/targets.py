@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections import Counter
@@ -17,6 +18,7 @@ from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.workload import Precision, ServingEngine
 
 LONGEST_NAME = 40
+GB_PER_GIB = 2**30 / 1e9
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 
 
@@ -51,7 +53,8 @@ class Words:
         state, _, last = placement.region.rpartition(", ")
         country = load_provider_facts(placement.provider).country_of(placement.region)
         if "{state}" in form:
-            return f"{last}-{state}".strip("-").replace(" ", "").lower()
+            is_known = len(last) == 2 and last.isupper()
+            return f"{last}-{state}".strip("-").replace(" ", "").lower() if is_known else None
         if "{country}" in form and country is None:
             return None
         return form.format(region=placement.region, zone=placement.zone or "", country=country).rstrip("/")
@@ -104,6 +107,11 @@ def load_engine_words(engine: ServingEngine) -> EngineWords:
 def load_own_code_models() -> frozenset[str]:
     """Models whose repository brings code that engines must run."""
     return frozenset(_export_words()["models"]["own_code"])
+
+
+def memory_gib(memory_gb: float) -> int:
+    """Whole GiB, in which SkyPilot's catalogue and gpuhunt's lists count main memory."""
+    return math.floor(round(memory_gb / GB_PER_GIB, 6))
 
 
 def word_problems(at: str, placement: Placement, words: Words) -> Iterator[FieldProblem]:

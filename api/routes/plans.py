@@ -145,7 +145,7 @@ async def request_plan(
         options = replace(usual, time_limit_s=time_limit_s or usual.time_limit_s, gap=gap, seed=seed)
         asked = await asyncio.to_thread(read_what_if, text) if may_ask_what_if(text) else None
         if asked is not None:
-            return _compared(await ask_for_comparison(product, caller, asked, options))
+            return _compared(await ask_for_comparison(product, caller, asked, options, new_team=new_team))
         record = await ask_for_plan(
             product, caller, text, options, "request", intended=intended, new_team=new_team
         )

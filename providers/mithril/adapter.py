@@ -37,7 +37,7 @@ from providers.mithril.offers import (
     Market,
     WindowAnswers,
     dollars,
-    most_free,
+    most_priced,
     parse_offers,
     reservable,
 )
@@ -49,7 +49,6 @@ from providers.spec import ProviderSettings, refuse_long_tag, refuse_unless_sing
 Read = TypeVar("Read")
 PAGE, MOST_PAGES = 100, 100
 CALLS_PER_PAIR = 3
-MOST_QUANTITY = 256
 OFFER_KEY = "standard"
 CENT = Decimal("0.01")
 POLICY = HttpPolicy(concurrency=4)
@@ -247,7 +246,7 @@ class Mithril(SellerClient):
                 earliest_start_time=time_text(observed_at),
                 latest_end_time=time_text(until),
             )
-            most = min(MOST_QUANTITY, most_free(slots))
+            most = most_priced(slots)
             several = b"" if most == 1 else await self._price(place, most)
         except PayloadUnreadable as error:
             return WindowAnswers(instance_type, region, problem=f"not reservable: {error}")

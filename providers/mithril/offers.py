@@ -54,6 +54,8 @@ NAME = "mithril"
 HOUR = timedelta(hours=1)
 SHORTEST_HOURS, LONGEST_HOURS = 3, 336
 DURATIONS_HOURS = tuple(float(hours) for hours in range(SHORTEST_HOURS, LONGEST_HOURS + 1))
+MOST_QUANTITY = 256
+"""The most instances that a price can be asked for."""
 _MONEY = re.compile(r"\$?(\d{1,3}(?:,\d{3}){1,4}|\d{1,12})(\.\d{1,12})?")
 
 
@@ -286,7 +288,7 @@ def _window_offers(
             offer_id=f"{offer_id}-of-several",
             price_usd_per_node_hour=several / 100,
             native=NativePrice(several, "USD", "cents per instance-hour"),
-            window=replace(offer.window, node_counts=tuple(range(2, most + 1))),
+            window=replace(offer.window, node_counts=tuple(range(2, min(MOST_QUANTITY, most) + 1))),
         )
 
 
@@ -295,10 +297,11 @@ def _reserved_cents(prices: bytes) -> Decimal:
     return require_price(cents, "reserved_price_cents")
 
 
-def most_free(slots: bytes) -> int:
-    """The largest number of instances in a free slot; 1 where there is none."""
+def most_priced(slots: bytes) -> int:
+    """The largest number of instances in a free slot that a price can be asked for; 1 where there is none."""
     rows = as_list(NAME, decode_json(NAME, slots), "slots")
-    return max((slot.quantity for slot in as_payload(NAME, {"slots": rows}, _Slots).slots), default=1) or 1
+    free = max((slot.quantity for slot in as_payload(NAME, {"slots": rows}, _Slots).slots), default=1)
+    return min(MOST_QUANTITY, free) or 1
 
 
 def free_segments(payload: bytes, observed_at: datetime) -> tuple[Segment, ...]:

@@ -62,18 +62,23 @@ class AvailabilityPage(PayloadModel):
 _Count = Annotated[Decimal, Field(ge=0, le=10**9)]
 
 
-class _Spec(PayloadModel):
+class _Included(PayloadModel):
     """A resource of a configuration, whose price contains the default (``defaultIncludedInPrice`` or not)."""
 
-    minCount: _Count | None = None
     defaultCount: _Count | None = None
-    maxCount: _Count | None = None
-    pricePerUnit: Decimal | None = None
-    step: Annotated[Decimal, Field(gt=0, le=10**6)] | None = None
 
     @property
     def amount(self) -> float | None:
         return None if self.defaultCount is None else float(self.defaultCount)
+
+
+class _Spec(_Included):
+    """A resource whose amount an order may name."""
+
+    minCount: _Count | None = None
+    maxCount: _Count | None = None
+    pricePerUnit: Decimal | None = None
+    step: Annotated[Decimal, Field(gt=0, le=10**6)] | None = None
 
 
 def _sold(spec: _Spec, currency: str, day: date, *, free: bool) -> SoldAmount | None:
@@ -110,7 +115,7 @@ class _Row(PayloadModel):
     gpuCount: GpuCount
     gpuMemory: Amount | None = None
     disk: _Spec = _Spec()
-    vcpu: _Spec = _Spec()
+    vcpu: _Included = _Included()
     memory: _Spec = _Spec()
     interconnect: Amount | None = None
     interconnectType: str | None = None
@@ -315,6 +320,8 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
 
 _IN_PRICE = "the price holds the default even where this is false: 1.6568 is 1.64 + 120 x 0.00014"
 
+_CORES = "cores are not chosen: a configuration is sold with its default, which its price holds"
+
 SCHEMA = Schema(
     (
         Rows(
@@ -322,6 +329,7 @@ SCHEMA = Schema(
             "items[]",
             _Row,
             unread={
+                **{f"vcpu.{field}": _CORES for field in ("minCount", "maxCount", "step", "pricePerUnit")},
                 **{f"{part}.defaultIncludedInPrice": _IN_PRICE for part in ("disk", "vcpu", "memory")},
                 **{f"{part}.additionalInfo": FOR_PEOPLE for part in ("disk", "vcpu", "memory")},
                 "sharedDisk": "a disk that several pods share is not ordered",

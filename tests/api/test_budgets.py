@@ -265,8 +265,9 @@ async def test_a_budget_of_all_teams_stops_an_order_of_each_of_them(home: Home) 
     assert (refused.status_code, refused.json()["code"]) == (409, "over-budget")
     words = "the budget of all teams would be exceeded by $0.01 (2026-11-01 to 2026-11-30)"
     assert refused.json()["detail"].startswith(f"{words}: this order adds $492.00 in that time")
-    quote = await theirs.post("/v1/reservations?dry_run=true", json=ORDER)
+    quote = await theirs.post("/v1/reservations/quote", json=ORDER)
     for answer in (refused, quote):
+        assert answer.json()["code"] == "over-budget"
         assert not [word for word in ("983", "research", "counts already") if word in answer.text]
     key = held.json()["reservation_id"]
     longer = {"end": "2026-11-25T13:00:00Z"}
@@ -350,6 +351,10 @@ async def test_a_mistyped_team_of_an_administrator_is_no_new_team(home: Home) ->
     assert (error["pointer"], error["found"]) == ("/team", "'reserach'")
     assert "nearest: research" in error["expected"]
     assert (await admin.post("/v1/plans", json={**DOCUMENT, "team": "payments"})).status_code == 202
+    named = {"op": "replace", "path": "/team", "value": "reserach"}
+    what_if = {"based_on": (await home.plan(admin))["plan_id"], "changes": [{"name": "n", "patch": [named]}]}
+    for query, status in (("", 422), ("?new_team=true", 202)):
+        assert (await admin.post(f"/v1/plans{query}", json=what_if)).status_code == status
     assert (await admin.post("/v1/plans?new_team=true", json=mistyped)).status_code == 202
     assert (await admin.post("/v1/plans", json=mistyped)).status_code == 202, "it exists now"
     await home.key("paymentz")

@@ -98,6 +98,16 @@ def test_a_batch_takes_longer_at_the_lower_end_of_its_rate() -> None:
     assert "done by hour 10 (hour 16, at the upper end of its estimate) on" in first
 
 
+def test_parts_of_a_batch_side_by_side_are_late_together_and_not_one_after_another() -> None:
+    """10 hours each, 12 at the upper end, on two offers at once; a third is done in hour 6, or 7."""
+    estimate = Estimate({"hours": 10.0}, {"hours": 9.0}, {"hours": 12.0})
+    first = replace(RUN, kind=WorkloadKind.BATCH, estimate=estimate)
+    third = a_placement(an_offer("c", "4"), [a_segment(0, 6)], "tune", WorkloadKind.BATCH)
+    short = Estimate({"hours": 6.0}, {"hours": 5.0}, {"hours": 7.0})
+    said, *_ = answer_of(a_plan(first, first, replace(third, estimate=short)), str, told)
+    assert "done by hour 10 (hour 12, at the upper end of its estimate) on" in said
+
+
 def test_a_service_is_live_a_cold_start_after_its_first_nodes() -> None:
     """DeepSeek-R1 takes 38 min from the order of its nodes to its first answer."""
     metrics = {"cold_start_s": 38 * 60.0}

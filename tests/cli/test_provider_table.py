@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from api.cli.market.providers import billing_table, capability_table, show_feeds
+from api.cli.market.providers import capability_table, increment_words, show_feeds
+from api.cli.plain_table import PlainTable, markdown_lines
 from broker.catalogue import load_provider_facts
 from broker.domain.market.market import FeedHealth
 from broker.domain.market.polling import PollPlan, polling_of
@@ -24,7 +25,16 @@ def test_the_readme_holds_the_table_that_the_command_prints() -> None:
 
 
 def test_the_guide_holds_how_each_seller_rounds_what_it_bills() -> None:
-    assert billing_table() in OFFERS.read_text(), "api.cli.market.providers.billing_table() gives it"
+    rows = []
+    for name in sorted(SPECS):
+        billing = load_provider_facts(name).billing
+        if billing is not None:
+            basis = f"assumed: {billing.assumed}" if billing.assumed else billing.source
+            spans = map(increment_words, (billing.increment_s, billing.minimum_s))
+            rows.append((f"`{name}`", *spans, basis))
+    table = PlainTable(("provider", "billed by", "at least", "source"), tuple(rows), 4)
+    text = "\n".join(markdown_lines(table))
+    assert text in OFFERS.read_text(), text
 
 
 def test_every_seller_says_where_its_rounding_stands_or_why_it_is_assumed() -> None:

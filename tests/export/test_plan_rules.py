@@ -92,6 +92,7 @@ def settings_of(plan: Plan, known: Facts) -> dict[str, Any]:
         ("hotaisle", "michigan", None, "us-michigan-1"),
         ("vast", "Bavaria, DE", None, "de-bavaria"),
         ("vast", "British Columbia, CA", None, "ca-britishcolumbia"),
+        ("vast", "unknown", None, None),
     ],
 )
 def test_a_place_is_written_in_the_tool_s_own_words(
@@ -152,6 +153,15 @@ def test_a_tool_that_takes_any_host_is_not_given_a_plan_with_rules_on_hosts(
 ) -> None:
     with pytest.raises(InputError, match=rf"/placements/0/provider.*takes any.*as the document rules {rule}"):
         dstack_files(chat("vast", "Bavaria, DE"), facts(policy), "p")
+
+
+def test_memory_is_told_in_the_gib_of_the_tools_lists() -> None:
+    """64 GiB at CUDO, which both lists have as 64; asked for as 68, a node of 96 GiB would be taken."""
+    plan = chat("cudo", "no-kristiansand-1", memory_gb=64 * 2**30 / 1e9, disk_gb=322.2)
+    task = sky(skypilot_files(plan, facts(), "p"))["resources"]
+    assert (task["memory"], task["disk_size"]) == ("64+", 323)
+    fleet = yaml.safe_load(dstack_files(plan, facts(), "p").files["chat.fleet.dstack.yml"])
+    assert fleet["resources"]["memory"] == "64GB.."
 
 
 def test_int4_needs_a_checkpoint_in_int4() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -138,6 +139,18 @@ def test_several_instances_at_another_price_are_an_offer_of_their_own() -> None:
     assert one.stock == several.stock
     assert one.stock.pool is not None
     assert one.stock.pool.gpus == 48
+
+
+def test_no_more_instances_are_sold_at_a_price_than_it_can_be_asked_for() -> None:
+    recorded = dict(payloads("mithril"))
+    slots = next(name for name in recorded if "slots__it_a1__us-central2-a" in name)
+    rows = [row | {"quantity": 1_000_000} for row in json.loads(recorded[slots])]
+    recorded[slots] = json.dumps(rows).encode()
+    prices = next(name for name in recorded if "pricing__it_a1__us-central2-a" in name)
+    many = recorded[prices].replace(b'"reserved_price_cents": 2400', b'"reserved_price_cents": 2600')
+    answers = [*recorded.items(), (prices.replace("pricing__", "pricing_of_most__"), many)]
+    windows = [one.window for one in SPEC.parse(answers, OBSERVED_AT).offers if one.window is not None]
+    assert [counts and counts[-1] for counts in (one.node_counts for one in windows)] == [1, 256]
 
 
 @pytest.mark.parametrize("tier", [Tier.SPOT, Tier.WINDOW])

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from api.schemas.imports.shell import Shell
+from api.schemas.imports.server_lines import find_server
+from api.schemas.imports.shell import MOST_REPLACED, Shell
 from api.schemas.imports.starting_points import StartingPoint, read_starting_point
+from api.schemas.imports.training_lines import find_launcher
 from broker.domain.basics.errors import InputError
 from broker.domain.planning.workload import WorkloadKind
 from tests.domain.test_model_config import NAMED
@@ -54,6 +56,50 @@ def left_out(found: StartingPoint) -> dict[str, str]:
 def test_the_format_of_a_checkpoint_is_planned(line: str, model: str, precisions: list[str] | None) -> None:
     workload = begin(line).workload
     assert (workload["model"], workload.get("precisions")) == (model, precisions)
+
+
+class Words(list[str]):
+    """Words that count how many of them are copied."""
+
+    copied = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        self.copied += len(found) if isinstance(at, slice) else 0
+        return found
+
+
+@pytest.mark.parametrize(
+    ("words", "copies"),
+    [("echo a -m b", 0), ("nohup vllm serve m", 2), ("env -m torch.distributed.run t.py", 2)],
+)
+def test_a_long_command_is_looked_through_without_a_copy_at_each_word(words: str, copies: int) -> None:
+    """A copy at each of 95,000 words held a core for half a minute."""
+    read = Words(words.split())
+    found = [finder(read) for finder in (find_server, find_launcher)]
+    assert (read.copied, bool(copies)) == (copies, any(found))
+
+
+def test_what_takes_the_place_of_variables_and_substitutions_is_bounded() -> None:
+    for text in ("echo " + "`a" * 90_000, "a=" + "$a" * 40_000 + "\necho " + "$a" * 40_000):
+        (command, *_) = Shell(text).commands()
+        assert sum(map(len, command.words)) < len(text) + MOST_REPLACED
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("vllm serve m" + " " * 200_000, "200,012 characters"),
+        (
+            json.dumps({"run": "vllm serve m", "resources": {"any_of": [{"cloud": "aws"}] * 101}}),
+            "101 alternatives of resources",
+        ),
+    ],
+)
+def test_a_source_that_no_person_writes_is_refused_before_it_is_read(text: str, found: str) -> None:
+    with pytest.raises(InputError) as refused:
+        begin(text)
+    assert [one.found for one in refused.value.problems] == [found]
 
 
 def test_a_format_of_no_plan_is_said() -> None:

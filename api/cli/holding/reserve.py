@@ -71,7 +71,8 @@ def reserve(
 ) -> None:
     """Reserve all of a plan on the running server, or nothing of it; or nodes of one offer.
 
-    An order of one offer says what it costs first, and asks in a terminal.
+    An order of one offer says what it costs first, and asks in a terminal; one that repeats another
+    (--idempotency-key) does not.
 
     Exit codes: 3 the key may not, 4 no such plan or offer, 5 prices or stock changed, 7 approval or budget
     needed, 8 a provider failed, 9 the reservation is not done yet.

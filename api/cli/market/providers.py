@@ -69,24 +69,6 @@ def capability_table() -> str:
     return "\n".join(markdown_lines(PlainTable(headers, rows, len(headers)))) + "\n"
 
 
-def billing_table() -> str:
-    """How each provider that takes orders rounds the time that it bills, as Markdown."""
-    rows = []
-    for name in sorted(SPECS):
-        billing = load_provider_facts(name).billing
-        if billing is not None:
-            told = f"assumed: {billing.assumed}" if billing.assumed else billing.source
-            rows.append((f"`{name}`", _seconds(billing.increment_s), _seconds(billing.minimum_s), told))
-    headers = ("provider", "billed by", "at least", "source")
-    return "\n".join(markdown_lines(PlainTable(headers, tuple(rows), len(headers)))) + "\n"
-
-
-def _seconds(seconds: int) -> str:
-    """A span in words; empty for none."""
-    words = {0: "", 1: "second", 60: "minute", 3600: "hour"}
-    return words.get(seconds, f"{seconds // 60} minutes" if seconds % 60 == 0 else f"{seconds} s")
-
-
 def field_table(spec: ProviderSpec) -> str:
     """How each field of a seller's rows is used, as Markdown, with one line for each reason."""
     lines = [f"## {spec.title}", "", f"`{spec.name}`, held against: {spec.schema.held_against}.", ""]
@@ -188,7 +170,13 @@ def list_providers(
 def _billed_by(billing: Billing | None) -> str:
     if billing is None:
         return ""
-    return _seconds(billing.increment_s) + (" (assumed)" if billing.assumed else "")
+    return increment_words(billing.increment_s) + (" (assumed)" if billing.assumed else "")
+
+
+def increment_words(seconds: int) -> str:
+    """A billing increment in words; empty for none."""
+    words = {0: "", 1: "second", 60: "minute", 3600: "hour"}
+    return words.get(seconds, f"{seconds // 60} minutes" if seconds % 60 == 0 else f"{seconds} s")
 
 
 Asked = tuple[FeedHealth, Polling]

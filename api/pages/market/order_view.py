@@ -43,19 +43,14 @@ class TypedOrder:
 
     def address_of(self, offer: Offer) -> str:
         """The page of ``offer`` with the same order filled in."""
-        times = {"start": self.start, "end": self.end} if not sold_whole(offer) else {}
+        times = {"start": self.start, "end": self.end} if not offer.is_sold_whole else {}
         asked = {name: word for name, word in {"nodes": self.nodes, **times}.items() if word}
         return f"/market/offers/{quote(offer.offer_id, safe='')}?{urlencode(asked)}#reserve"
 
 
-def sold_whole(offer: Offer) -> bool:
-    """Whether it is sold in listed windows, each as a whole."""
-    return offer.window is not None and offer.window.kind is WindowKind.LISTED
-
-
 def windows_of(offer: Offer) -> tuple[tuple[str, str], ...]:
     """The listed windows that can be chosen, with their words; empty for offers with free times."""
-    if offer.window is None or not sold_whole(offer):
+    if offer.window is None or not offer.is_sold_whole:
         return ()
     return tuple(
         (

@@ -7,11 +7,9 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.schemas.base.forms import Form
-from api.schemas.imports.starting_points import StartingPoint
+from api.schemas.imports.starting_points import MOST_CHARACTERS, StartingPoint
 from broker.domain.basics.left_out import LeftOut
 from broker.domain.planning.workload import WorkloadKind
-
-MOST_CHARACTERS = 200_000
 
 
 class StartingPointQuestion(BaseModel):

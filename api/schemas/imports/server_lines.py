@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from api.schemas.imports.draft import NO_FIELD, Draft, is_on
-from api.schemas.imports.shell import options_of
+from api.schemas.imports.shell import options_of, pair_at
 from broker.catalogue import named_format
 from broker.domain.planning.workload import ServingEngine, WorkloadKind
 from broker.models.weight_formats import PLANNED, format_of_method
@@ -132,18 +132,18 @@ def find_server(words: Sequence[str]) -> Server | str | None:
 
 
 def _server_at(words: Sequence[str], index: int) -> Server | None:
-    base, after = words[index].rpartition("/")[2], tuple(words[index + 1 :])
-    following = after[0] if after else ""
+    base, following = pair_at(words, index)
     if base == "vllm" and following in ("serve", "run-batch"):
-        return Server(ServingEngine.VLLM, f"vllm {following}", after[1:], following == "run-batch")
+        is_batch = following == "run-batch"
+        return Server(ServingEngine.VLLM, f"vllm {following}", tuple(words[index + 2 :]), is_batch)
     if base == "sglang" and following == "serve":
-        return Server(ServingEngine.SGLANG, "sglang serve", after[1:])
+        return Server(ServingEngine.SGLANG, "sglang serve", tuple(words[index + 2 :]))
     if base == "trtllm-serve":
-        rest = after[1:] if following == "serve" else after
-        return Server(ServingEngine.TENSORRT_LLM, "trtllm-serve", rest)
+        rest = words[index + (2 if following == "serve" else 1) :]
+        return Server(ServingEngine.TENSORRT_LLM, "trtllm-serve", tuple(rest))
     if words[index] == "-m" and following in MODULES:
         engine, is_batch = MODULES[following]
-        return Server(engine, following, after[1:], is_batch)
+        return Server(engine, following, tuple(words[index + 2 :]), is_batch)
     return None
 
 

@@ -21,8 +21,8 @@ _ENDS = frozenset(";&|()")
 _DIRECTS = frozenset("<>")
 _PREFIXES = frozenset({"export", "local", "declare", "env", "readonly"})
 MOST_EXPANSIONS = 8
-MOST_CHARACTERS = 1_000_000
-"""All values together that take the place of variables."""
+MOST_REPLACED = 100_000
+"""All text together that takes the place of variables and of what commands print."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Shell:
     def __init__(self, text: str, variables: Mapping[str, str] | None = None) -> None:
         self._lines = _CONTINUED.sub(" ", text).splitlines()
         self._variables = dict(variables or {})
-        self._room = MOST_CHARACTERS
+        self._room = MOST_REPLACED
         self.used: set[str] = set()
         self.exported: dict[str, str] = {}
 
@@ -76,13 +76,17 @@ class Shell:
         return found
 
     def _expanded(self, line: str) -> str:
-        line = _SUBSTITUTED.sub(UNKNOWN, line)
+        line = _SUBSTITUTED.sub(self._printed, line)
         for _ in range(MOST_EXPANSIONS):
             replaced = _VARIABLE.sub(self._value, line)
             if replaced == line:
                 break
             line = replaced
         return line
+
+    def _printed(self, found: re.Match[str]) -> str:
+        self._room -= len(UNKNOWN)
+        return UNKNOWN if self._room > 0 else found[0]
 
     def _value(self, found: re.Match[str]) -> str:
         name = found[1] or found[3]
@@ -129,6 +133,12 @@ def _split(line: str) -> Iterator[list[str]]:
         else:
             words.append(token)
     yield words
+
+
+def pair_at(words: Sequence[str], index: int) -> tuple[str, str]:
+    """The word at ``index`` without its folder, and the one after it; empty if there is none."""
+    following = words[index + 1] if index + 1 < len(words) else ""
+    return words[index].rpartition("/")[2], following
 
 
 def options_of(

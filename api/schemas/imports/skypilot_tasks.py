@@ -20,6 +20,7 @@ PROVIDER_OF: Mapping[str, str] = {
 }
 """Clouds that SkyPilot calls otherwise."""
 ALTERNATIVES = ("any_of", "ordered")
+MOST_ALTERNATIVES = 100
 READ = frozenset({"accelerators", "use_spot", "region", "cloud", "infra", "zone", *ALTERNATIVES})
 MACHINE = "the planner chooses nodes that hold the work; its needs of disk and memory are counted"
 TOP_LEVEL: Mapping[str, str] = {
@@ -81,6 +82,8 @@ def complete(draft: Draft, task: Mapping[str, Any], used: set[str]) -> None:
     """Adds what a task says beside its command. ``used``: variables that its command needed."""
     resources = _dict(task.get("resources"))
     options = list(_alternatives(resources))
+    if len(options) > MOST_ALTERNATIVES:
+        draft.refuse(f"{len(options):,} alternatives of resources", f"at most {MOST_ALTERNATIVES}")
     if isinstance(task.get("name"), str):
         draft.tell("name", task["name"])
     _tell_gpus(draft, task, options)

@@ -35,6 +35,7 @@ EXPECTED = f"a Hugging Face config.json, a SkyPilot task, or a command line with
 ENVIRONMENT = "the environment of the program is not planned"
 SAME_SIZE = 0.01
 SHOWN = 60
+MOST_CHARACTERS = 200_000
 _OPTION = re.compile(r"-(?!(u|m)$)-?[A-Za-z]")
 
 
@@ -64,9 +65,12 @@ def read_starting_point(
 ) -> StartingPoint:
     """The workload that ``text`` describes.
 
-    Raises InputError for text that is none of the known kinds, for a workload that is not of ``kind``, and
-    for what cannot be planned as it is written.
+    Raises InputError for text that is too long or none of the known kinds, for a workload that is not of
+    ``kind``, and for what cannot be planned as it is written.
     """
+    if len(text) > MOST_CHARACTERS:
+        problem = FieldProblem("", f"{len(text):,} characters", f"at most {MOST_CHARACTERS:,}")
+        raise InputError(source, (problem,))
     asked = Asked(source, kind, model_file)
     data = _plain(text, source)
     if isinstance(data, dict) and ("architectures" in data or "model_type" in data):

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from api.schemas.imports.draft import NO_FIELD, Draft, first_whole, is_on, whole
-from api.schemas.imports.shell import options_of
+from api.schemas.imports.shell import options_of, pair_at
 from broker.domain.planning.workload import WorkloadKind
 
 
@@ -107,15 +107,18 @@ REFUSED = (
 def find_launcher(words: Sequence[str]) -> Launcher | None:
     """The launcher that a command names; None if it names none."""
     for index, word in enumerate(words):
-        base, after, before = word.rpartition("/")[2], tuple(words[index + 1 :]), tuple(words[:index])
+        base, following = pair_at(words, index)
+        found = None
         if base == "torchrun":
-            return Launcher(TORCHRUN, after, before)
-        if word == "-m" and after[:1] and after[0] in MODULES:
-            return Launcher(TORCHRUN, after[1:], before)
-        if base == "accelerate" and after[:1] == ("launch",):
-            return Launcher(ACCELERATE, after[1:], before)
-        if base == "deepspeed" and after:
-            return Launcher(DEEPSPEED, after, before)
+            found = TORCHRUN, 1
+        elif word == "-m" and following in MODULES:
+            found = TORCHRUN, 2
+        elif base == "accelerate" and following == "launch":
+            found = ACCELERATE, 2
+        elif base == "deepspeed" and following:
+            found = DEEPSPEED, 1
+        if found is not None:
+            return Launcher(found[0], tuple(words[index + found[1] :]), tuple(words[:index]))
     return None
 
 
