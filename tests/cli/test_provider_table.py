@@ -1,4 +1,4 @@
-"""The README says of each adapter what its spec says."""
+"""The guides say of each adapter what its spec says."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from providers.registry import SPECS
 from providers.spec import Capability
 from tests.fakes.clock import NOON
 
-README = Path(__file__).resolve().parents[2] / "README.md"
-OFFERS = README.parent / "docs" / "offers.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+CONNECT, OFFERS = DOCS / "guides" / "connect-provider.md", DOCS / "offers.md"
 
 
-def test_the_readme_holds_the_table_that_the_command_prints() -> None:
-    assert capability_table() in README.read_text(), "broker providers list --markdown prints it"
+def test_the_guide_holds_the_table_that_the_command_prints() -> None:
+    assert capability_table() in CONNECT.read_text(), "broker providers list --markdown prints it"
 
 
 def test_the_guide_holds_how_each_seller_rounds_what_it_bills() -> None:

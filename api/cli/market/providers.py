@@ -108,7 +108,7 @@ def list_fields(
 @app.command("list")
 def list_providers(
     as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the table of the README: what each adapter can do.")
+        bool, typer.Option("--markdown", help="Print what each adapter can do as a Markdown table.")
     ] = False,
     feeds: Annotated[
         bool, typer.Option("--feeds", help="How each configured feed is doing and when it is asked next.")
