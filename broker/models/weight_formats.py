@@ -34,6 +34,11 @@ FORMAT_TOKENS: Mapping[str, str] = {
     r".*quant|.*\d-?bits?|(mx|nv|u|b)?(fp|int|float)\d+\w*|w\da\w+|a\d+w\d+|higgs|paretoq|sinq": OTHER_FORMAT,
 }
 """What words of names and of ``--quantization`` mean; the last ones state a format, but not which."""
+TUNED = re.compile(
+    r"-(instruct|chat|it|base|thinking)(-(v?\d+(\.\d+)*[km]?|hf|preview|sft|dpo|rl|thinking|instruct|chat))*$",
+    re.IGNORECASE,
+)
+"""The end of the name of a model that was tuned for instructions, with its version and no other word."""
 _TOKENS = tuple((re.compile(pattern, re.IGNORECASE), meaning) for pattern, meaning in FORMAT_TOKENS.items())
 _FILLERS = re.compile(
     r"dynamic|kv|block|preview|quantized|unsloth|bnb|torchao|static|tensor|channel|token|symmetric|g?\d+g?|"

@@ -224,7 +224,7 @@ def test_what_changed_is_read_at_eighty_columns_and_written_as_csv(tmp_path: Pat
 
 
 def test_a_table_without_rows_is_written_with_its_header(tmp_path: Path) -> None:
-    empty = {"items": [], "not_run": [], "not_compared": [], "next_cursor": None}
+    empty: dict[str, Any] = {"items": [], "not_run": [], "not_compared": [], "next_cursor": None}
     answers: dict[tuple[str, str], list[tuple[int, Any]]] = {
         ("GET", "/v1/spend/changes"): [(200, {**CHANGES, "items": []})],
         ("GET", "/v1/spend/savings"): [(200, empty)],

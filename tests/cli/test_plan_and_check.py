@@ -106,14 +106,14 @@ def _made_before_its_prices(plan: dict[str, Any]) -> None:
 
 
 def _far_from_its_bound(plan: dict[str, Any]) -> None:
-    objective = sum(Decimal(plan[name]) for name in ("cost_usd", "penalty_usd", "delay_usd"))
+    objective = sum((Decimal(plan[name]) for name in ("cost_usd", "penalty_usd", "delay_usd")), Decimal(0))
     plan["bound_usd"] = str((objective / 50).quantize(Decimal("0.01")))
     plan["gap"] = float(1 - Decimal(plan["bound_usd"]) / objective)
     assert plan["status"] == "optimal"
 
 
 def _at_its_bound(plan: dict[str, Any]) -> None:
-    objective = sum(Decimal(plan[name]) for name in ("cost_usd", "penalty_usd", "delay_usd"))
+    objective = sum((Decimal(plan[name]) for name in ("cost_usd", "penalty_usd", "delay_usd")), Decimal(0))
     plan["bound_usd"], plan["gap"], plan["status"] = str(objective), 0.0, "feasible"
 
 
