@@ -38,12 +38,10 @@ from broker.domain.planning.model_shape import GpuSpec, ModelShape
 from broker.domain.spend.energy import EnergyFacts, GridFigure
 from broker.models.config import model_from_hf_config
 from broker.models.rows import model_of
-from broker.models.weight_formats import without_format
+from broker.models.weight_formats import TUNED, without_format
 
 log = logging.getLogger(__name__)
 CONFIG = Path(__file__).resolve().parents[1] / "config"
-TUNED = re.compile(r"-(instruct|chat|it|base|thinking)(-.*)?$", re.IGNORECASE)
-"""The end of the name of a model that was tuned for instructions."""
 SAME_FAMILY = 0.7
 OTHER_MODELS: Mapping[str, re.Pattern[str]] = {
     "speech": re.compile(r"whisper|wav2vec|speech|audio|\b(asr|tts)\b|parakeet|canary|voxtral|kokoro|bark\b"),
@@ -359,7 +357,7 @@ def resolve_model(name: str, base: Path, pointer: str, source: str) -> ModelShap
 
 def _model_expected(name: str) -> str:
     """What is expected in the place of an unknown name: a near one, a language model, or the base model."""
-    last = without_format(name.rpartition("/")[2].lower())[0]
+    last = re.split(r"-(?:instruct|chat|it)\b", without_format(name.rpartition("/")[2].lower())[0])[0]
     other = next((kind for kind, words in OTHER_MODELS.items() if words.search(last)), None)
     if other is not None:
         return f"a language model that writes text: a model of {other} cannot be planned yet"

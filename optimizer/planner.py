@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from broker.domain.basics.errors import PlanInvalid
 from broker.domain.market.offer import Offer
@@ -18,14 +18,18 @@ from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import PlanOptions, Progress, ProgressSink
 from optimizer.memo_cache import MemoCache
 from optimizer.performance.estimator import Estimator
+from optimizer.placement.baselines.recount import false_baselines
 from optimizer.placement.compile_ahead import compile_once
 from optimizer.placement.first_estimate import estimate_costs
 from optimizer.placement.fleets.dividing import divide
-from optimizer.placement.pipeline import make_plan
+from optimizer.placement.pipeline import BASELINE_SECONDS, make_plan
 from optimizer.placement.replan.replan import Replanned, replan
 from optimizer.placement.replan.warm import WarmStart
 from optimizer.placement.rules.check import check_plan
 from optimizer.placement.runtime.stopwatch import Stopwatch, clock_of
+
+MOST_APART = timedelta(days=1)
+"""The most time between a plan and the market that it is checked against, which may be of a later poll."""
 
 
 class JointPlanner:
@@ -123,6 +127,26 @@ class JointPlanner:
     def check(self, plan: Plan, request: PlanRequest, offers: Sequence[Offer]) -> tuple[str, ...]:
         """Every violation in plain words, none for a valid plan; never calls the solver."""
         return check_plan(plan, request, offers, self._estimator, self._terms)
+
+    def check_claims(
+        self, plan: Plan, request: PlanRequest, offers: Sequence[Offer], prices_at: datetime
+    ) -> tuple[str, ...]:
+        """Violations of what a plan that passed ``check`` says beside its placements: the time of its prices,
+        and what simpler strategies cost, which are solved again.
+        """
+        untimely = tuple(_untimely(plan, prices_at))
+        if untimely:
+            return untimely
+        work_s = BASELINE_SECONDS
+        return tuple(false_baselines(plan, request, offers, self._estimator, self._terms, work_s))
+
+
+def _untimely(plan: Plan, prices_at: datetime) -> Iterator[str]:
+    if abs(plan.as_of - prices_at) > MOST_APART:
+        expected = f"at most {MOST_APART.days} day from the market that it is checked against"
+        yield f"as_of is {plan.as_of.isoformat()}, expected {expected}, which is of {prices_at.isoformat()}"
+    if plan.created_at < plan.as_of:
+        yield f"created_at is {plan.created_at.isoformat()}, before as_of, {plan.as_of.isoformat()}"
 
 
 def _compile(progress: ProgressSink | None) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from broker.domain.planning.model_shape import Attention, CacheIndex, MixedWeights, ModelShape
 from broker.models.fields import count, needed
 from broker.models.mixers import Mixers, mixers_of
-from broker.models.weight_formats import MXFP4_BYTES, PLANNED, format_of_config
+from broker.models.weight_formats import MXFP4_BYTES, PLANNED, format_of_config, format_of_method
 from broker.models.wide_modules import WideModules
 
 NESTED = ("text_config", "llm_config", "language_config")
@@ -111,7 +111,8 @@ def _with_format(shape: ModelShape, config: Mapping[str, Any], text: Mapping[str
     if told is None:
         kinds = (source.get(key) for source in (text, config) for key in ("torch_dtype", "dtype"))
         kind = next((str(kind) for kind in kinds if kind), "")
-        return replace(shape, published_precision="fp16" if kind == "float16" else "bf16")
+        found = format_of_method(kind.removeprefix("torch.").partition("_")[0])
+        return replace(shape, published_precision=found if found in ("fp16", "fp8") else "bf16")
     stored = format_of_config(told)
     precision = stored.planned
     if precision is None:

@@ -18,24 +18,38 @@ MXFP4_BYTES = 0.5 + 1 / 32
 NVFP4_BYTES = 0.5 + 1 / 16
 NEAREST: Mapping[str, str] = {"int8": "fp8"}
 """Formats of no plan, and the one of a plan that has their size."""
+OTHER_FORMAT = "a format that is not known"
 FORMAT_TOKENS: Mapping[str, str] = {
-    r"fp8|float8|mxfp8|autofp8": "fp8",
-    r"fp4|nvfp4|nvfp4a16|mxfp4|w4afp8": "fp4",
-    r"awq|awq_marlin|gptq|gptq_marlin|int4|4bits?|4-bit|w4a16|w4a8|w4|nf4|autoround|hqq": "int4",
-    r"int8|8bits?|w8a8|w8a16|w8|eetq": "int8",
+    r"(mx|auto)?fp8(wo|dq)?|float8(wo|dq)?|w8a8fp8": "fp8",
+    r"(nv|mx)?fp4(a16)?": "fp4",
+    r"awq|awq_marlin|gptq|gptq_marlin|gptqv2|gptqmodel|u?int4(wo)?|u4|4-?bits?|w4a16|w4a8|w4a8fp8|w4afp8|"
+    r"w4a8kv4|w4|8da4w|qserve|qoq|nf4|autoround|hqq": "int4",
+    r"(mx|u)?int8(wo|dq)?|8-?bits?|w8a8|w8a16|w8|eetq|smoothquant": "int8",
     r"bf16|bfloat16": "bf16",
     r"fp16|float16|half": "fp16",
-    r"int[2356]|[2356]bits?|w[2356]a16|aqlm|quip|vptq": "fewer than 8 bits",
-    r"gguf|iq?[1-8](_.+)?|q[1-8](_.+)?|exl[23]|ggml|mlx|\d\.\d+bpw": "a format of local engines",
+    r"u?int[12356]|[12356](\.\d+)?-?bits?|w[1-356]a\d+|(mx)?fp[356]|aqlm|quip|vptq|spqr|squeezellm|bitnet|"
+    r"onebit|ternary|b1\.58": "fewer than 8 bits",
+    r"gguf|(t|i)?q[1-8](_.+)?|exl[2-4]|ggml(v\d)?|mlx|mlc|q\df\d+(_\d)?|\d(\.\d+)?bpw|onnx|openvino|ov|coreml|"
+    r"uqff": "a format of local engines",
+    r".*quant|.*\d-?bits?|(mx|nv|u|b)?(fp|int|float)\d+\w*|w\da\w+|a\d+w\d+|higgs|paretoq|sinq": OTHER_FORMAT,
 }
+"""What words of names and of ``--quantization`` mean; the last ones state a format, but not which."""
+TUNED = re.compile(
+    r"-(instruct|chat|it|base|thinking)(-(v?\d+(\.\d+)*[km]?|hf|preview|sft|dpo|rl|thinking|instruct|chat))*$",
+    re.IGNORECASE,
+)
+"""The end of the name of a model that was tuned for instructions, with its version and no other word."""
 _TOKENS = tuple((re.compile(pattern, re.IGNORECASE), meaning) for pattern, meaning in FORMAT_TOKENS.items())
 _FILLERS = re.compile(
     r"dynamic|kv|block|preview|quantized|unsloth|bnb|torchao|static|tensor|channel|token|symmetric|g?\d+g?|"
-    r"act(order)?|llmcompressor|marlin|inc|quark|ptq|compressed|tensors|v\d+",
+    r"act(order)?|llmcompressor|marlin|inc|quark|ptq|compressed|tensors|v\d+|ct|ao|qat|qad|rtn|dw?q|ud|pv|sq|h\d|"
+    r"\d+x\d+|sharp|attn|mixed|e[45]m[23]|k\d+|woft|s\d|cpu|gpu|cuda|imatrix|i1",
     re.IGNORECASE,
 )
-_WIDTHS = re.compile(r"w\da\d+|w\d")
-_METHODS = frozenset({"awq", "gptq", "autoround", "hqq", "mlx", "gguf"})
+_WIDTHS = re.compile(r"w8a\d+|w8")
+_METHODS = frozenset(
+    {"awq", "gptq", "gptqv2", "gptqmodel", "autoround", "hqq", "mlx", "gguf", "higgs", "sinq"}
+)
 """Methods, whose format another word may state: ``GPTQ-Int8``."""
 _BITS_OF_METHODS: Mapping[str, str] = {
     "fp8": "fp8",
@@ -68,7 +82,7 @@ def without_format(name: str) -> tuple[str, str | None]:
 
     ``Qwen3-32B-FP8`` gives ``Qwen3-32B`` and ``fp8``; ``…-GPTQ-Int8`` gives ``int8``, which no plan has.
     """
-    words = re.split(r"(?<=[A-Za-z0-9])[-.](?=[A-Za-z])|-", name)
+    words = re.split(r"-(?!bits?\b)|(?<=[A-Za-z0-9])\.(?=[A-Za-z])", name, flags=re.IGNORECASE)
     stated: list[tuple[int, str]] = []
     kept = len(words)
     for index in range(len(words) - 1, 0, -1):
@@ -86,7 +100,12 @@ def without_format(name: str) -> tuple[str, str | None]:
 
 
 def _meaning_of(word: str) -> str | None:
-    return next((meaning for pattern, meaning in _TOKENS if pattern.fullmatch(word)), None)
+    found = next((meaning for pattern, meaning in _TOKENS if pattern.fullmatch(word)), None)
+    parts = word.split("_")
+    if found not in (None, OTHER_FORMAT) or len(parts) == 1:
+        return found
+    told = [_meaning_of(part) for part in parts if part != "moe" and not _FILLERS.fullmatch(part)]
+    return next(iter(told), found) if all(told) else found
 
 
 def _joined(name: str, words: list[str], kept: int) -> str:
@@ -122,7 +141,7 @@ def format_of_config(told: Mapping[str, Any]) -> WeightFormat:
         return WeightFormat("fp8", 1.0)
     if bits is not None:
         return _integers(bits, size)
-    named = _BITS_OF_METHODS.get(method) or _meaning_of(method) or _format_in(algorithm)
+    named = _BITS_OF_METHODS.get(method) or _meaning_of(method) or _format_in(f"{algorithm} {kind}")
     if named in ("int4", "fp8", "fp4", "int8"):
         return _integers(4, size) if named == "int4" else WeightFormat(named, 1.0)
     known = "fp8, fbgemm_fp8, modelopt, mxfp4, awq, gptq, compressed-tensors, bitsandbytes, hqq, quark"

@@ -137,10 +137,8 @@ def _require_usable(ask: _Ask, observed_at: datetime, least_cuda: Decimal | None
     """Raises RowRejected for an offer that is taken, over, or unsuitable (CUDA version, SSH port)."""
     if ask.rented or not ask.rentable:
         raise RowRejected("already rented")
-    left_s = ask.duration
-    if left_s is None and ask.end_date is not None:
-        left_s = ask.end_date - observed_at.timestamp()
-    if left_s is not None and left_s <= 0:
+    end_s = None if ask.end_date is None else ask.end_date - observed_at.timestamp()
+    if any(left_s is not None and left_s <= 0 for left_s in (ask.duration, end_s)):
         raise RowRejected("its host's offer has ended")
     if ask.direct_port_count is not None and ask.direct_port_count < 1:
         raise RowRejected("no open port, which direct SSH needs")
@@ -281,10 +279,20 @@ def _intra_node(ask: _Ask, gpu: str, count: int) -> IntraNode | None:
 
 
 def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
-    """Recorded answers of searches."""
-    return parse_offers(
-        [row for _, body in payloads for row in rows_under(NAME, body, "offers")], observed_at
-    )
+    """Recorded answers of searches, as of when they were given."""
+    rows = [row for _, body in payloads for row in rows_under(NAME, body, "offers")]
+    return parse_offers(rows, _given_at(rows, observed_at))
+
+
+def _given_at(rows: Sequence[Any], observed_at: datetime) -> datetime:
+    """When an answer was given, as the end of a term and what is left of it say; at most ``observed_at``."""
+    terms = [(row.get("end_date"), row.get("duration")) for row in rows if isinstance(row, dict)]
+    given_s = [
+        float(end - left)
+        for end, left in terms
+        if isinstance(end, int | Decimal) and isinstance(left, int | Decimal) and 0 < end - left < _NO_END_S
+    ]
+    return min(observed_at, datetime.fromtimestamp(max(given_s), UTC)) if given_s else observed_at
 
 
 SCHEMA = Schema(

@@ -112,6 +112,18 @@ def test_a_recorded_payload_is_parsed_without_a_network() -> None:
     assert set(document) == {"offers", "rejected"}
 
 
+def test_a_recorded_payload_is_read_as_of_its_recording() -> None:
+    """The offers of a host whose term ends with 2026 are there the day before, and not the day after."""
+    payload = ROOT / "fixtures" / "providers" / "vast" / "bundles_on_demand.json"
+    before, after = (
+        json.loads(broker("providers", "parse", "vast", payload, "--at", day).stdout)
+        for day in ("2026-12-31", "2027-01-02")
+    )
+    assert len(before["offers"]) == len(after["offers"]) + 2
+    assert "its host's offer has ended" in {row["reason"] for row in after["rejected"]}
+    assert broker("providers", "parse", "vast", payload, "--at", "later").exit_code == 2
+
+
 def test_a_file_of_a_catalogue_is_parsed_by_the_cloud_that_is_told(tmp_path: Path) -> None:
     folder = ROOT / "fixtures" / "providers"
     copies = {

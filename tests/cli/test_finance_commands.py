@@ -223,6 +223,22 @@ def test_what_changed_is_read_at_eighty_columns_and_written_as_csv(tmp_path: Pat
     assert (saving["name"], saving["saved_usd"]) == ("single_shape", "60.00")
 
 
+def test_a_table_without_rows_is_written_with_its_header(tmp_path: Path) -> None:
+    empty: dict[str, Any] = {"items": [], "not_run": [], "not_compared": [], "next_cursor": None}
+    answers: dict[tuple[str, str], list[tuple[int, Any]]] = {
+        ("GET", "/v1/spend/changes"): [(200, {**CHANGES, "items": []})],
+        ("GET", "/v1/spend/savings"): [(200, empty)],
+    }
+    with fake_server(answers) as server:
+        broker("spend", "--changes", "2026-11", "2026-12", "--csv", tmp_path / "c.csv", env=server.env)
+        broker("spend", "--savings", "--csv", tmp_path / "s.csv", env=server.env)
+    assert (tmp_path / "s.csv").read_text().splitlines() == [
+        "name,plans,baseline_usd,plan_usd,saved_usd,saved_share"
+    ]
+    (header,) = (tmp_path / "c.csv").read_text().splitlines()
+    assert header.startswith("workload,offer_id,provider,tier,before_usd,after_usd,change_usd,price_usd")
+
+
 def test_an_empty_table_of_savings_says_why() -> None:
     why = [{"plan_id": "plan-1", "why": "it is a draft that nobody intends to buy"}]
     empty = {"items": [], "not_run": [], "not_compared": why, "next_cursor": None}

@@ -81,7 +81,55 @@ def _no_seed(plan: dict[str, Any]) -> None:
     del plan["seed"]
 
 
-@pytest.mark.parametrize("damage", [_dearer, _backwards, _unknown_kind, _no_seed])
+def _flattered(plan: dict[str, Any]) -> None:
+    plan["baselines"][0]["cost_usd"] = "99999.99"
+
+
+def _no_baseline(plan: dict[str, Any]) -> None:
+    plan["baselines"][1]["cost_usd"] = None
+
+
+def _invented_baseline(plan: dict[str, Any]) -> None:
+    plan["baselines"][2]["name"] = "by_hand"
+
+
+def _twice(plan: dict[str, Any]) -> None:
+    plan["baselines"].append(plan["baselines"][0])
+
+
+def _of_2020(plan: dict[str, Any]) -> None:
+    plan["as_of"] = plan["created_at"] = "2020-01-01T00:00:00Z"
+
+
+def _made_before_its_prices(plan: dict[str, Any]) -> None:
+    plan["created_at"] = "2020-01-01T00:00:00Z"
+
+
+def _far_from_its_bound(plan: dict[str, Any]) -> None:
+    objective = sum((Decimal(plan[name]) for name in ("cost_usd", "penalty_usd", "delay_usd")), Decimal(0))
+    plan["bound_usd"] = str((objective / 50).quantize(Decimal("0.01")))
+    plan["gap"] = float(1 - Decimal(plan["bound_usd"]) / objective)
+    assert plan["status"] == "optimal"
+
+
+def _at_its_bound(plan: dict[str, Any]) -> None:
+    objective = sum((Decimal(plan[name]) for name in ("cost_usd", "penalty_usd", "delay_usd")), Decimal(0))
+    plan["bound_usd"], plan["gap"], plan["status"] = str(objective), 0.0, "feasible"
+
+
+FALSE_CLAIMS = (
+    _flattered,
+    _no_baseline,
+    _invented_baseline,
+    _twice,
+    _of_2020,
+    _made_before_its_prices,
+    _far_from_its_bound,
+    _at_its_bound,
+)
+
+
+@pytest.mark.parametrize("damage", [_dearer, _backwards, _unknown_kind, _no_seed, *FALSE_CLAIMS])
 def test_check_rejects_a_damaged_plan_a_line_a_violation(
     folder: Path, tmp_path: Path, damage: Callable[[dict[str, Any]], None]
 ) -> None:

@@ -31,6 +31,16 @@ GIB = 2**30 / 1e9
         ("Meta-Llama-3.1-70B-Instruct-FP8-w8a8", "Meta-Llama-3.1-70B-Instruct", "fp8"),
         ("Qwen3-14B-unsloth-bnb-4bit", "Qwen3-14B", "int4"),
         ("Meta-Llama-3-8B-Instruct.Q4_K_M.gguf", "Meta-Llama-3-8B-Instruct", "a format of local engines"),
+        ("Llama-3.1-8B-Instruct-FP6", "Llama-3.1-8B-Instruct", "fewer than 8 bits"),
+        ("Llama-3-8B-Instruct-1bit-HQQ", "Llama-3-8B-Instruct", "fewer than 8 bits"),
+        ("Llama-3.1-8B-Instruct-SmoothQuant", "Llama-3.1-8B-Instruct", "int8"),
+        ("Llama-3.1-8B-Instruct-4.0bpw-h6-exl2", "Llama-3.1-8B-Instruct", "a format of local engines"),
+        ("Llama-3-8B-Instruct-AQLM-PV-2Bit-1x16", "Llama-3-8B-Instruct", "fewer than 8 bits"),
+        ("Llama-3.3-70B-Instruct-UD-Q2_K_XL", "Llama-3.3-70B-Instruct", "a format of local engines"),
+        ("Qwen3-235B-A22B-MXFP4_MOE", "Qwen3-235B-A22B", "fp4"),
+        ("DeepSeek-V3.1-Terminus-W4AFP8", "DeepSeek-V3.1-Terminus", "int4"),
+        ("gemma-3-27b-it-qat-w4a16-ct", "gemma-3-27b-it", "int4"),
+        ("Llama-3.2-3B-Instruct-SpinQuant", "Llama-3.2-3B-Instruct", "a format that is not known"),
         ("Mistral-7B-Instruct-v0.3", "Mistral-7B-Instruct-v0.3", None),
         ("Phi-3.5-MoE", "Phi-3.5-MoE", None),
     ],
@@ -46,6 +56,12 @@ def test_no_known_model_loses_its_name() -> None:
         assert known_model(hub) == model or "(paper)" in hub
 
 
+@pytest.mark.parametrize("word", ["abliterated", "quantized", "marlin-24", "fp6-llm", "KTransformers"])
+def test_a_word_that_is_not_understood_is_not_cut_off(word: str) -> None:
+    assert known_model("meta-llama/Llama-3.1-8B-Instruct") == "Llama-3.1-8B"
+    assert known_model(f"x/Llama-3.1-8B-Instruct-{word}") == f"x/Llama-3.1-8B-Instruct-{word}"
+
+
 @pytest.mark.parametrize(
     ("told", "name", "bytes_each"),
     [
@@ -57,6 +73,7 @@ def test_no_known_model_loses_its_name() -> None:
         ({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4}}}, "int4", 0.5),
         ({"quant_algo": "FP8", "quant_method": "modelopt"}, "fp8", 1.0),
         ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8_e4m3"}}}, "fp8", 1.0),
+        ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "int8"}}}, "int8", 1.0),
     ],
 )
 def test_a_configuration_states_format_and_bytes(told: Any, name: str, bytes_each: float) -> None:
@@ -70,6 +87,11 @@ def test_an_unknown_method_names_the_known_ones() -> None:
     config = NAMED["Llama-3.1-70B"] | {"quantization_config": {"quant_method": "gptq", "bits": 3}}
     with pytest.raises(ValueError, match="int3 is no format of a plan"):
         model_from_hf_config(config, "m")
+
+
+def test_a_type_of_eight_bits_without_a_method_is_the_format() -> None:
+    shape = model_from_hf_config(NAMED["Llama-3.1-70B"] | {"torch_dtype": "float8_e4m3fn"}, "m")
+    assert shape.published_precision == "fp8"
 
 
 def test_fp8_of_the_largest_llama_has_the_size_of_its_file() -> None:

@@ -237,7 +237,12 @@ def test_charge_periods_that_contain_their_end_are_told() -> None:
     ]
     (found,) = check_focus(header, inclusive)
     assert (found.column, found.group) == ("ChargePeriodEnd", RuleGroup.PERIODS)
-    assert list(check_focus(header, [*inclusive[:2], *rows[2:]])) == []
+    (mixed,) = check_focus(header, [*inclusive[:-1], rows[-1]])
+    assert (mixed.row, mixed.column) == (1, "ChargePeriodEnd")
+    assert f"{len(rows) - 1} of {len(rows)} rows" in mixed.expected
+    (few,) = check_focus(header, [rows[0], *inclusive[1:3], *rows[3:]])
+    assert few.row == 2
+    assert list(check_focus(header, [*inclusive[:1], *rows[1:]])) == []
 
 
 def test_a_correction_may_be_negative() -> None:

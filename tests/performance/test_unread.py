@@ -45,6 +45,9 @@ TRAINING = {
         ({"zero_fsdp": "ZeRO-3 offload"}, "offload is not predicted"),
         ({"kind": "tuning"}, "known are training and serving"),
         ({"framework": "TRL GRPO"}, "a method that is not predicted"),
+        ({"model": "Llama-3.1-8B-Instruct-GPTQ-Int4"}, "weights in few bits are not trained"),
+        ({"model": "Llama-3.1-8B-HQQ-1bit"}, "weights in few bits are not trained"),
+        ({"model": "Llama-3.1-8B-SmoothQuant"}, "weights in few bits are not trained"),
     ],
 )
 def test_a_training_row_of_another_method_is_blank(cells: dict[str, str], reason: str) -> None:
@@ -66,12 +69,33 @@ def test_a_training_row_of_another_method_is_blank(cells: dict[str, str], reason
         ({"kv_precision": "turbo3"}, "known are bf16, fp16, fp8"),
         ({"cpu_offload_gb": "20"}, "offload is not predicted"),
         ({"weight_precision": "", "quantization": "awq"}, "in the column weight_precision"),
+        ({"weight_precision": "GPTQ 2-bit"}, "known are bf16, fp16, fp8"),
+        ({"weight_precision": "1.58bit"}, "known are bf16, fp16, fp8"),
+        ({"weight_precision": "", "model": "Llama-3.1-8B-Instruct-FP6"}, "weights in fewer than 8 bits"),
+        ({"weight_precision": "", "model": "Llama-3.1-8B-AQLM-2Bit-1x16"}, "weights in fewer than 8 bits"),
+        ({"weight_precision": "", "model": "Llama-3.1-8B-IQ2_XXS"}, "weights in a format of local engines"),
+        ({"weight_precision": "", "model": "Llama-3.1-8B-2.5bpw-exl2"}, "weights in a format of local"),
+        (
+            {"weight_precision": "", "model": "Llama-3.1-8B-SpinQuant"},
+            "weights in a format that is not known",
+        ),
     ],
 )
 def test_a_serving_row_of_another_way_is_blank(cells: dict[str, str], reason: str) -> None:
     (found,) = predict([serving_row(**cells)])
     assert (found["pred_tpot_ms_p50"], found["fits"]) == ("", "")
     assert reason in found["note"]
+
+
+@pytest.mark.parametrize(
+    ("word", "same_as"), [("HQQ", "int4"), ("SmoothQuant", "int8"), ("W4A8FP8", "int4"), ("Q5_K_M", "int5")]
+)
+def test_the_format_of_a_name_is_predicted(word: str, same_as: str) -> None:
+    model = serving_row()["model"]
+    named, stated = predict(
+        [serving_row(model=f"{model}-{word}", weight_precision=""), serving_row(weight_precision=same_as)]
+    )
+    assert named["pred_tpot_ms_p50"] == stated["pred_tpot_ms_p50"] != ""
 
 
 def test_what_changes_nothing_is_noted_and_predicted() -> None:

@@ -31,7 +31,7 @@ def test_a_run_that_would_cost_half_is_told() -> None:
     assert found.cost_usd == Decimal(20)
     assert found.notes == (
         "hosts: [datacenter, community] would save $10.00 or more, with everything else as planned: "
-        "run at vast costs $10.00 in place of $20.00",
+        "run at vast",
     )
 
 
@@ -57,7 +57,17 @@ def test_what_waits_for_a_run_is_placed_anew_with_it() -> None:
     """Eight hours of a service follow a run of ten; both cost a dollar an hour less on lent nodes."""
     asked = request(training("run", 10), serving(hourly=[3.0], starts_after="run"), hours=18)
     (note,) = planned(asked, [HALL, lent("lent", "1.00")]).notes
-    assert "run with chat at vast costs $18.00 in place of $36.00" in note
+    assert "would save $18.00 or more" in note
+    assert note.endswith("with everything else as planned: run with chat at vast")
+
+
+def test_the_note_states_no_cost_beside_those_of_the_plan() -> None:
+    """What a workload costs is in the plan; the note has savings alone, which sum to the one that it begins
+    with."""
+    runs = (training("a", 10, deadline=at(10)), training("b", 5, deadline=at(10)))
+    (note,) = planned(request(*runs), [HALL, lent("lent", "1.00", nodes=2)]).notes
+    assert "would save $15.00 or more" in note
+    assert note.endswith("with everything else as planned: a at vast $10.00, b at vast $5.00")
 
 
 def test_a_service_on_few_pools_is_placed_anew_by_the_same_rules() -> None:

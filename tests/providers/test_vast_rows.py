@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from providers.vast.offers import parse_offers
+from providers.vast.offers import parse, parse_offers
 
 NOW = datetime(2026, 11, 25, 19, tzinfo=UTC)
 ROW: dict[str, Any] = {
@@ -58,11 +59,25 @@ def test_what_cannot_be_used_is_no_offer(said: dict[str, Any], reason: str) -> N
     assert [row.reason for row in batch.rejected] == [reason]
 
 
+def recorded(*rows: dict[str, Any]) -> list[tuple[str, bytes]]:
+    return [("bundles.json", json.dumps({"offers": rows}, default=float).encode())]
+
+
 def test_a_recorded_answer_is_read_as_of_when_it_was_given() -> None:
-    """Two days later its 36 hours are over, but the row itself says that they were not."""
+    """Two days later its 36 hours are over, but the rows themselves say when they were not."""
     row = {**ROW, "end_date": end(36), "duration": Decimal(129600)}
-    (offer,) = parse_offers([row], NOW + timedelta(days=2)).offers
-    assert offer.available_until == NOW + timedelta(hours=36)
+    (offer,) = parse(recorded(row), NOW + timedelta(days=2)).offers
+    assert (offer.observed_at, offer.available_until) == (NOW, NOW + timedelta(hours=36))
+
+
+def test_a_term_that_is_over_is_no_offer_whatever_is_said_to_be_left() -> None:
+    """As a search gives it two days after its end, and in a recorded answer whose other rows are later."""
+    stale = {**ROW, "id": 2, "end_date": end(36), "duration": Decimal(129600)}
+    assert parse_offers([stale], NOW + timedelta(days=2)).offers == ()
+    later = {**ROW, "id": 3, "end_date": end(96), "duration": Decimal(48 * 3600)}
+    batch = parse(recorded(stale, later), NOW + timedelta(days=5))
+    assert [offer.available_until for offer in batch.offers] == [NOW + timedelta(hours=96)]
+    assert [row.reason for row in batch.rejected] == ["its host's offer has ended"]
 
 
 def test_hosts_that_run_the_image_are_offers() -> None:

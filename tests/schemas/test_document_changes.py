@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -81,6 +82,16 @@ def test_a_star_names_every_workload_that_has_the_field() -> None:
     tune, chat, hourly = changed("*.slo.ttft_p95_ms=400")["workloads"]
     assert (chat["slo"]["ttft_p95_ms"], hourly["slo"]["ttft_p95_ms"]) == (400, 400)
     assert "slo" not in tune
+
+
+def test_a_service_follows_its_run_under_a_new_name() -> None:
+    document = stored()
+    document["workloads"][1]["starts"] = {"after": "tune"}
+    patch = operations_of(document, ["tune.name=sft", "sft.deadline+=1d"])
+    tune, chat, hourly = jsonpatch.apply_patch(document, json.dumps(patch))["workloads"]
+    assert (tune["name"], tune["deadline"]) == ("sft", "2026-12-06T00:00:00Z")
+    assert chat["starts"] == {"after": "sft"}
+    assert hourly == document["workloads"][2]
 
 
 def test_another_model_is_served_in_its_own_published_format() -> None:

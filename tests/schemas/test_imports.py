@@ -114,6 +114,17 @@ def test_a_format_of_no_plan_is_said() -> None:
 
 
 @pytest.mark.parametrize(
+    "word", ["FP6", "1bit-HQQ", "4.0bpw-h6-exl2", "AQLM-2Bit-1x16", "Q4_K_M-GGUF", "W4A4"]
+)
+def test_a_format_of_few_bits_in_a_name_is_said(word: str) -> None:
+    found = begin(f"vllm serve x/Llama-3.1-8B-Instruct-{word}")
+    assert found.workload["model"] == "Llama-3.1-8B"
+    ((what, why),) = left_out(found).items()
+    assert what.endswith(f"of x/Llama-3.1-8B-Instruct-{word}")
+    assert why.startswith("no format of a plan")
+
+
+@pytest.mark.parametrize(
     ("told", "precision"),
     [
         ({"quant_method": "fbgemm_fp8"}, "fp8"),

@@ -17,9 +17,10 @@ from rich.text import Text
 from api.cli.figures import day_and_time, percent, plural, rate, usd
 from api.cli.output import print_json, stderr, stdout, write_text
 from api.plan_words import strategy
+from api.schemas.base.forms import form_of
 from api.schemas.finance.economics import SAVINGS, ChangesForm, IntervalForm, MonthCloseForm, UnitsForm
 from api.schemas.finance.spend import no_formula
-from broker.domain.moving.savings import Savings
+from broker.domain.moving.savings import Saving, Savings
 from broker.domain.spend.variance import ChangeLine
 
 DASH = "-"
@@ -32,24 +33,31 @@ class Output:
     as_json: bool
     csv_file: Path | None
 
-    def takes(self, document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> bool:
+    def takes(
+        self, document: Mapping[str, Any], columns: Sequence[str], rows: Sequence[Mapping[str, Any]]
+    ) -> bool:
         """Whether it wrote the file or the JSON document, and nothing is left to show."""
         if self.csv_file is not None:
-            write_text(self.csv_file, rows_csv(rows))
+            write_text(self.csv_file, rows_csv(columns, rows))
             stderr().print(f"{len(rows)} rows written to {self.csv_file}", markup=False, soft_wrap=True)
         if self.as_json:
             print_json(document)
         return self.as_json or self.csv_file is not None
 
 
-def rows_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """``rows``, which have the same names, as CSV."""
+def rows_csv(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    """``columns`` of ``rows`` as CSV; the header alone without rows."""
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow(rows[0] if rows else ())
+    writer.writerow(columns)
     for row in rows:
-        writer.writerow(_cell(name, value) for name, value in row.items())
+        writer.writerow(_cell(name, row.get(name)) for name in columns)
     return text.getvalue()
+
+
+def columns_of(line: type[ChangeLine | Saving]) -> tuple[str, ...]:
+    """The names of a line's fields in JSON."""
+    return tuple(one.name for one in form_of(line).entries)
 
 
 def _cell(name: str, value: object) -> object:
@@ -60,7 +68,7 @@ def _cell(name: str, value: object) -> object:
 def show_changes(form: ChangesForm, output: Output) -> None:
     """One row for each offer and workload, the largest change first, and the sum of each effect below."""
     document = form.model_dump(mode="json")
-    if output.takes(document, document["items"]):
+    if output.takes(document, columns_of(ChangeLine), document["items"]):
         return
     table = _table(show_footer=True)
     table.add_column("workload,\noffer", "total", overflow="fold", ratio=1)
@@ -147,7 +155,8 @@ def show_units(form: UnitsForm, output: Output) -> None:
     """One row for each unit."""
     document = form.model_dump(mode="json")
     figures = {name: value for name, value in document.items() if name != "energy"} | document["energy"]
-    if output.takes(document, [{"figure": name, "value": value} for name, value in figures.items()]):
+    cells = [{"figure": name, "value": value} for name, value in figures.items()]
+    if output.takes(document, ("figure", "value"), cells):
         return
     energy = form.energy
     rows = (
@@ -174,7 +183,7 @@ def show_savings(found: Savings, output: Output) -> None:
     """One row for each strategy that could have run. The others follow, and the plans that are in no sum,
     with the reasons."""
     document = SAVINGS.write(found)
-    if output.takes(document, document["items"]):
+    if output.takes(document, columns_of(Saving), document["items"]):
         return
     table = _table()
     table.add_column("instead of", no_wrap=True)

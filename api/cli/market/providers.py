@@ -21,6 +21,7 @@ from api.cli.errors import ExitCode
 from api.cli.market_source import ask_stored
 from api.cli.output import Json, print_json, read_bytes, stdout
 from api.cli.plain_table import PlainTable, markdown_lines
+from api.cli.times import TIME_HELP, read_time
 from api.schemas.market.provider import (
     BATCH,
     BILLING,
@@ -272,6 +273,9 @@ def parse(
     cloud: Annotated[
         str | None, typer.Option(help="Whose file of a catalogue it is; without it, its name says so.")
     ] = None,
+    at: Annotated[
+        str | None, typer.Option(help=f"When they were recorded; default: now. {TIME_HELP}.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Always so.", show_default=False)] = True,
 ) -> None:
     """Read a provider's recorded answers: offers, and the rows that could not become one, as JSON.
@@ -285,7 +289,7 @@ def parse(
         _require_catalogue(spec, cloud, files)
     payloads = [(_payload_name(spec, cloud, file.name), read_bytes(file)) for file in files]
     try:
-        batch = spec.parse(payloads, datetime.now(UTC))
+        batch = spec.parse(payloads, read_time("--at", at) or datetime.now(UTC))
     except PayloadUnreadable as error:
         problem = FieldProblem("", str(error), f"answers as {spec.title} documents them")
         raise InputError(", ".join(str(file) for file in files), (problem,)) from error

@@ -27,7 +27,7 @@ def check(
     workloads: Annotated[Path, typer.Option(help="The workloads that it was made for.")],
     as_json: Json = False,
 ) -> None:
-    """Verify a plan independently: every constraint, every cost, the sums.
+    """Verify a plan independently: every constraint, every cost, the sums, what simpler strategies cost.
 
     Exit code 1 when a rule is violated, with one line for each violation.
 
@@ -47,7 +47,10 @@ def check(
         verdict: dict[str, Any] = {"ok": False, "violations": list(violations)}
         said = ""
     else:
-        violations = build_planner().check(answer, request, offers.offers)
+        planner = build_planner()
+        violations = planner.check(answer, request, offers.offers)
+        if not violations:
+            violations = planner.check_claims(answer, request, offers.offers, offers.as_of)
         verdict = {"ok": not violations, "plan_id": answer.plan_id, "violations": list(violations)}
         said = _praise(answer)
     if as_json:

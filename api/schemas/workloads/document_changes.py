@@ -80,6 +80,8 @@ def _change_at(
     if verb == "=":
         yield from _missing_parents(document, steps)
         yield {"op": "add", "path": path, "value": _value(text)}
+        if steps[0] == "workloads" and steps[2:] == ("name",):
+            yield from _followers(document["workloads"], str(old), _value(text))
         if steps[0] == "workloads" and steps[-1] == "model":
             yield from _forget_published_format(document["workloads"][steps[1]], steps)
         return
@@ -155,6 +157,13 @@ def _forget_published_format(workload: Mapping[str, Any], steps: Sequence[Step])
     model = load_models().get(str(workload.get("model")))
     if model is not None and workload.get("precisions") == [model.published_precision]:
         yield {"op": "remove", "path": pointer_of(*steps[:-1], "precisions")}
+
+
+def _followers(workloads: Sequence[Mapping[str, Any]], before: str, after: Any) -> Iterator[Operation]:
+    """A service that starts after a workload starts after it under its new name."""
+    for index, row in enumerate(workloads):
+        if _at(row, ("starts", "after")) == before:
+            yield {"op": "replace", "path": pointer_of("workloads", index, "starts", "after"), "value": after}
 
 
 def _value(text: str) -> Any:

@@ -19,9 +19,14 @@ from broker.domain.planning.transfer import Transfer
 from broker.domain.planning.window_use import WindowUse
 from broker.domain.planning.workload import Precision, ServingEngine, WorkloadKind
 
+PROVEN_GAP = 0.05
+"""The largest gap of an optimal plan, also where a larger one was requested."""
+
 
 class PlanStatus(StrEnum):
-    """``optimal``: the gap is at most the requested one. ``infeasible``: a required workload is unplaced."""
+    """``optimal``: the gap is at most the requested one, and at most ``PROVEN_GAP``. ``infeasible``: a
+    required workload is unplaced.
+    """
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"

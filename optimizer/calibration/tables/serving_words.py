@@ -3,9 +3,11 @@ sizes."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from broker.catalogue import named_format
 from broker.domain.planning.model_shape import Attention, GpuSpec, ModelShape
 from optimizer.calibration.table_constants import BenchmarkClient, EarlyReleases, load_table_constants
 from optimizer.calibration.tables.cells import NOTHING, Unreadable, number
@@ -37,41 +39,44 @@ OTHER_REGIMES = (
     ("static", "static_batch"),
     ("batch", "static_batch"),
 )
-FORMAT_WORDS = (
-    ("mxfp4", "mxfp4"),
-    ("fp4", "fp4"),
-    ("w8a16", "w8a16"),
-    ("int8", "int8"),
-    ("fp8", "fp8"),
-    ("float8", "fp8"),
-    ("e4m3", "fp8"),
-    ("e5m2", "fp8"),
-    ("w8a8", "int8"),
-    ("q8", "w8a16"),
-    ("8bit", "w8a16"),
-    ("8-bit", "w8a16"),
-    ("q6", "int6"),
-    ("6bit", "int6"),
-    ("q5", "int5"),
-    ("5bit", "int5"),
-    ("q3", "int3"),
-    ("3bit", "int3"),
-    ("int4", "int4"),
-    ("w4a", "int4"),
-    ("awq", "int4"),
-    ("gptq", "int4"),
-    ("4bit", "int4"),
-    ("4-bit", "int4"),
-    ("nf4", "int4"),
-    ("q4", "int4"),
-    ("exl2", "int4"),
-    ("bf16", "bf16"),
-    ("bfloat16", "bf16"),
-    ("fp16", "fp16"),
-    ("float16", "fp16"),
-    ("f16", "fp16"),
-    ("half", "fp16"),
+FORMAT_WORDS = tuple(
+    (re.compile(pattern), meaning)
+    for pattern, meaning in (
+        (r"(?<![\d.])[12](\.\d+)?[- ]?bit|int[12](?!\d)|q[12]_|(?<![\d.])[123]\.?\d*bpw", ""),
+        ("mxfp4", "mxfp4"),
+        ("fp4", "fp4"),
+        ("w4a", "int4"),
+        ("w8a16", "w8a16"),
+        ("int8", "int8"),
+        ("fp8", "fp8"),
+        ("float8", "fp8"),
+        ("e4m3", "fp8"),
+        ("e5m2", "fp8"),
+        ("w8a8", "int8"),
+        ("q8", "w8a16"),
+        (r"(?<![\d.])8[- ]?bit", "w8a16"),
+        ("q6|int6", "int6"),
+        (r"(?<![\d.])6bit", "int6"),
+        ("q5|int5", "int5"),
+        (r"(?<![\d.])5bit", "int5"),
+        ("q3|int3", "int3"),
+        (r"(?<![\d.])3bit", "int3"),
+        ("int4", "int4"),
+        ("awq", "int4"),
+        ("gptq", "int4"),
+        (r"(?<![\d.])4[- ]?bit", "int4"),
+        ("nf4", "int4"),
+        ("q4", "int4"),
+        (r"^(?!.*bpw).*exl[23]|(?<![\d.])4\.?\d*bpw", "int4"),
+        ("bf16", "bf16"),
+        ("bfloat16", "bf16"),
+        ("fp16", "fp16"),
+        ("float16", "fp16"),
+        ("f16", "fp16"),
+        ("half", "fp16"),
+    )
 )
+"""An empty meaning: so few bits that nothing was measured."""
 FORMATS = ("bf16", "fp16", "fp8", "fp4", "mxfp4", "int8", "w8a16", "int6", "int5", "int4", "int3")
 AT_ONCE, DECODE_POOL = "offline_burst", "decode_pool"
 NARROW = frozenset({"fp4", "fp8", "mxfp4"})
@@ -122,7 +127,8 @@ def formats_of(row: Mapping[str, str], model: ModelShape, spec: GpuSpec) -> Form
     if told and dense is None:
         raise Unreadable(f"weight_precision {told!r} is not known; known are {', '.join(FORMATS)}")
     if dense is None:
-        dense = format_named(row.get("model", "")) or _native(model.name.lower(), wide)
+        named = row.get("model", "")
+        dense = format_named(named) or named_format(named) or _native(model.name.lower(), wide)
         note = f"weight precision not given, {dense} assumed"
     experts = format_named(row.get("moe_precision") or "")
     if dense in NARROW and _native(model.name.lower(), wide) == MXFP4:
@@ -135,7 +141,7 @@ def formats_of(row: Mapping[str, str], model: ModelShape, spec: GpuSpec) -> Form
 
 def format_named(text: str) -> str | None:
     """The number format that a text names, None if it names none."""
-    return next((name for word, name in FORMAT_WORDS if word in text.lower()), None)
+    return next((name for pattern, name in FORMAT_WORDS if pattern.search(text.lower())), None) or None
 
 
 def _native(model: str, wide: str) -> str:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from broker.catalogue import named_format
 from broker.domain.basics.left_out import LeftOut
+from broker.models.weight_formats import PLANNED
 from optimizer.calibration.table_constants import load_table_constants
 from optimizer.calibration.tables.cells import NOTHING, Unreadable
 from optimizer.calibration.tables.serving_words import FORMATS, format_named
@@ -95,7 +97,21 @@ def _reason(column: str, value: str, row: Mapping[str, str], *, serving: bool) -
         return None if is_told else ON_REFUSES.get(column, ON_REFUSES["offload"])
     if not is_on and column in OFF_REFUSES:
         return ON_REFUSES["eager"]
+    if column == "model":
+        return _format_reason(value, row, serving=serving)
     return _serving_reason(column, word, row) if serving else _training_reason(column, word, row)
+
+
+def _format_reason(model: str, row: Mapping[str, str], *, serving: bool) -> str | None:
+    """Why the number format that a model's name states cannot be predicted; None if it can."""
+    stated = named_format(model)
+    if stated is None or stated in PLANNED:
+        return None if serving or stated != "int4" else ON_REFUSES["load_in_4bit"]
+    if not serving:
+        return ON_REFUSES["load_in_4bit"]
+    if (row.get("weight_precision") or "").strip() or (format_named(model) or stated) in FORMATS:
+        return None
+    return f"weights in {stated}; known are {', '.join(FORMATS)}, in the column weight_precision"
 
 
 def _training_reason(column: str, word: str, row: Mapping[str, str]) -> str | None:

@@ -9,7 +9,7 @@ time, it is reported as not completed, without a cost.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
@@ -88,20 +88,20 @@ class _Inputs:
 
 def build_baselines(
     candidates: Candidates,
-    chosen: Mapping[str, Column],
+    names: Collection[str],
     work_s: float,
     ended: Callable[[], bool],
     late: Callable[[], bool] = never,
 ) -> tuple[Simpler, ...]:
     """All four baselines, in ``work_s`` seconds of counted work.
 
-    ``chosen``: the columns of the plan; ``ended``: the caller was interrupted; ``late``: the plan's time is
-    over, which stops the baselines once they have had their first seconds of work.
+    ``names``: the workloads that the plan places; ``ended``: the caller was interrupted; ``late``: the plan's
+    time is over, which stops the baselines once they have had their first seconds of work.
     """
-    if not chosen:
+    if not names:
         text = "nothing to compare: the plan places nothing"
         return tuple(Simpler(Baseline(name, None, text)) for name in NAMES)
-    placed = tuple(sorted(chosen))
+    placed = tuple(sorted(names))
     clock = WorkClock(TURN_SECONDS, lambda: ended() or (clock.work_s >= LEAST_WORK_SECONDS and late()))
     inputs = _Inputs(candidates, placed, clock)
     group_s, simple_s = (max(LEAST_WORK_SECONDS, share * work_s) for share in (GROUP_SHARE, SIMPLE_SHARE))

@@ -35,16 +35,16 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Cheaper:
-    """A dependency group that costs less on community hosts of ``providers``: cents as planned, and there.
+    """A dependency group that costs ``saved_cents`` less on community hosts of ``providers`` than the same
+    search finds for it without them, which may be less than it costs in the plan.
 
-    ``includes``: what these cents include apart from the lead's cost: followers, their delay, lateness.
+    ``includes``: what is saved on apart from the lead's cost: followers, their delay, lateness.
     """
 
     lead: str
     includes: tuple[str, ...]
     providers: tuple[str, ...]
-    planned_cents: int
-    cents: int
+    saved_cents: int
 
 
 def community_notes(
@@ -54,16 +54,14 @@ def community_notes(
     found = list(_cheaper(candidates, solution, hurry))
     if not found:
         return ()
-    saved = sum(one.planned_cents - one.cents for one in found)
-    found.sort(key=lambda one: (one.cents - one.planned_cents, one.lead))
-    ways = [
-        f"{_with(one)} at {' and '.join(one.providers)} costs {usd_words(in_usd(one.cents))} in place of "
-        f"{usd_words(in_usd(one.planned_cents))}"
-        for one in found[:MOST_NAMED]
-    ]
+    saved = sum(one.saved_cents for one in found)
+    found.sort(key=lambda one: (-one.saved_cents, one.lead))
+    ways = [f"{_with(one)} at {' and '.join(one.providers)}" for one in found]
+    if len(found) > 1:
+        ways = [f"{way} {usd_words(in_usd(one.saved_cents))}" for way, one in zip(ways, found, strict=True)]
     more = f", {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     saving = f"hosts: [datacenter, community] would save {usd_words(in_usd(saved))} or more"
-    return (f"{saving}, with everything else as planned: {', '.join(ways)}{more}",)
+    return (f"{saving}, with everything else as planned: {', '.join(ways[:MOST_NAMED])}{more}",)
 
 
 def _with(one: Cheaper) -> str:
@@ -100,11 +98,11 @@ def _cheaper(candidates: Candidates, solution: Solution, hurry: Callable[[], boo
             planned_columns = [chosen[name] for name in group.names if name in chosen]
             includes = _included(group, [*planned_columns, *way.values()])
             chosen = {name: way.get(name, column) for name, column in chosen.items()}
-            yield Cheaper(group.lead, includes, providers, before, cents)
+            yield Cheaper(group.lead, includes, providers, before - cents)
 
 
 def _included(group: DependencyGroup, columns: Sequence[Column]) -> tuple[str, ...]:
-    """What a group's cents include apart from the lead's cost."""
+    """What a group's cost includes apart from the lead's."""
     placed = {column.workload for column in columns}
     words = [name for name in group.followers if name in placed]
     if any(column.delay_cents for column in columns):
