@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from api.cli.market.providers import billing_table, capability_table, show_feeds
+from api.cli.market.providers import billing_table, capability_table, show_feeds, window_billing_table
 from broker.catalogue import load_provider_facts
 from broker.domain.market.market import FeedHealth
 from broker.domain.market.polling import PollPlan, polling_of
@@ -25,6 +25,17 @@ def test_the_readme_holds_the_table_that_the_command_prints() -> None:
 
 def test_the_guide_holds_how_each_seller_rounds_what_it_bills() -> None:
     assert billing_table() in OFFERS.read_text(), "api.cli.market.providers.billing_table() gives it"
+
+
+def test_the_guide_holds_when_each_seller_bills_its_windows() -> None:
+    assert window_billing_table() in OFFERS.read_text(), "api.cli.market.providers.window_billing_table()"
+
+
+def test_every_kind_of_window_says_where_its_billing_stands_or_why_it_is_assumed() -> None:
+    for name in SPECS:
+        billing = load_provider_facts(name).billing
+        for kind, bill in billing.windows.items() if billing is not None else ():
+            assert bool(bill.source) != bool(bill.assumed), f"{name} {kind}"
 
 
 def test_every_seller_says_where_its_rounding_stands_or_why_it_is_assumed() -> None:

@@ -204,6 +204,7 @@ NOT_TOLD: Mapping[str, str] = {
     "ReservationForm.Reservation.requested_by": "the history of the reservation names who",
     "ReservationForm.Reservation.version": "guards writes of the store",
     "ReservationForm.Sku": OFFER,
+    "ReservationForm.WindowUse.billed": OFFER,
     "ReservationForm.WindowUse.bought": "start and end",
     "ReservationForm.WindowUse.usable": "told of the reservation, which knows what was granted",
     "ReservationForm.WindowUse.wanted": "requested",

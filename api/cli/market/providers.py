@@ -81,6 +81,18 @@ def billing_table() -> str:
     return "\n".join(markdown_lines(PlainTable(headers, tuple(rows), len(headers)))) + "\n"
 
 
+def window_billing_table() -> str:
+    """When each kind of window is billed, as Markdown."""
+    rows = []
+    for name in sorted(SPECS):
+        billing = load_provider_facts(name).billing
+        for kind, bill in billing.windows.items() if billing is not None else ():
+            told = f"assumed: {bill.assumed}" if bill.assumed else bill.source
+            rows.append((f"`{name}`", kind, bill.billed.value.replace("_", " "), told))
+    headers = ("provider", "window", "billed", "source")
+    return "\n".join(markdown_lines(PlainTable(headers, tuple(rows), len(headers)))) + "\n"
+
+
 def _seconds(seconds: int) -> str:
     """A span in words; empty for none."""
     words = {0: "", 1: "second", 60: "minute", 3600: "hour"}

@@ -36,7 +36,7 @@ def quote_of(intent: Intent, team: str, now: datetime, shares: ResaleShares) -> 
         intent=intent,
         cost_usd=cost,
         most_usd=_cost_usd(at_limit(intent)),
-        at_once_usd=ZERO if offer.window is None else cost or ZERO,
+        at_once_usd=cost or ZERO if offer.window is not None and offer.window.is_prepaid else ZERO,
         usd_per_hour=offer.price_usd_per_node_hour * intent.nodes,
         on_release=estimate_order_release(unplaced_order(intent, team, now), now, shares),
     )
