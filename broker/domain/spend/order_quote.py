@@ -1,4 +1,4 @@
-"""What an order of one offer would buy and cost, before it is placed. Pure."""
+"""What an order of one offer or of a plan would buy and cost, before it is placed. Pure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from decimal import Decimal
 from broker.domain.basics.money import ZERO, to_cents
 from broker.domain.holding.cost_of_keeping import HeldCapacity, kept_usd
 from broker.domain.holding.holding_orders import Intent, at_limit, unplaced_order
+from broker.domain.planning.plan import Plan
 from broker.domain.spend.release_estimate import ReleaseEstimate, ResaleShares, estimate_order_release
 
 
@@ -27,6 +28,19 @@ class OrderQuote:
     at_once_usd: Decimal
     usd_per_hour: Decimal
     on_release: ReleaseEstimate
+
+
+@dataclass(frozen=True, slots=True)
+class PlanQuote:
+    """What the reservation of ``plan`` costs, and what a release right after it gives back."""
+
+    plan: Plan
+    on_release: ReleaseEstimate
+
+    @property
+    def at_once_usd(self) -> Decimal:
+        """What is paid at the purchase."""
+        return sum((one.capacity_usd for one in self.plan.placements if one.is_prepaid_window), ZERO)
 
 
 def quote_of(intent: Intent, team: str, now: datetime, shares: ResaleShares) -> OrderQuote:
