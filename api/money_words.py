@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
 
+from providers.registry import SPECS
+
 
 class SellerMode(StrEnum):
     """Where orders go: to the ``sandbox`` market, where no money moves, or to the ``real`` seller."""
 
     SANDBOX = "sandbox"
     REAL = "real"
+
+
+def seller_name(provider: str) -> str:
+    """A provider's own name: ``prime_intellect`` → ``Prime Intellect``."""
+    spec = SPECS.get(provider)
+    return spec.title if spec is not None else provider
 
 
 Modes = Mapping[str, SellerMode]

@@ -29,7 +29,7 @@ from broker.domain.basics.node_launch import LaunchBasis
 from broker.domain.holding.launch_times import FetchTerms, LaunchTable
 from broker.domain.holding.spot import SpotPrior
 from broker.domain.market.exchange import ExchangeRate
-from broker.domain.market.offer import HostKind
+from broker.domain.market.offer import HostKind, WindowBilling
 from broker.domain.market.operators import Operator, Operators
 from broker.domain.market.price_gate import GateRules
 from broker.domain.market.sku import Fabric, FabricKind, Form, IntraNode, LinkKind
@@ -437,8 +437,17 @@ class ListPrice:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowBill:
+    """When a provider bills a kind of window. ``source`` says where it states that, else ``assumed`` why."""
+
+    billed: WindowBilling
+    source: str = ""
+    assumed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Billing:
-    """How a provider rounds the time that it bills, outside windows.
+    """How a provider rounds the time that it bills outside windows, and when it bills each kind of window.
 
     ``minimum_s`` is billed at least. ``source`` says where the provider states it; empty if it is assumed,
     and ``assumed`` then says why. ``exceptions``: other increments by prefix of the SKU's name.
@@ -449,6 +458,11 @@ class Billing:
     source: str = ""
     assumed: str = ""
     exceptions: Mapping[str, int] = field(default_factory=dict, hash=False)
+    windows: Mapping[str, WindowBill] = field(default_factory=dict, hash=False)
+
+    def window_billed(self, kind: str) -> WindowBilling:
+        """When a window of ``kind`` is billed."""
+        return self.windows[kind].billed
 
     @property
     def min_hours(self) -> float:
@@ -510,8 +524,16 @@ def load_provider_facts(provider: str) -> ProviderFacts:
         compliance=frozenset(data.get("compliance", [])),
         search=MappingProxyType(data.get("search", {})),
         prices=MappingProxyType({name: _prices(rows) for name, rows in data.get("prices", {}).items()}),
-        billing=Billing(**data["billing"]) if "billing" in data else None,
+        billing=_billing(data["billing"]) if "billing" in data else None,
     )
+
+
+def _billing(row: Mapping[str, Any]) -> Billing:
+    windows = {
+        kind: WindowBill(**bill | {"billed": WindowBilling(bill["billed"])})
+        for kind, bill in row.get("windows", {}).items()
+    }
+    return Billing(**{**row, "windows": MappingProxyType(windows)})
 
 
 def _prices(rows: Mapping[str, Any]) -> Mapping[str, ListPrice]:

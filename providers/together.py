@@ -108,7 +108,7 @@ def _offer(
     observed_at: datetime,
 ) -> Offer:
     how, price = priced
-    terms = _terms(how)
+    terms = _terms(how, facts)
     usd = require_price(price.usd_per_gpu_hour, "the published price") * GPUS_PER_NODE
     driver = region.driver_versions[0].id if region.driver_versions else ""
     return Offer(
@@ -131,7 +131,7 @@ def _offer(
     )
 
 
-def _terms(how: str) -> WindowTerms | None:
+def _terms(how: str, facts: ProviderFacts) -> WindowTerms | None:
     """The windows of a price: whole days from a whole hour; None for a cluster until it is deleted."""
     found = _TERM.fullmatch(how)
     if found is None:
@@ -143,6 +143,7 @@ def _terms(how: str) -> WindowTerms | None:
         step_hours=1.0,
         durations_hours=tuple(24.0 * days for days in range(first, last + 1)),
         cancel=CancelRule.NEVER,
+        billed=facts.billed.window_billed("scheduled"),
     )
 
 

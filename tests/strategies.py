@@ -22,6 +22,7 @@ from broker.domain.market.offer import (
     StockLevel,
     Tier,
     WindowBegin,
+    WindowBilling,
     WindowKind,
     WindowTerms,
 )
@@ -130,6 +131,7 @@ sure_terms: SearchStrategy[WindowTerms] = st.builds(
     teardown_s=st.sampled_from([0, 1800]),
     node_counts=st.none() | st.just((1, 2, 4, 8, 16, 32, 64)),
     lot_nodes=st.sampled_from([1, 2, 4]),
+    billed=st.sampled_from(WindowBilling),
 )
 late_terms: SearchStrategy[WindowTerms] = st.builds(
     WindowTerms,
@@ -211,7 +213,13 @@ scarcities = st.builds(Scarcity, names, counts, cents, st.lists(names, max_size=
 
 spans = st.builds(lambda segment: segment.window, segments())
 window_uses: SearchStrategy[WindowUse] = st.builds(
-    WindowUse, wanted=spans, bought=spans, usable=spans, unwanted_hours=positives, unwanted_usd=cents
+    WindowUse,
+    wanted=spans,
+    bought=spans,
+    usable=spans,
+    unwanted_hours=positives,
+    unwanted_usd=cents,
+    billed=st.sampled_from(WindowBilling),
 )
 
 placements: SearchStrategy[Placement] = st.builds(

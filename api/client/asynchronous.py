@@ -24,7 +24,7 @@ from api.client.answers import (
 from api.client.synchronous import address_and_key, authorization
 from api.schemas.accounts.webhooks import NewWebhookForm, TestDeliveryForm, ToldWebhookForm, WebhookForm
 from api.schemas.finance.spend import SpendForm
-from api.schemas.holding.reservation import Fit, OrderQuoteForm, ReservationForm
+from api.schemas.holding.reservation import Fit, OrderQuoteForm, PlanQuoteForm, ReservationForm
 from api.schemas.imports.starting_points import StartingPoint
 from api.schemas.plans.comparison import AcceptedComparisonForm, ComparisonDocument
 from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm, UnmadePlanForm
@@ -222,6 +222,10 @@ class AsyncBrokerClient:
             "memory_gb": memory_gb,
         }
         return await self._do(calls.quote_offer(wish))
+
+    async def quote_plan(self, plan_id: str) -> PlanQuoteForm:
+        """What ``reserve_plan`` would cost; it orders nothing. Raises NotFound and Conflict."""
+        return await self._do(calls.quote_plan(plan_id))
 
     async def find_reservation(self, reservation_id: str) -> ReservationForm:
         """One reservation. Raises NotFound."""

@@ -20,6 +20,7 @@ from api.schemas.base.validation import validate
 from api.schemas.finance.spend import SpendForm
 from api.schemas.holding.reservation import (
     OrderQuoteForm,
+    PlanQuoteForm,
     ReservationForm,
     ReservationRequest,
     ReservationsForm,
@@ -209,6 +210,11 @@ def reserve_offer(wish: Mapping[str, object], idempotency_key: str | None) -> Ca
 def quote_offer(wish: Mapping[str, object]) -> Call[OrderQuoteForm]:
     """``POST /v1/reservations/quote``. Raises InputError for a field of ``wish`` that it does not take."""
     return Call("POST", "/v1/reservations/quote", OrderQuoteForm.model_validate, body=_order(wish))
+
+
+def quote_plan(plan_id: str) -> Call[PlanQuoteForm]:
+    """``GET /v1/plans/{id}/quote``."""
+    return Call("GET", f"/v1/plans/{part(plan_id)}/quote", PlanQuoteForm.model_validate)
 
 
 def _order(wish: Mapping[str, object]) -> dict[str, object]:

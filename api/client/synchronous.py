@@ -36,6 +36,7 @@ from api.schemas.holding.reservation import (
     RELEASE_ESTIMATE,
     Fit,
     OrderQuoteForm,
+    PlanQuoteForm,
     ReservationForm,
     ShortfallForm,
 )
@@ -263,6 +264,10 @@ class BrokerClient:
             "memory_gb": memory_gb,
         }
         return self._do(calls.quote_offer(wish))
+
+    def quote_plan(self, plan_id: str) -> PlanQuoteForm:
+        """What ``reserve_plan`` would cost; it orders nothing. Raises NotFound and Conflict."""
+        return self._do(calls.quote_plan(plan_id))
 
     def find_reservation(self, reservation_id: str) -> ReservationForm:
         """One reservation. Raises NotFound."""

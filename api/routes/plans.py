@@ -28,6 +28,7 @@ from api.http.dependencies import (
 from api.http.openapi import WHAT_IF, WORKLOADS
 from api.http.operation_details import ORDER_ERRORS, may_fail
 from api.http.strict_requests import FormRoute
+from api.money_words import order_words, seller_name
 from api.plan_requests import (
     ask_for_comparison,
     ask_for_plan,
@@ -43,8 +44,10 @@ from api.schemas.base.validation import PRINTABLE
 from api.schemas.finance.finance import Word
 from api.schemas.holding.reservation import (
     RELEASE_ESTIMATE,
+    PlanQuoteForm,
     ReleaseEstimateForm,
     ReservationsForm,
+    quote_to_document,
     reservation_to_document,
 )
 from api.schemas.imports.answers import STARTING_POINT, StartingPointForm, StartingPointQuestion
@@ -351,6 +354,15 @@ async def reject_plan(
 
 def _looked(word: Word) -> Looked:
     return Looked(word.plan_sha256, word.cost_now_usd)
+
+
+@router.get("/{plan_id}/quote", responses={200: {"model": PlanQuoteForm}}, openapi_extra=may_fail(Conflict))
+async def quote_plan(request: Request, caller: ReservationWriter, plan_id: PlanId) -> JSONResponse:
+    """Quotes the reservation of a plan: what it would cost, and whether it costs money. It orders nothing."""
+    product = product_of(request)
+    quote = await product.reservations.quote_plan(caller, plan_id)
+    providers = {placement.provider for placement in quote.plan.placements}
+    return JSONResponse(quote_to_document(quote, order_words(product.modes, providers, seller_name)))
 
 
 @router.get(

@@ -26,6 +26,7 @@ from api.http.dependencies import (
 from api.http.errors import field_problems
 from api.http.operation_details import ORDER_ERRORS, may_fail
 from api.http.strict_requests import FormRoute
+from api.money_words import order_words, seller_name
 from api.reserved_fleets import ReservedFleet, fleet_to_document, fleets
 from api.routes.parameters import OfPlan, OfTeam, ReservationId
 from api.schemas.base.document import describe
@@ -132,7 +133,10 @@ async def quote_offer(request: Request, caller: ReservationWriter, wish: Reserva
     order would be before anything is bought.
     """
     order = await _order_of(request, wish)
-    return JSONResponse(quote_to_document(await product_of(request).reservations.quote_offer(caller, order)))
+    product = product_of(request)
+    quote = await product.reservations.quote_offer(caller, order)
+    market = order_words(product.modes, (quote.intent.offer.provider,), seller_name)
+    return JSONResponse(quote_to_document(quote, market))
 
 
 async def _order_of(request: Request, wish: ReservationRequest) -> OfferOrder:

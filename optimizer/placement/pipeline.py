@@ -17,7 +17,7 @@ from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.assumed_stock import assumptions_of
 from broker.domain.planning.effective_rules import assumed_nodes
 from broker.domain.planning.notes import document_notes
-from broker.domain.planning.plan import PROVEN_GAP, Baseline, Placement, Plan, PlanStatus
+from broker.domain.planning.plan import Baseline, Placement, Plan, PlanStatus
 from broker.domain.planning.plan_spend import spend_lines
 from broker.domain.planning.planning_time import ALWAYS_PLANNED_WORKLOADS
 from broker.domain.planning.workload import PlanRequest
@@ -286,8 +286,7 @@ def bounded(plan: Plan, problem: Problem, bound_cents: int, asked_gap: float) ->
     objective = in_cents(plan.objective_usd)
     bound = min(max(0, bound_cents - relief_cents(problem, plan.waits)), objective)
     plan = replace(plan, bound_usd=in_usd(bound), gap=gap_of(objective, bound))
-    open_share = controllable_gap_of(objective, bound, in_cents(left_out_usd(plan, problem.request)))
-    near = open_share <= min(asked_gap, PROVEN_GAP)
+    near = controllable_gap_of(objective, bound, in_cents(left_out_usd(plan, problem.request))) <= asked_gap
     return replace(plan, status=PlanStatus.OPTIMAL if near else PlanStatus.FEASIBLE)
 
 

@@ -30,7 +30,7 @@ from broker.domain.market.offer import (
     WindowTerms,
 )
 from providers.aws.menu import asked
-from providers.aws.nodes import BLOCK_ANCHOR_UTC, PROVIDER, compliance, country_of, region_of, sku_of
+from providers.aws.nodes import BLOCK_ANCHOR_UTC, PROVIDER, billing, compliance, country_of, region_of, sku_of
 from providers.aws.query import Node, Params, time_text
 from providers.payload import RowRejected, require_price
 from providers.schema import SAME_AS, Rows
@@ -221,6 +221,7 @@ def _offer(key: str, offering: BlockOffering, observed_at: datetime) -> Offer:
             lead_hours=LEAD_HOURS,
             cancel=CancelRule.NEVER,
             teardown_s=TEARDOWN_S,
+            billed=billing().window_billed("block"),
             node_counts=_sold_counts(offering.count),
         ),
         stock=Stock(StockLevel.UNKNOWN, offering.count),

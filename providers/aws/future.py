@@ -24,6 +24,7 @@ from broker.domain.basics.errors import OrderRejected
 from broker.domain.basics.window import Segment
 from broker.domain.holding.reservation import Order
 from broker.domain.market.offer import CancelRule, Offer, Tier, WindowKind, WindowTerms
+from providers.aws.nodes import billing
 from providers.aws.query import PROVIDER, Params, tagged, time_text
 from providers.aws.reservations import PLATFORM, client_token
 
@@ -75,6 +76,7 @@ def terms(observed_at: datetime) -> WindowTerms:
         durations_hours=tuple(days * 24.0 for days in range(LEAST_COMMITMENT_DAYS, LONGEST_DAYS)),
         lead_hours=LEAD_DAYS * 24.0,
         cancel=CancelRule.UNTIL,
+        billed=billing().window_billed("future"),
     )
 
 

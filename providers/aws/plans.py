@@ -35,7 +35,7 @@ from broker.domain.market.offer import (
     WindowTerms,
 )
 from providers.aws.menu import asked
-from providers.aws.nodes import PROVIDER, compliance, country_of, ml_sku_of, region_of
+from providers.aws.nodes import PROVIDER, billing, compliance, country_of, ml_sku_of, region_of
 from providers.aws.sagemaker import instant_of, rows_of, seconds_of
 from providers.payload import Name, PayloadModel, RowRejected, first_problem, require_price
 from providers.schema import SAME_AS, Rows
@@ -284,6 +284,7 @@ def _offer(key: str, offering: PlanOffering, observed_at: datetime) -> Offer:
             durations_hours=(main.hours,),
             cancel=CancelRule.NEVER,
             teardown_s=TEARDOWN_S,
+            billed=billing().window_billed("plan"),
         ),
         stock=Stock(StockLevel.UNKNOWN, offering.count),
         compliance=compliance(),

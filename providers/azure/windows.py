@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, time, timedelta
 
+from broker.catalogue import load_provider_facts
 from broker.domain.basics.errors import OrderRejected
 from broker.domain.basics.window import Segment, Window
 from broker.domain.holding.reservation import Order
-from broker.domain.market.offer import CancelRule, WindowKind, WindowTerms
+from broker.domain.market.offer import CancelRule, WindowBilling, WindowKind, WindowTerms
 from providers.rows import as_utc
 
 PROVIDER = "azure"
@@ -47,6 +48,7 @@ def block_terms(observed_at: datetime) -> WindowTerms:
         durations_hours=tuple(days * DAY_HOURS for days in BLOCK_DAYS),
         lead_hours=BLOCK_LEAD_HOURS,
         cancel=CancelRule.NEVER,
+        billed=_billed("block"),
         teardown_s=BLOCK_TEARDOWN_S,
         node_counts=BLOCK_COUNTS,
     )
@@ -64,7 +66,12 @@ def future_terms() -> WindowTerms:
         step_hours=DAY_HOURS,
         lead_hours=FUTURE_LEAD_DAYS * DAY_HOURS,
         cancel=CancelRule.UNTIL,
+        billed=_billed("future"),
     )
+
+
+def _billed(kind: str) -> WindowBilling:
+    return load_provider_facts(PROVIDER).billed.window_billed(kind)
 
 
 def block_schedule(order: Order) -> dict[str, str | int]:

@@ -234,6 +234,7 @@ def _offer(
             step_hours=STEP_HOURS,
             lead_hours=float(facts.search["calendar"]["lead_hours"]),
             cancel=CancelRule.UNTIL,
+            billed=facts.billed.window_billed("calendar"),
         ),
         stock=Stock(StockLevel.UNKNOWN, max(step.nodes for step in steps)),
         compliance=facts.compliance,

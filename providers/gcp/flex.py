@@ -111,6 +111,7 @@ def _offer(
             begins=WindowBegin.WHEN_AVAILABLE,
             longest_wait_hours=wait_hours,
             wait_source=str(search["wait_source"]),
+            billed=facts.billed.window_billed("flex"),
         ),
         compliance=facts.compliance,
         reference={"zone": zone, "machine_type": machine.sku.name, "model": MODEL},

@@ -275,6 +275,7 @@ def _window_offers(
             step_hours=1.0,
             durations_hours=DURATIONS_HOURS,
             cancel=CancelRule.RESELL,
+            billed=facts.billed.window_billed("reservation"),
             node_counts=None if pool is None else (1,),
         ),
         stock=Stock(StockLevel.UNKNOWN, most, pool),

@@ -390,6 +390,7 @@ def _offer(
             step_hours=1.0,
             lead_hours=LEAD_HOURS,
             cancel=CancelRule.RESELL,
+            billed=facts.billed.window_billed("block"),
         ),
         stock=Stock(
             StockLevel.UNKNOWN,

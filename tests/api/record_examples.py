@@ -299,6 +299,7 @@ def _plans(team: Caller, plan: Any) -> None:
 
 
 def _reservations(team: Caller, admin: Caller, plan: Any) -> None:
+    team.ask("GET", "/v1/plans/{plan_id}/quote", plan["plan_id"])
     reserved = team.ask("POST", "/v1/plans/{plan_id}/reserve", plan["plan_id"])
     offers = team.ask("GET", "/v1/offers", gpu="H100", orderable=True, tier="on_demand", limit=10)["items"]
     wish = {

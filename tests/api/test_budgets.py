@@ -278,6 +278,42 @@ async def test_a_budget_of_all_teams_stops_an_order_of_each_of_them(home: Home) 
     assert Decimal((await finance.get(EVERYBODY)).json()["left_usd"]) == Decimal("983.99") - 492
 
 
+async def test_a_refused_order_without_an_end_does_not_tell_how_far_the_leases_of_others_go(
+    home: Home,
+) -> None:
+    """A node at $20.50 an hour is $15,252 in March, when another team holds one; alone it stays within
+    $20,000 of each month. The order counts up to March only because of the other team's lease."""
+    ours, theirs, finance = await home.team("research"), await home.team("product"), await finance_of(home)
+    await put(finance, EVERYBODY, "20000")
+    wide = {**ORDER, "start": "2027-03-01T00:00:00Z", "end": "2027-04-01T00:00:00Z"}
+    assert (await theirs.post("/v1/reservations", json=wide)).status_code == 202
+    open_ended = {key: value for key, value in ORDER.items() if key != "end"}
+    refused = await ours.post("/v1/reservations", json=open_ended)
+    assert (refused.status_code, refused.json()["code"]) == (409, "over-budget"), refused.text
+    assert refused.json()["detail"].startswith(
+        "the budget of all teams would be exceeded by $10,504.00 in a later period to which this order adds, "
+    )
+    assert "2027" not in refused.text
+
+
+@pytest.mark.parametrize("theirs_end", [None, "2027-06-01T00:00:00Z"])
+async def test_what_others_hold_changes_nothing_of_a_team_s_own_budget(
+    home: Home, theirs_end: str | None
+) -> None:
+    """An order without an end costs $20.50 an hour, up to the end of the next month, whoever holds what."""
+    ours, theirs, finance = await home.team("research"), await home.team("product"), await finance_of(home)
+    await put(ours, MONTH, "100000")
+    await put(finance, EVERYBODY, "1000000")
+    if theirs_end is not None:
+        assert (await theirs.post("/v1/reservations", json={**ORDER, "end": theirs_end})).status_code == 202
+    open_ended = {key: value for key, value in ORDER.items() if key != "end"}
+    assert (await ours.post("/v1/reservations", json=open_ended)).status_code == 202
+    for reader in (ours, finance):
+        found = (await reader.get(MONTH)).json()
+        later = [(one["from"][:10], one["expected_usd"]) for one in found["later"]]
+        assert later == [("2026-12-01", "15252.00")]
+
+
 async def test_two_orders_at_once_do_not_pass_the_budget_of_all_teams_together(home: Home) -> None:
     clients = [await home.team("research"), await home.team("product"), await home.team("infra")]
     await put(await finance_of(home), EVERYBODY, "983.99")

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from api.money_words import SellerMode
 from tests.api.house import Home
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import an_offer, slot_terms
@@ -48,6 +49,29 @@ async def test_an_offer_is_held_and_given_back(home: Home) -> None:
         await home.product.reconcile.run_once()
     after = (await team.get(path)).json()
     assert (after["state"], after["owed_usd"]) == ("released", before["stays_usd"])
+
+
+@pytest.mark.parametrize(
+    ("mode", "market"),
+    [
+        (SellerMode.REAL, "This order costs money: Fake is a real seller."),
+        (SellerMode.SANDBOX, "This is the sandbox market: no money moves."),
+    ],
+)
+async def test_a_quote_says_whether_its_seller_is_real_and_orders_nothing(
+    home: Home, mode: SellerMode, market: str
+) -> None:
+    team = await home.team("research")
+    plan = await home.plan(team)
+    providers = {placed["provider"] for placed in plan["placements"]}
+    modes = {"other": SellerMode.SANDBOX, **dict.fromkeys(providers, mode)}
+    object.__setattr__(home.product, "modes", modes)
+    own = (await team.get(f"/v1/plans/{plan['plan_id']}/quote")).json()
+    assert (own["cost_usd"], own["at_once_usd"]) == (plan["cost_usd"], "0")
+    one = (await team.post("/v1/reservations/quote", json=WISH)).json()
+    names = " ".join(sorted(providers))
+    assert {own["market"], one["market"]} == {market.replace("Fake", names)}
+    assert home.house.provider.ledger == []
 
 
 async def test_times_with_any_zone_are_utc(home: Home) -> None:

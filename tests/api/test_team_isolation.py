@@ -68,6 +68,7 @@ EXPECTED: Mapping[tuple[str, str], Expect] = {
     ("GET", "/v1/comparisons"): E.HIDDEN,
     ("GET", "/v1/comparisons/{comparison_id}"): E.HIDDEN,
     ("GET", f"{PLAN}/release"): E.HIDDEN,
+    ("GET", f"{PLAN}/quote"): E.HIDDEN,
     ("GET", "/v1/approvals"): E.SUMS,
     ("POST", "/v1/reservations"): E.OWN,
     ("POST", "/v1/reservations/quote"): E.OWN,

@@ -37,6 +37,25 @@ def test_the_guide_holds_how_each_seller_rounds_what_it_bills() -> None:
     assert text in OFFERS.read_text(), text
 
 
+def test_the_guide_holds_when_each_seller_bills_its_windows() -> None:
+    rows = []
+    for name in sorted(SPECS):
+        billing = load_provider_facts(name).billing
+        for kind, bill in billing.windows.items() if billing is not None else ():
+            basis = f"assumed: {bill.assumed}" if bill.assumed else bill.source
+            rows.append((f"`{name}`", kind, bill.billed.value.replace("_", " "), basis))
+    table = PlainTable(("provider", "window", "billed", "source"), tuple(rows), 4)
+    text = "\n".join(markdown_lines(table))
+    assert text in OFFERS.read_text(), text
+
+
+def test_every_kind_of_window_says_where_its_billing_stands_or_why_it_is_assumed() -> None:
+    for name in SPECS:
+        billing = load_provider_facts(name).billing
+        for kind, bill in billing.windows.items() if billing is not None else ():
+            assert bool(bill.source) != bool(bill.assumed), f"{name} {kind}"
+
+
 def test_every_seller_says_where_its_rounding_stands_or_why_it_is_assumed() -> None:
     for name, spec in SPECS.items():
         billing = load_provider_facts(name).billing

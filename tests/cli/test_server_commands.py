@@ -38,6 +38,7 @@ def problem(status: int, code: str, detail: str = "because") -> tuple[int, dict[
 
 
 RESERVE = ("POST", "/v1/plans/plan_1/reserve")
+PLAN_QUOTE = ("GET", "/v1/plans/plan_1/quote")
 ONE = ("GET", "/v1/reservations/rsv_1")
 DELETE = ("DELETE", "/v1/reservations/rsv_1")
 LIST = ("GET", "/v1/reservations")
@@ -57,14 +58,29 @@ ESTIMATE = {
 }
 
 
+Answers = dict[tuple[str, str], list[tuple[int, Any]]]
+OF_PLAN = {
+    "plan_id": "plan_1",
+    "cost_usd": "240.00",
+    "at_once_usd": "100.00",
+    "on_release": ESTIMATE,
+    "market": "This order costs money: Lambda is a real seller.",
+}
+
+
+def quoted(answers: Answers) -> Answers:
+    """``answers``, and a quote of the plan."""
+    return {PLAN_QUOTE: [(200, OF_PLAN)], **answers}
+
+
 def test_reserve_waits_until_the_providers_took_the_order() -> None:
     ordered = (202, {"reservations": [reservation("pending")]})
     looks = [(200, reservation("pending")), (200, reservation("active"))]
-    with fake_server({RESERVE: [ordered], ONE: looks}) as server:
+    with fake_server(quoted({RESERVE: [ordered], ONE: looks})) as server:
         done = broker("reserve", "plan_1", "--json", env=server.env)
     assert done.exit_code == 0, done.output
     assert [row["state"] for row in json.loads(done.stdout)["reservations"]] == ["active"]
-    headers = server.seen[0][2]
+    headers = server.seen[1][2]
     assert headers["Authorization"] == "Bearer secret"
     assert headers["Idempotency-Key"].startswith("cli-")
 
@@ -86,7 +102,7 @@ def test_reserve_says_how_it_ended(state: str, exit_code: int) -> None:
         RESERVE: [(202, {"reservations": [reservation(state)]})],
         ONE: [(200, reservation(state))],
     }
-    with fake_server(answers) as server:
+    with fake_server(quoted(answers)) as server:
         done = broker("reserve", "plan_1", "--timeout", "0", env=server.env)
     assert done.exit_code == exit_code, done.output
 
@@ -109,7 +125,7 @@ def test_reserve_says_how_it_ended(state: str, exit_code: int) -> None:
 def test_a_servers_problem_becomes_the_exit_code_of_its_meaning(
     answer: tuple[int, dict[str, Any]], exit_code: int
 ) -> None:
-    with fake_server({RESERVE: [answer]}) as server:
+    with fake_server(quoted({RESERVE: [answer]})) as server:
         done = broker("reserve", "plan_1", env=server.env)
     assert done.exit_code == exit_code
     assert "because" in done.stderr
@@ -292,7 +308,7 @@ def test_no_server_is_told_with_the_variable(url: str) -> None:
 
 
 def test_a_server_that_is_no_broker_is_told() -> None:
-    with fake_server({LIST: [(200, {"hello": 1})], RESERVE: [(200, ["x"])]}) as server:
+    with fake_server(quoted({LIST: [(200, {"hello": 1})], RESERVE: [(200, ["x"])]})) as server:
         assert broker("reservations", env=server.env).exit_code == 2
         assert broker("reserve", "plan_1", env=server.env).exit_code == 2
 
@@ -419,7 +435,13 @@ def test_an_order_of_an_offer_says_what_it_costs_before_and_after() -> None:
     held = reservation("held", nodes=1, end="2026-11-27T18:00:00Z", price_usd_per_node_hour="17.60")
     with fake_server({QUOTE: [(200, EIGHT_MI300X)], ORDER: [(202, held)]}) as server:
         done = broker(
-            "reserve", "--offer", "digitalocean/8xMI300X", "--end", "2026-11-27T18:00Z", env=server.env
+            "reserve",
+            "--offer",
+            "digitalocean/8xMI300X",
+            "--end",
+            "2026-11-27T18:00Z",
+            "--yes",
+            env=server.env,
         )
     assert done.exit_code == 0, done.output
     before = " ".join(done.stderr.split())
@@ -433,10 +455,68 @@ def test_an_order_of_an_offer_says_what_it_costs_before_and_after() -> None:
 def test_an_order_without_an_end_says_what_an_hour_costs_and_json_stays_json() -> None:
     quote = {**EIGHT_MI300X, "end": None, "cost_usd": None, "most_usd": None}
     with fake_server({QUOTE: [(200, quote)], ORDER: [(202, reservation("held"))]}) as server:
-        done = broker("reserve", "--offer", "digitalocean/8xMI300X", "--json", env=server.env)
+        done = broker("reserve", "--offer", "digitalocean/8xMI300X", "--json", "--yes", env=server.env)
     assert done.exit_code == 0, done.output
     assert "$17.52 an hour until released" in " ".join(done.stderr.split())
     assert [row["reservation_id"] for row in json.loads(done.stdout)["reservations"]] == ["rsv_1"]
+
+
+MONEY = "This order costs money: DigitalOcean is a real seller."
+
+
+def test_an_offer_is_ordered_without_a_terminal_only_if_told_to() -> None:
+    """The cost and what the seller is are told, and nothing is ordered."""
+    quote = {**EIGHT_MI300X, "market": MONEY}
+    with fake_server({QUOTE: [(200, quote)]}) as server:
+        refused = broker("reserve", "--offer", "digitalocean/8xMI300X", env=server.env)
+    assert refused.exit_code == 2
+    told = " ".join(refused.stderr.split())
+    assert "$1,576.80" in told
+    assert MONEY in told
+    assert "--yes" in told
+    assert [path for _, path, _ in server.seen] == ["/v1/reservations/quote"]
+
+
+def test_a_plan_says_what_it_costs_and_what_its_sellers_are_before_it_is_ordered() -> None:
+    answers = quoted({RESERVE: [(202, {"reservations": [reservation("held")]})]})
+    with fake_server(answers) as server:
+        done = broker("reserve", "plan_1", env=server.env)
+    assert done.exit_code == 0, done.output
+    told = " ".join(done.stderr.split())
+    assert "Plan plan_1: $240.00, $100.00 of it paid at once. Released right after the order:" in told
+    assert "This order costs money: Lambda is a real seller." in told
+    assert [path for _, path, _ in server.seen] == ["/v1/plans/plan_1/quote", "/v1/plans/plan_1/reserve"]
+
+
+@pytest.mark.parametrize("what", [("plan_1",), ("--offer", "digitalocean/8xMI300X")])
+@pytest.mark.parametrize("answer", ["n", "y"])
+def test_in_a_terminal_it_is_asked_after_the_words(
+    what: tuple[str, ...], answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def confirm(question: str, **_: Any) -> bool:
+        seen.append(question)
+        return answer == "y"
+
+    monkeypatch.setattr("api.cli.holding.reserve._is_terminal", lambda: True)
+    monkeypatch.setattr("typer.confirm", confirm)
+    held = reservation("held", nodes=1)
+    answers = quoted(
+        {
+            RESERVE: [(202, {"reservations": [held]})],
+            QUOTE: [(200, {**EIGHT_MI300X, "market": MONEY})],
+            ORDER: [(202, held)],
+        }
+    )
+    with fake_server(answers) as server:
+        done = broker("reserve", *what, env=server.env)
+        sure = broker("reserve", *what, "--yes", env=server.env)
+    assert seen == ["Order it?"]
+    assert "This order costs money" in done.stderr
+    assert ("Nothing was ordered." in done.stderr, sure.exit_code) == (answer == "n", 0)
+    ordered = [path for _, path, _ in server.seen if path in (RESERVE[1], ORDER[1])]
+    assert len(ordered) == (1 if answer == "n" else 2)
 
 
 def test_what_would_exceed_a_budget_is_refused_at_the_quote() -> None:

@@ -188,6 +188,19 @@ def test_the_last_of_all_periods_ends_last() -> None:
     assert furthest_end([month], Reach.at(now, [at(2027, 3, 5)])) == at(2027, 5, 1), "it starts in March"
 
 
+def test_a_team_s_budget_looks_as_far_as_its_own_money_goes_and_that_of_all_teams_as_far_as_anybody_s() -> (
+    None
+):
+    now = at(2026, 11, 26, 12)
+    own, everybody = budget(BudgetPeriod.MONTH), replace(budget(BudgetPeriod.MONTH), team=ALL_TEAMS)
+    reach = Reach.at(now, team=own.team).lasting([("other", at(2027, 5, 5))])
+    assert reach.counted_until(own) == at(2027, 1, 1)
+    assert reach.counted_until(everybody) == at(2027, 6, 1)
+    opened = reach.opening([("other", at(2027, 6, 5)), (own.team, at(2026, 12, 5))])
+    assert opened.counted_until(own) == at(2027, 2, 1)
+    assert opened.counted_until(everybody) == at(2027, 8, 1)
+
+
 @pytest.mark.parametrize(
     ("basis", "word"), [(ChargeBasis.ACTUAL, "spent"), (ChargeBasis.PROJECTED, "expected")]
 )

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
 
 from broker.domain.basics.window import Wish
+from broker.domain.holding.holding_orders import Intent
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.market.offer import CancelRule, Offer
-from broker.domain.spend.charging import plan_charges, reservation_charges
+from broker.domain.market.offer import CancelRule, Offer, WindowBilling
+from broker.domain.planning.window_use import use_of
+from broker.domain.spend.charging import owed_usd, plan_charges, reservation_charges
+from broker.domain.spend.order_quote import quote_of
+from broker.domain.spend.release_estimate import ResaleShares
+from broker.domain.spend.spend import CostView
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer, slot_terms
 
@@ -77,6 +82,38 @@ def test_the_part_of_a_window_that_nobody_wished_is_idle(price: str, wished: flo
     (charge,) = reservation_charges([row], {}, NOON)
     assert (charge.usd, charge.idle_usd) == (10 * Decimal(price), Decimal(idle_usd))
     assert (charge.gpu_seconds, charge.idle_gpu_seconds) == (10 * NODE_HOUR, (10 - wished) * NODE_HOUR)
+
+
+@pytest.mark.parametrize(
+    ("billed", "in_november", "owed"),
+    [
+        (WindowBilling.AT_ORDER, "1612.80", ["1612.80", "1612.80", "1612.80"]),
+        (WindowBilling.FROM_START, "806.40", ["0", "403.20", "1612.80"]),
+    ],
+)
+def test_a_window_over_the_end_of_a_month_is_billed_when_its_terms_say(
+    billed: WindowBilling, in_november: str, owed: list[str]
+) -> None:
+    """48 hours at $33.60 from the last day of November, planned and then bought a week before."""
+    december = datetime(2026, 12, 1, tzinfo=UTC)
+    start, end, ordered_at = december - 24 * HOUR, december + 24 * HOUR, december - 192 * HOUR
+    terms = replace(slot_terms(start, 48, cancel=CancelRule.UNTIL), billed=billed)
+    offer, segment = an_offer("w", "33.60", window=terms), a_segment(0, 48, origin=start)
+    use = use_of(terms, (segment,), segment.window, Decimal("1612.80"))
+    plan = a_plan(replace(a_placement(offer, [segment]), window_use=use))
+    unit = Unit(0, "tag-1", 1, UnitState.HELD, "i-1", ordered_at)
+    row = replace(a_lease(offer, 0), start=start, end=end, units=(unit,))
+    for charges in (
+        plan_charges(plan, "research", "plan-1"),
+        reservation_charges([row], {}, ordered_at),
+        reservation_charges([row], {}, end),
+    ):
+        before = sum(one.usd for one in charges if one.at(CostView.CASH) < december)
+        assert (before, sum(one.usd for one in charges)) == (Decimal(in_november), Decimal("1612.80"))
+    instants = (ordered_at, start + 12 * HOUR, end)
+    assert [owed_usd([row], at) for at in instants] == [Decimal(usd) for usd in owed]
+    quote = quote_of(Intent(offer, 1, start, end), "research", ordered_at, ResaleShares({}, Decimal(0)))
+    assert quote.at_once_usd == Decimal(owed[0])
 
 
 def test_an_hour_that_is_begun_is_billed_whole_and_its_rest_is_idle() -> None:

@@ -28,8 +28,9 @@ from api.plan_words import state_words
 from api.reserved_fleets import accepted_words, fleets, most_nodes
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Reservation, ReservationState
-from broker.domain.market.offer import Tier
+from broker.domain.market.offer import Tier, WindowBilling
 from broker.domain.market.polling import BreakerState, Polling
+from broker.domain.planning.window_use import use_of
 from broker.domain.spend.budgets import Budget, BudgetPeriod, Reach, budget_outlook, budget_status
 from broker.domain.spend.intervals import Quantiles
 from broker.domain.spend.spend import Charge, ChargeBasis, CostView, Interval
@@ -376,4 +377,12 @@ def test_what_a_plan_commits_says_what_is_ordered_when() -> None:
     )
     assert committed_words(a_plan(window), now) == (
         "All of it is for windows, which are ordered now and paid at the purchase."
+    )
+    terms = replace(slot_terms(NOON, 96), billed=WindowBilling.FROM_START)
+    segment = a_segment(0, 10)
+    use = use_of(terms, (segment,), segment.window, Decimal(100))
+    from_start = replace(a_placement(an_offer("w", "10", window=terms), [segment], "tune"), window_use=use)
+    assert committed_words(a_plan(from_start), now) == (
+        "All of it is charged by the hour as it is held. "
+        "$100.00 is for windows that are charged from their start on."
     )

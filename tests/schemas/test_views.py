@@ -47,6 +47,9 @@ from api.schemas.holding.reservation import (
     ExtensionRequest,
     FleetForm,
     OrderQuoteForm,
+    PlanQuoteForm,
+    QuotedOrder,
+    QuotedPlan,
     RefusalForm,
     ReservationForm,
     ReservationRequest,
@@ -107,7 +110,6 @@ from broker.domain.planning.workload import (
 from broker.domain.spend.budget_effects import BudgetEffect
 from broker.domain.spend.budgets import BudgetStatus
 from broker.domain.spend.month_close import MonthClose
-from broker.domain.spend.order_quote import OrderQuote
 from broker.domain.spend.spend import SpendRow
 from broker.services.moving.all_knowing import AllKnowing
 from broker.services.moving.backtest import Outcome
@@ -129,7 +131,8 @@ VIEWS: Mapping[type[BaseModel], type] = {
     IntervalForm: _Bands,
     KeyForm: ApiKey,
     MonthCloseForm: MonthClose,
-    OrderQuoteForm: OrderQuote,
+    OrderQuoteForm: QuotedOrder,
+    PlanQuoteForm: QuotedPlan,
     ReservationForm: Reservation,
     StandingForm: _Shown,
     UnitsForm: Economics,
@@ -172,6 +175,7 @@ SOURCES = "config/gpus.csv has the sources"
 NOT_TOLD: Mapping[str, str] = {
     "ApprovalForm.PlanRecord": "plan_id names the plan, which has a document of its own",
     "BudgetEffectForm.BudgetEffect.hides_others": "limit_usd and counted_usd are null where it does",
+    "BudgetEffectForm.BudgetEffect.hides_period": "no plan adds to a period beyond its own end",
     "BudgetForm.Budget.horizon": "it is the window",
     "BudgetForm.Budget.thresholds": "each is told with its status",
     "CallerForm.Caller.claim": "it is the request's own header",
@@ -200,10 +204,12 @@ NOT_TOLD: Mapping[str, str] = {
     "OrderQuoteForm.Intent.requested": "the caller asked for it",
     "OrderQuoteForm.Intent.workload": "the caller named it",
     "OrderQuoteForm.Offer": OFFER,
+    "PlanQuoteForm.Plan": "the plan has a document of its own",
     "ReservationForm.Offer": OFFER,
     "ReservationForm.Reservation.requested_by": "the history of the reservation names who",
     "ReservationForm.Reservation.version": "guards writes of the store",
     "ReservationForm.Sku": OFFER,
+    "ReservationForm.WindowUse.billed": OFFER,
     "ReservationForm.WindowUse.bought": "start and end",
     "ReservationForm.WindowUse.usable": "told of the reservation, which knows what was granted",
     "ReservationForm.WindowUse.wanted": "requested",

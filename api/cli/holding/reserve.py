@@ -19,7 +19,7 @@ from api.cli.times import TIME_HELP, read_time
 from api.client import ServerTimedOut, connect
 from api.release_words import estimate_words
 from api.reserved_fleets import is_ordered_later
-from api.schemas.holding.reservation import Fit, OrderQuoteForm, ReservationForm
+from api.schemas.holding.reservation import Fit, OrderQuoteForm, PlanQuoteForm, ReservationForm
 from broker.domain.basics.errors import ApprovalRequired, FieldProblem, InputError
 from broker.domain.basics.money import ZERO, price_words, to_cents, usd_words
 from broker.domain.holding.reservation import OPEN_STATES
@@ -28,9 +28,9 @@ app = typer.Typer(add_completion=False)
 
 
 OF_OFFER = frozenset(
-    {"offer", "nodes", "start", "end", "workload", "fit", "max_price", "disk_gb", "memory_gb", "yes"}
+    {"offer", "nodes", "start", "end", "workload", "fit", "max_price", "disk_gb", "memory_gb"}
 )
-EVER = frozenset({"timeout", "idempotency_key"})
+EVER = frozenset({"timeout", "idempotency_key", "yes"})
 ANSWERS = {"": EVER, "plan_id": EVER, "offer": EVER | OF_OFFER}
 
 
@@ -56,7 +56,7 @@ def reserve(
             help="Buy nothing above this price of a node-hour; without it: its price and the tolerance.",
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Order an offer without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Order without asking.")] = False,
     disk_gb: Annotated[
         float | None, typer.Option(min=1, help="Disk of a node, where it is chosen; else the default.")
     ] = None,
@@ -71,15 +71,16 @@ def reserve(
 ) -> None:
     """Reserve all of a plan on the running server, or nothing of it; or nodes of one offer.
 
-    An order of one offer says what it costs first, and asks in a terminal; one that repeats another
-    (--idempotency-key) does not.
+    It says first what the order costs, and whether the seller is real or the sandbox's, and asks in a
+    terminal. Where nobody can be asked, an order of one offer needs --yes; a plan does not, as it was
+    priced before. One that repeats another (--idempotency-key) neither says nor asks.
 
-    Exit codes: 3 the key may not, 4 no such plan or offer, 5 prices or stock changed, 7 approval or budget
-    needed, 8 a provider failed, 9 the reservation is not done yet.
+    Exit codes: 2 --yes is missing, 3 the key may not, 4 no such plan or offer, 5 prices or stock changed, 7
+    approval or budget needed, 8 a provider failed, 9 the reservation is not done yet.
 
     Example: BROKER_KEY=… broker reserve plan-01jd…
 
-    Example: broker reserve --offer OFFER_ID --nodes 2 --end 2026-12-02
+    Example: broker reserve --offer OFFER_ID --nodes 2 --end 2026-12-02 --yes
     """
     require_companions(context, ANSWERS)
     if plan_id is None and offer is None:
@@ -98,11 +99,17 @@ def reserve(
     with connect(load_settings()) as client:
         try:
             if offer is None:
+                if idempotency_key is None:
+                    told = client.quote_plan(str(plan_id))
+                    _tell(_plan_words(told), told.market)
+                    _ask(needed=not yes)
                 rows = client.reserve_plan(str(plan_id), key)
             else:
                 if idempotency_key is None:
                     quote = client.quote_offer(offer, nodes, **order)
-                    _tell_cost(quote, asks=not yes)
+                    _tell(_cost_words(quote), quote.market)
+                    _require_answer(yes)
+                    _ask(needed=not yes)
                 rows = [client.reserve_offer(offer, nodes, **order, workload=workload, idempotency_key=key)]
         except ApprovalRequired as error:
             way = f"broker approvals --approve {plan_id}"
@@ -123,12 +130,34 @@ def reserve(
     raise typer.Exit(exit_code_of_rows(rows, in_time))
 
 
-def _tell_cost(quote: OrderQuoteForm, *, asks: bool) -> None:
-    """Says what the order costs before it is placed, and asks in a terminal; raises Exit after a no."""
-    stderr().print(_cost_words(quote), markup=False, highlight=False, soft_wrap=True)
-    if asks and sys.stdin.isatty() and not typer.confirm("Order it?", err=True):
+def _tell(cost: str, market: str) -> None:
+    """Says before the order what it costs, and whether that is money."""
+    for words in (cost, market):
+        if words:
+            stderr().print(words, markup=False, highlight=False, soft_wrap=True)
+
+
+def _require_answer(yes: bool) -> None:
+    """Raises InputError where an order of one offer was not confirmed and nobody can be asked."""
+    if not yes and not _is_terminal():
+        expected = "--yes, as there is no terminal to ask in; nothing was ordered"
+        raise InputError("command line", (FieldProblem("--yes", "nothing", expected),))
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _ask(*, needed: bool) -> None:
+    """Asks in a terminal whether to order; raises Exit after a no."""
+    if needed and _is_terminal() and not typer.confirm("Order it?", err=True):
         stderr().print("Nothing was ordered.", markup=False)
         raise typer.Exit(ExitCode.INTERRUPTED)
+
+
+def _plan_words(quote: PlanQuoteForm) -> str:
+    at_once = f", {usd_words(quote.at_once_usd)} of it paid at once" if quote.at_once_usd else ""
+    return f"Plan {quote.plan_id}: {usd_words(quote.cost_usd)}{at_once}. {_back(quote)}"
 
 
 def _cost_words(quote: OrderQuoteForm) -> str:
@@ -147,7 +176,7 @@ def _cost_words(quote: OrderQuoteForm) -> str:
     return f"{what}: {usd_words(quote.cost_usd)}{at_once}, {span} ({hourly}{most}). {_back(quote)}"
 
 
-def _back(quote: OrderQuoteForm) -> str:
+def _back(quote: OrderQuoteForm | PlanQuoteForm) -> str:
     return f"Released right after the order: {estimate_words(quote.on_release)}"
 
 

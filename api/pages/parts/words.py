@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from markupsafe import Markup, escape
 
+from api.money_words import seller_name
 from api.plan_words import priced_unit
 from broker.domain.basics.money import from_micro_usd, price_words, usd_words
 from broker.domain.market.offer import Offer
@@ -17,6 +18,7 @@ from broker.domain.planning.workload import WorkloadKind
 from providers.registry import SPECS
 
 DASH = "–"
+seller = seller_name
 ACRONYMS: Mapping[str, str] = {"gpu": "GPU", "sku": "SKU"}
 PAGE_OF: Mapping[str, str] = {
     "plan": "/plans/",
@@ -110,12 +112,6 @@ def hours(duration: timedelta) -> str:
 def counted(count: int, noun: str) -> str:
     """``1 plan``, ``2 plans``."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
-def seller(provider: str) -> str:
-    """A provider's own name: ``prime_intellect`` → ``Prime Intellect``."""
-    spec = SPECS.get(provider)
-    return spec.title if spec is not None else provider
 
 
 def offer_words(offer_id: str) -> str:

@@ -293,15 +293,19 @@ def without_provider(document: str, provider: str) -> str:
 
 def committed_words(plan: Plan, now: datetime) -> str:
     """When capacity is paid, and when it is ordered: windows in advance, the rest at its start."""
-    windows = [one for one in plan.placements if one.tier is Tier.WINDOW]
+    prepaid = [one for one in plan.placements if one.is_prepaid_window]
+    from_start = [one for one in plan.placements if one.tier is Tier.WINDOW and not one.is_prepaid_window]
     rest = [one for one in plan.placements if one.tier is not Tier.WINDOW]
-    at_once_usd = sum((one.capacity_usd for one in windows), ZERO)
-    if not rest:
+    at_once_usd = sum((one.capacity_usd for one in prepaid), ZERO)
+    if not rest and not from_start:
         return "All of it is for windows, which are ordered now and paid at the purchase."
     paid = "All of it is charged by the hour as it is held."
-    if windows:
+    if prepaid:
         paid = f"{usd(at_once_usd)} of it is for windows, ordered now and paid at the purchase; the rest is "
         paid += "charged by the hour as it is held."
+    if from_start:
+        from_start_usd = sum((one.capacity_usd for one in from_start), ZERO)
+        paid += f" {usd(from_start_usd)} is for windows that are charged from their start on."
     starts = [held.window.start for one in rest for held in holdings(one.segments)]
     later = [start for start in starts if start > now]
     if not later:

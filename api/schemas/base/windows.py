@@ -9,6 +9,7 @@ from pydantic import Field
 from api.schemas.base.forms import Form
 from api.schemas.base.parts import NotNegative
 from broker.domain.basics.window import Segment, Window, Wish
+from broker.domain.market.offer import WindowBilling
 from broker.domain.planning.window_use import WindowUse
 
 
@@ -29,6 +30,7 @@ SEGMENT = Form(
 )
 WINDOW_USE = Form(
     WindowUse,
-    about="How much of a bought window is wanted and usable, and what is paid for the rest.",
+    about="How much of a bought window is wanted and usable, what is paid for the rest, and when.",
     types={"unwanted_hours": NotNegative},
+    optional={"billed": WindowBilling.AT_ORDER},
 )

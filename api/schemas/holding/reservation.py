@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from operator import itemgetter
 from typing import Annotated, Any
@@ -22,7 +23,7 @@ from broker.domain.holding.reservation import PriceBasis, Reservation, Reservati
 from broker.domain.market.offer import Tier
 from broker.domain.reconciling.shortfalls import Shortfall
 from broker.domain.spend.charging import credited_usd, final_usd
-from broker.domain.spend.order_quote import OrderQuote
+from broker.domain.spend.order_quote import OrderQuote, PlanQuote
 from broker.domain.spend.release_estimate import OwedAt, ReleaseEstimate, Resale
 
 
@@ -153,25 +154,59 @@ class OrderQuoteForm(BaseModel):
     ``start`` and ``end`` are the times as they would be ordered. ``cost_usd`` is the cost until the end at
     the present price, and ``most_usd`` at the limit (null: it has no end). ``usd_per_hour`` is the price of
     all nodes, ``at_once_usd`` what is paid with the order. ``on_release`` is what a release right after it
-    gives back.
+    gives back. ``market`` says whether the order costs money (empty: all sellers are real).
     """
 
-    offer_id: Annotated[str, From("intent.offer.offer_id")]
-    nodes: Annotated[int, From("intent.nodes")]
-    start: Annotated[Instant, From("intent.start")]
-    end: Annotated[Instant | None, From("intent.end")]
-    price_usd_per_node_hour: Annotated[Money, From("intent.offer.price_usd_per_node_hour")]
-    limit_usd_per_node_hour: Annotated[Money | None, From("intent.limit_usd_per_node_hour")]
-    usd_per_hour: Money
-    cost_usd: Money | None
-    most_usd: Money | None
-    at_once_usd: Money
-    on_release: ReleaseEstimateForm
+    offer_id: Annotated[str, From("quote.intent.offer.offer_id")]
+    nodes: Annotated[int, From("quote.intent.nodes")]
+    start: Annotated[Instant, From("quote.intent.start")]
+    end: Annotated[Instant | None, From("quote.intent.end")]
+    price_usd_per_node_hour: Annotated[Money, From("quote.intent.offer.price_usd_per_node_hour")]
+    limit_usd_per_node_hour: Annotated[Money | None, From("quote.intent.limit_usd_per_node_hour")]
+    usd_per_hour: Annotated[Money, From("quote.usd_per_hour")]
+    cost_usd: Annotated[Money | None, From("quote.cost_usd")]
+    most_usd: Annotated[Money | None, From("quote.most_usd")]
+    at_once_usd: Annotated[Money, From("quote.at_once_usd")]
+    on_release: Annotated[ReleaseEstimateForm, From("quote.on_release")]
+    market: str = ""
 
 
-def quote_to_document(quote: OrderQuote) -> dict[str, Any]:
-    """The JSON form of ``quote`` as plain data."""
-    return write(OrderQuoteForm, quote)
+class PlanQuoteForm(BaseModel):
+    """What the reservation of a plan would cost; nothing is ordered.
+
+    ``at_once_usd`` is what is paid with the order; the rest is charged as it is held. ``on_release`` is what
+    a release right after it gives back, and ``market`` says whether the order costs money (empty: all sellers
+    are real).
+    """
+
+    plan_id: Annotated[str, From("quote.plan.plan_id")]
+    cost_usd: Annotated[Money, From("quote.plan.cost_usd")]
+    at_once_usd: Annotated[Money, From("quote.at_once_usd")]
+    on_release: Annotated[ReleaseEstimateForm, From("quote.on_release")]
+    market: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotedOrder:
+    """The quote of an order of one offer, and whether it costs money, in words."""
+
+    quote: OrderQuote
+    market: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuotedPlan:
+    """The quote of a plan, and whether its order costs money, in words."""
+
+    quote: PlanQuote
+    market: str
+
+
+def quote_to_document(quote: OrderQuote | PlanQuote, market: str) -> dict[str, Any]:
+    """The JSON form of ``quote`` as plain data; ``market`` says whether its order costs money."""
+    if isinstance(quote, OrderQuote):
+        return write(OrderQuoteForm, QuotedOrder(quote, market))
+    return write(PlanQuoteForm, QuotedPlan(quote, market))
 
 
 class ExtensionRequest(BaseModel):

@@ -149,7 +149,8 @@ Form(
     Additions: ``teardown_s``, the seconds before the paid end at which the seller takes the nodes back;
     ``node_counts`` (null: any) and ``lot_nodes`` (whole multiples), the node counts of one purchase;
     ``begins``: on time, or when capacity is available, at most ``longest_wait_hours`` after the order
-    (``wait_source`` is the source of this figure).
+    (``wait_source`` is the source of this figure); ``billed``: all of it ``at_order``, or the time that
+    passes ``from_start``.
     """,
     types={
         "segments": tuple[Annotated[Segment, SEGMENT], ...],

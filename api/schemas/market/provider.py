@@ -11,7 +11,7 @@ from pydantic import PlainSerializer
 from api.schemas.base.forms import Form, From, UtcInstant
 from api.schemas.base.parts import Money
 from api.schemas.market.offer import OfferForm
-from broker.catalogue import Billing
+from broker.catalogue import Billing, WindowBill
 from broker.domain.market.market import FeedHealth, PollRound
 from broker.domain.market.offer import OfferBatch, RejectedRow
 from broker.domain.market.polling import Polling
@@ -103,6 +103,7 @@ Form(
     """,
 )
 Form(ComparedCall, about="One kind of answer that was compared, and its number of rows.")
+Form(WindowBill, about="When a kind of window is billed, and whether the seller says so or that is assumed.")
 BILLING = Form(
     Billing,
     about="How it rounds the time that it bills outside windows, and whether it says so or that is assumed.",

@@ -87,7 +87,7 @@ def _rows(reservations: Sequence[Reservation], now: datetime, install_id: str) -
         lot = _Lot.of(span)
         base = _base(span, lot, install_id)
         terms = span.reservation.offer.window
-        if span.owed and terms is not None and not terms.waits:
+        if span.owed and terms is not None and terms.is_prepaid:
             yield from _window_rows(span, usd, now, lot, base)
         else:
             yield from _lease_rows(span, usd, now, lot, base)

@@ -41,6 +41,13 @@ class WindowBegin(StrEnum):
     WHEN_AVAILABLE = "when_available"
 
 
+class WindowBilling(StrEnum):
+    """When a provider bills a window: all of it ``at_order``, or the time that passes ``from_start``."""
+
+    AT_ORDER = "at_order"
+    FROM_START = "from_start"
+
+
 class CancelRule(StrEnum):
     """Terms for ending a bought window early.
 
@@ -116,6 +123,8 @@ class WindowTerms:
     A window that ``begins`` ``when_available`` is ordered ``longest_wait_hours`` before its start. It begins
     as soon as capacity appears and lasts for the duration that was bought; if it has not begun by its start,
     it never begins. ``wait_source`` is the source of that wait, because providers promise none.
+
+    ``billed`` is when the provider bills it; the source of this is in ``config/providers``.
     """
 
     kind: WindowKind
@@ -131,6 +140,12 @@ class WindowTerms:
     begins: WindowBegin = WindowBegin.ON_TIME
     longest_wait_hours: float = 0.0
     wait_source: str = ""
+    billed: WindowBilling = WindowBilling.AT_ORDER
+
+    @property
+    def is_prepaid(self) -> bool:
+        """Whether all of it is billed at the order. What begins when capacity appears never is."""
+        return self.billed is WindowBilling.AT_ORDER and not self.waits
 
     @property
     def waits(self) -> bool:

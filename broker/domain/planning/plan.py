@@ -13,20 +13,15 @@ from broker.domain.basics.money import ZERO
 from broker.domain.basics.node_launch import ColdStart
 from broker.domain.basics.window import Segment
 from broker.domain.market.billing import Block
-from broker.domain.market.offer import Offer, SizedId, Tier
+from broker.domain.market.offer import Offer, SizedId, Tier, WindowBilling
 from broker.domain.planning.patch import PatchOperation
 from broker.domain.planning.transfer import Transfer
 from broker.domain.planning.window_use import WindowUse
 from broker.domain.planning.workload import Precision, ServingEngine, WorkloadKind
 
-PROVEN_GAP = 0.05
-"""The largest gap of an optimal plan, also where a larger one was requested."""
-
 
 class PlanStatus(StrEnum):
-    """``optimal``: the gap is at most the requested one, and at most ``PROVEN_GAP``. ``infeasible``: a
-    required workload is unplaced.
-    """
+    """``optimal``: the gap is at most the requested one. ``infeasible``: a required workload is unplaced."""
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
@@ -196,6 +191,12 @@ class Placement:
     cold_start: ColdStart | None = None
     disk_gb: float | None = None
     memory_gb: float | None = None
+
+    @property
+    def is_prepaid_window(self) -> bool:
+        """Whether it is a window that is billed whole at its order."""
+        use = self.window_use
+        return self.tier is Tier.WINDOW and (use is None or use.billed is WindowBilling.AT_ORDER)
 
     def ordered(self, offer: Offer) -> Offer:
         """The placement's offer with the amounts of disk and memory that it orders, at their price."""

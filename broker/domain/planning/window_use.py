@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from broker.domain.basics.money import ZERO, to_cents
 from broker.domain.basics.window import Segment, Window
-from broker.domain.market.offer import WindowTerms
+from broker.domain.market.offer import WindowBilling, WindowTerms
 from broker.domain.market.window_grid import HOUR, usable_window
 
 
@@ -18,7 +18,7 @@ class WindowUse:
     """``wanted`` is the time of the work, ``bought`` is paid for, ``usable`` is ``bought`` minus teardown.
 
     ``unwanted_hours`` are bought but not wanted (hours per node); ``unwanted_usd`` is their cost in whole
-    cents.
+    cents. ``billed`` is when the provider bills it.
     """
 
     wanted: Window
@@ -26,6 +26,7 @@ class WindowUse:
     usable: Window
     unwanted_hours: float
     unwanted_usd: Decimal
+    billed: WindowBilling = WindowBilling.AT_ORDER
 
 
 def use_of(terms: WindowTerms, segments: Sequence[Segment], wanted: Window, cost_usd: Decimal) -> WindowUse:
@@ -45,6 +46,7 @@ def use_of(terms: WindowTerms, segments: Sequence[Segment], wanted: Window, cost
         usable=usable,
         unwanted_hours=sum(idle, timedelta()) / HOUR,
         unwanted_usd=to_cents(cost_usd * share) if share else ZERO,
+        billed=WindowBilling.AT_ORDER if terms.is_prepaid else WindowBilling.FROM_START,
     )
 
 

@@ -5,11 +5,11 @@ because time before its purchase costs nothing.
 
 Two rules say when a cost counts, for every provider.
 
-*Billed* cost counts when the provider bills it: a window at its order, a minimum term at the start of the
-lease, each increment as it begins. *Amortized* cost counts over the time of use: the cost of a window, and of
-each block of more than an hour that is billed at once (a minimum term, a day, a month), is spread evenly up
-to its end, even if it is left earlier. The cost of a shorter increment counts when it begins
-(``billing.Meter``).
+*Billed* cost counts when the provider bills it: a window at its order or from its start on, as its terms say
+(``WindowTerms.billed``), a minimum term at the start of the lease, each increment as it begins. *Amortized*
+cost counts over the time of use: the cost of a window, and of each block of more than an hour that is billed
+at once (a minimum term, a day, a month), is spread evenly up to its end, even if it is left earlier. The cost
+of a shorter increment counts when it begins (``billing.Meter``).
 
 A credit (the refund or the resale of time that was given up) ends this spreading at the release. Later days
 cost nothing, and what the credit does not recover is a cost of the day of the release. A credit that exceeds
@@ -66,7 +66,7 @@ class BilledSpan:
 
     @property
     def meter(self) -> Meter | None:
-        """The meter by which it is billed; None for windows, which are billed whole."""
+        """The meter by which it is billed; None for windows, whose cost is even over their time."""
         offer = self.offer
         return None if offer.window is not None else Meter.of(offer)
 
@@ -101,7 +101,7 @@ def _spans(reservation: Reservation, now: datetime, until: datetime | None) -> I
         held = _held(reservation, unit, now, until)
         if held is None:
             continue
-        bought_whole = terms is not None and not terms.waits and unit.reference is not None
+        bought_whole = terms is not None and terms.is_prepaid and unit.reference is not None
         owed = bought_whole or unit.state is UnitState.GONE
         if terms is None and reservation.end is None and unit.state is not UnitState.GONE:
             yield _open_ended(reservation, unit, held, now)

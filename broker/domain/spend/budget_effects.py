@@ -26,12 +26,14 @@ class BudgetEffect:
     """What a plan does to a budget: ``before`` is the status without what the plan adds, ``after`` with it.
 
     The arithmetic is one rule: limit − counted − added = left. ``hides_others``: the reader may see one team
-    alone, so of a budget of all teams neither the limit nor what other teams spend is told.
+    alone, so of a budget of all teams neither the limit nor what other teams spend is told. ``hides_period``:
+    only the money of other teams reaches that period, so neither it nor what is added in it is told.
     """
 
     before: BudgetStatus
     after: BudgetStatus
     hides_others: bool = False
+    hides_period: bool = False
 
     @property
     def team(self) -> str:
@@ -85,6 +87,11 @@ class BudgetEffect:
         window = self.window
         last = window.end - timedelta(microseconds=1)
         span = f"({window.start:%Y-%m-%d} to {last:%Y-%m-%d})"
+        if self.hides_period:
+            over = usd_words(-self.left_usd)
+            return (
+                f"the budget of all teams would be exceeded by {over} in a later period to which {adds} adds"
+            )
         added = f"{adds} adds {usd_words(self.added_usd)} in that time"
         if self._is_hidden:
             over = f"exceeded by {usd_words(-self.left_usd)}" if self.is_exceeded else "kept"
@@ -98,11 +105,22 @@ class BudgetEffect:
         return f"{whose} would have {usd_words(self.left_usd)} left of {limit} {span}: {parts}"
 
 
-def told_to_team(effects: Iterable[BudgetEffect]) -> tuple[BudgetEffect, ...]:
-    """``effects`` as somebody of one team may see them: a budget of all teams only where it is exceeded."""
-    return tuple(
-        replace(one, hides_others=True) for one in effects if one.team != ALL_TEAMS or one.is_exceeded
-    )
+def told_to_team(effects: Iterable[BudgetEffect], team: str, reach: Reach) -> tuple[BudgetEffect, ...]:
+    """``effects``, the worst first, as somebody of one team may see them.
+
+    A budget of all teams is told only where it is exceeded: in periods that the money of ``team`` reaches,
+    else the worst of the others, whose period and number would tell how far the leases of other teams go.
+    """
+    told = [replace(one, hides_others=True) for one in effects if one.team != ALL_TEAMS or one.is_exceeded]
+    near: list[BudgetEffect] = []
+    far: list[BudgetEffect] = []
+    for one in told:
+        own_end = reach.counted_until(replace(one.after.budget, team=team))
+        is_near = one.team != ALL_TEAMS or one.window.start < own_end
+        (near if is_near else far).append(one)
+    if any(one.team == ALL_TEAMS for one in near):
+        return tuple(near)
+    return (*(replace(one, hides_period=True) for one in far[:1]), *near)
 
 
 def find_effects(

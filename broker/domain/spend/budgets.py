@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -150,25 +150,40 @@ class BudgetStatus:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far into later periods budgets look.
+    """How far into later periods budgets look: a team's as far as its own money goes, that of all teams as
+    far as anybody's.
 
-    ``opened`` is the latest start of a lease without an end, or ``now``. ``last`` is the last time at which
-    anything with an end costs money, or ``now``.
+    ``opened`` is by team the latest start of a lease without an end, and ``last`` the last time at which
+    anything with an end costs money; those of ALL_TEAMS count for each team.
     """
 
     now: datetime
-    opened: datetime
-    last: datetime
+    opened: Mapping[str, datetime]
+    last: Mapping[str, datetime]
 
     @classmethod
-    def at(cls, now: datetime, opened: Iterable[datetime] = (), last: Iterable[datetime] = ()) -> Reach:
-        """From ``now``, with the starts of leases without an end and the ends of all others."""
-        return cls(now, max((now, *opened)), max((now, *last)))
+    def at(
+        cls,
+        now: datetime,
+        opened: Iterable[datetime] = (),
+        last: Iterable[datetime] = (),
+        team: str = ALL_TEAMS,
+    ) -> Reach:
+        """From ``now``, with the starts of leases of ``team`` without an end and the ends of its others."""
+        known = ({team: max(times)} if times else {} for times in (tuple(opened), tuple(last)))
+        return cls(now, *known)
+
+    def opening(self, starts: Iterable[tuple[str, datetime]]) -> Reach:
+        """With further leases without an end, by team."""
+        return replace(self, opened=_latest(self.opened, starts))
+
+    def lasting(self, ends: Iterable[tuple[str, datetime]]) -> Reach:
+        """With further ends of what costs money, by team."""
+        return replace(self, last=_latest(self.last, ends))
 
     def beyond(self, charges: Iterable[Charge]) -> Reach:
         """As far as ``charges`` with an end."""
-        ends = (charge.window.start for charge in charges if not charge.is_open_ended)
-        return replace(self, last=max((self.last, *ends)))
+        return self.lasting((one.team, one.window.start) for one in charges if not one.is_open_ended)
 
     def counted_until(self, budget: Budget) -> datetime:
         """The instant up to which leases without an end count.
@@ -176,8 +191,21 @@ class Reach:
         They count for the whole period after the one in which the last of them starts, and as far as anything
         with an end costs money.
         """
-        following = budget.window_at(budget.window_at(self.opened).end)
-        return max(following.end, budget.window_at(self.last).end)
+        opened, last = (self._of(budget.team, known) for known in (self.opened, self.last))
+        following = budget.window_at(budget.window_at(opened).end)
+        return max(following.end, budget.window_at(last).end)
+
+    def _of(self, team: str, known: Mapping[str, datetime]) -> datetime:
+        names = known if team == ALL_TEAMS else known.keys() & {team, ALL_TEAMS}
+        return max((self.now, *(known[name] for name in names)))
+
+
+def _latest(known: Mapping[str, datetime], times: Iterable[tuple[str, datetime]]) -> Mapping[str, datetime]:
+    found = dict(known)
+    for team, at in times:
+        if team not in found or at > found[team]:
+            found[team] = at
+    return found
 
 
 def furthest_end(budgets: Iterable[Budget], reach: Reach) -> datetime | None:

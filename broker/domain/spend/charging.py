@@ -1,9 +1,10 @@
 """From plans and reservations to charges, exact to the cent.
 
 The reservations of a placement are rounded once, together, so that a plan that is held as planned costs
-exactly its planned cost. Capacity that is billed in advance (a window, a minimum term) is owed in full from
-its purchase, and its cost is amortized over its days. Other cost accrues as increments begin, and is expected
-until the end. The cost of a past day does not change. ``broker.domain.spend.billed_spans`` has the rules.
+exactly its planned cost. Capacity that is billed in advance (a prepaid window, a minimum term) is owed in
+full from its purchase, and its cost is amortized over its days. Other cost accrues as it is billed, and is
+expected until the end. The cost of a past day does not change. ``broker.domain.spend.billed_spans`` has the
+rules.
 
 If a window is left early, its bill is reduced by its terms of cancellation: by nothing (``never``), by all
 of it before its start (``until``), or by the remaining hours (``any_time``). With ``resell`` the bill stays,
@@ -106,13 +107,13 @@ def _billed_then_used(placement: Placement) -> Iterator[_Planned]:
 
 
 def _used_then_billed(placement: Placement) -> Iterator[_Planned]:
-    """The cost outside prepaid blocks, spread over its days; a window is billed at its start."""
+    """The cost outside prepaid blocks, spread over its days; a prepaid window is billed at its start."""
     rows = held_by_day(placement.segments)
     seconds = [held - _node_seconds_ahead(placement, window) for window, held in rows]
     if not any(seconds):
         return
     usd = placement.capacity_usd - sum((block.usd for block in placement.billed_ahead), ZERO)
-    paid_at = rows[0][0].start if placement.tier is Tier.WINDOW else None
+    paid_at = rows[0][0].start if placement.is_prepaid_window else None
     for (window, _), node_seconds, share in zip(rows, seconds, split_cents(usd, seconds), strict=True):
         if node_seconds:
             yield _Planned(window, node_seconds, share, paid_at)
@@ -380,12 +381,12 @@ def _shared_node_seconds(window: Window, used: Window | None, nodes: int) -> int
 
 
 def _bought_at(span: BilledSpan) -> datetime | None:
-    """When a window is billed: at its order or, before it is ordered, at its start.
+    """When a prepaid window is billed: at its order or, before it is ordered, at its start.
 
     None for capacity that is billed as it is used.
     """
     terms = span.reservation.offer.window
-    if terms is None or terms.waits:
+    if terms is None or not terms.is_prepaid:
         return None
     if span.unit.reference is None:
         return span.segment.start

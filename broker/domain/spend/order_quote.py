@@ -1,4 +1,4 @@
-"""What an order of one offer would buy and cost, before it is placed. Pure."""
+"""What an order of one offer or of a plan would buy and cost, before it is placed. Pure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from decimal import Decimal
 from broker.domain.basics.money import ZERO, to_cents
 from broker.domain.holding.cost_of_keeping import HeldCapacity, kept_usd
 from broker.domain.holding.holding_orders import Intent, at_limit, unplaced_order
+from broker.domain.planning.plan import Plan
 from broker.domain.spend.release_estimate import ReleaseEstimate, ResaleShares, estimate_order_release
 
 
@@ -29,6 +30,19 @@ class OrderQuote:
     on_release: ReleaseEstimate
 
 
+@dataclass(frozen=True, slots=True)
+class PlanQuote:
+    """What the reservation of ``plan`` costs, and what a release right after it gives back."""
+
+    plan: Plan
+    on_release: ReleaseEstimate
+
+    @property
+    def at_once_usd(self) -> Decimal:
+        """What is paid at the purchase."""
+        return sum((one.capacity_usd for one in self.plan.placements if one.is_prepaid_window), ZERO)
+
+
 def quote_of(intent: Intent, team: str, now: datetime, shares: ResaleShares) -> OrderQuote:
     """The quote of an order of ``team`` that is placed at ``now``."""
     offer, cost = intent.offer, _cost_usd(intent)
@@ -36,7 +50,7 @@ def quote_of(intent: Intent, team: str, now: datetime, shares: ResaleShares) -> 
         intent=intent,
         cost_usd=cost,
         most_usd=_cost_usd(at_limit(intent)),
-        at_once_usd=ZERO if offer.window is None else cost or ZERO,
+        at_once_usd=cost or ZERO if offer.window is not None and offer.window.is_prepaid else ZERO,
         usd_per_hour=offer.price_usd_per_node_hour * intent.nodes,
         on_release=estimate_order_release(unplaced_order(intent, team, now), now, shares),
     )

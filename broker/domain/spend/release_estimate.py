@@ -138,7 +138,8 @@ def estimate_planned_release(
         if placement.tier is Tier.WINDOW:
             windows.append((placement, offer))
             stays_usd = _stays_usd(placement, offer, now, shares)
-            stays, back = stays + stays_usd, back + placement.cost_usd - stays_usd
+            stays += stays_usd
+            back += placement.cost_usd - stays_usd if placement.is_prepaid_window else ZERO
             sold |= {offer.provider} if offer is not None and _is_resold(offer) else set()
         elif offer is None:
             unknown += 1

@@ -49,7 +49,7 @@ from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.reconciling.shortfalls import Shortfall, find_shortfalls
-from broker.domain.spend.order_quote import OrderQuote, quote_of
+from broker.domain.spend.order_quote import OrderQuote, PlanQuote, quote_of
 from broker.domain.spend.release_estimate import (
     ReleaseEstimate,
     ResaleShares,
@@ -342,6 +342,15 @@ class ReservationsService:
             intent = await self._intent_of(uow, order)
             require_stock(intent, await self._creator.find_competing(uow, intent, caller.team))
             return quote_of(intent, caller.team, self._clock.now(), await self._resales(uow))
+
+    async def quote_plan(self, caller: Caller, plan_id: str) -> PlanQuote:
+        """What ``reserve_plan`` would cost; it orders nothing. NotFound, and Conflict before it is made."""
+        require_scope(caller, Scope.RESERVATIONS_WRITE)
+        async with self._uow_factory(scope_of(caller)) as uow:
+            plan = (await uow.plans.find(plan_id)).plan
+        if plan is None:
+            raise Conflict(f"plan {plan_id} is not made yet, so that nothing of it can be reserved")
+        return PlanQuote(plan, await self.estimate_part_release(caller, PlanPart(plan_id)))
 
     async def _intent_of(self, uow: UnitOfWork, order: OfferOrder) -> Intent:
         """What ``order`` buys. Raises NotFound, Conflict, and InputError that names the field."""

@@ -148,7 +148,7 @@ class ApprovalsService:
             record = await uow.plans.find(plan_id)
             plan = _plan_of(record)
             effects = await find_plan_effects(uow, record, plan, books)
-            seen = await self._figures(uow, record, plan, effects)
+            seen = await self._figures(uow, record, plan, told_to_team(effects, record.team, books.reach))
             _require_same(plan_id, looked, seen)
             if _says_so_already(record, plan, verdict, seen):
                 return record
@@ -171,8 +171,9 @@ class ApprovalsService:
 
     async def _books(self, records: Iterable[PlanRecord]) -> BudgetBooks:
         found = tuple(records)
-        plans = [record.plan for record in found if record.plan is not None]
-        reach = Reach.at(self._clock.now(), last=ends_of(plans))
+        made = [(record.team, record.plan) for record in found if record.plan is not None]
+        ends = ((team, end) for team, plan in made for end in ends_of((plan,)))
+        reach = Reach.at(self._clock.now()).lasting(ends)
         return await find_books(self._units, self._summaries, {record.team for record in found}, reach)
 
     def _require_four_eyes(self, caller: Caller, record: PlanRecord) -> None:
@@ -197,6 +198,7 @@ class ApprovalsService:
         if state is None or plan is None:
             return None
         effects = await find_plan_effects(uow, record, plan, books)
+        told = told_to_team(effects, record.team, books.reach)
         own = self._four_eyes and is_same_actor(caller.key_id, record.requested_by)
         is_current, others = around.is_current(record), around.others[record.plan_id]
         proposed_for = around.proposed_for.get(record.plan_id)
@@ -204,19 +206,19 @@ class ApprovalsService:
         return Approval(
             record=around.with_names(record),
             state=state,
-            figures=await self._figures(uow, record, plan, effects),
+            figures=await self._figures(uow, record, plan, told),
             is_current=is_current,
             may_decide=is_current and caller.may(Scope.SPEND_APPROVE) and not own,
             requested_by_name=around.names.get(record.requested_by, ""),
             purchases=purchases_of(plan),
-            effects=effects if caller.sees_every_team else told_to_team(effects),
+            effects=effects if caller.sees_every_team else told,
             replaced_by=None if is_current else others.replaced_by,
             beside=others.held if is_draft else None,
             replaces=others.draft if is_draft else proposed_for,
         )
 
     async def _figures(
-        self, uow: FinanceUnitOfWork, record: PlanRecord, plan: Plan, effects: Iterable[BudgetEffect]
+        self, uow: FinanceUnitOfWork, record: PlanRecord, plan: Plan, told: Iterable[BudgetEffect]
     ) -> SeenFigures:
         ids = {placement.offer_id for placement in plan.placements}
         offers = {offer.offer_id: offer for offer in await uow.offers.find_many(ids)}
@@ -226,7 +228,7 @@ class ApprovalsService:
             bound_usd=plan.bound_usd,
             gap=plan.gap,
             projected_p90_usd=await self._futures.plan_p90_usd(uow, plan, record.plan_id, self._clock.now()),
-            budget_left_usd=min((one.left_usd for one in told_to_team(effects)), default=None),
+            budget_left_usd=min((one.left_usd for one in told), default=None),
             plan_sha256=plan_sha256(plan),
         )
 

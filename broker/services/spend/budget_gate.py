@@ -74,9 +74,7 @@ async def find_budget_charges(
     scope = EVERY_TEAM.narrowed_to(one)
     async with units(scope) as uow:
         rows = await uow.reservations.find_open()
-    reach = Reach.at(
-        reach.now, (reach.opened, *(row.start for row in rows if row.end is None)), (reach.last,)
-    )
+    reach = reach.opening((row.team, row.start) for row in rows if row.end is None)
     find = summaries.find_days if by_day else summaries.find_charges
     until = furthest_end(budgets, reach)
     charges = await find(scope, until)
@@ -158,7 +156,7 @@ class BudgetGate:
     async def _books(
         self, team: str, opened: Iterable[datetime] = (), last: Iterable[datetime] = ()
     ) -> BudgetBooks:
-        reach = Reach.at(self._clock.now(), opened, last)
+        reach = Reach.at(self._clock.now(), opened, last, team)
         return await find_books(self._units, self._summaries, {team}, reach)
 
     async def find_overruns(self, record: PlanRecord, plan: Plan) -> tuple[str, ...]:
@@ -169,7 +167,7 @@ class BudgetGate:
         mine = plan_charges(plan, record.team, record.plan_id)
         return tuple(
             str(one)
-            for one in told_to_team(effects)
+            for one in told_to_team(effects, record.team, books.reach)
             if one.is_exceeded and any(one.window.contains(charge.window.start) for charge in mine)
         )
 
@@ -210,7 +208,9 @@ class BudgetGate:
         kept = tuple(charge for charge in books.charges if charge.reservation_id not in names)
         first, then = (reservation_charges(rows, {}, now, until=until) for rows in (before, after))
         effects = books.effects(team, (*kept, *first), (*kept, *then))
-        told = (one for one in told_to_team(effects) if one.is_exceeded and one.added_usd > 0)
+        told = (
+            one for one in told_to_team(effects, team, books.reach) if one.is_exceeded and one.added_usd > 0
+        )
         end = books.reach.counted_until(month)
         added = _sum_until(then, end) - _sum_until(first, end)
         return (*over_limit(added, self._limit_usd, adds), *(one.told_of(adds) for one in told))
@@ -227,7 +227,7 @@ class BudgetGate:
             return ()
         async with self._units(EVERY_TEAM.narrowed_to(look.team)) as uow:
             after = await _charges_after(uow, look, new, books)
-        effects = told_to_team(books.effects(look.team, books.charges, after))
+        effects = told_to_team(books.effects(look.team, books.charges, after), look.team, books.reach)
         return tuple(str(one) for one in effects if one.is_exceeded and one.added_usd > 0)
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from broker.domain.basics.money import CENT
-from broker.domain.market.offer import Offer, WindowTerms
+from broker.domain.market.offer import Offer, WindowBilling, WindowTerms
 from broker.domain.planning.plan import Placement
 from broker.domain.planning.workload import Batch, Training, Workload
 from optimizer.placement.rules.case import Case, held_hours, run_end, usable_stretches
@@ -40,6 +40,9 @@ def _bounds(where: str, placement: Placement, terms: WindowTerms) -> Iterator[st
     for name, (found, expected) in told.items():
         if found != expected:
             yield f"{where}: window_use {name} is {_words(*found)}, expected {_words(*expected)}"
+    billed = WindowBilling.AT_ORDER if terms.is_prepaid else WindowBilling.FROM_START
+    if use.billed is not billed:
+        yield f"{where}: window_use billed is {use.billed}, expected {billed}"
 
 
 def _work(case: Case, where: str, placement: Placement, workload: Workload, offer: Offer) -> Iterator[str]:
