@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Protocol, TypeVar
 
@@ -23,6 +23,8 @@ from broker.domain.moving.remaining import requests_planned, tokens_of
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.workload import Batch, PlanRequest, Serving, Training, Workload
 
+HOUR = timedelta(hours=1)
+LONGEST_LAUNCH = timedelta(minutes=30)
 LEAST_MISSING = 0.01
 """A smaller share of a part's node-hours is no shortage: orders begin seconds late."""
 
@@ -111,7 +113,7 @@ def find_shortages(
         placed = [p for p in plan.placements_of(workload.name) if max(s.end for s in p.segments) > now]
         if isinstance(workload, Serving) or not any(one.is_bought for one in mine):
             continue
-        short = _short_of(workload, placed, mine)
+        short = _short_of(workload, placed, mine, now)
         if short is not None:
             found[workload.name] = short
     return Shortages(found)
@@ -169,7 +171,7 @@ def on_held_offers(plan: Plan, held: Iterable[HeldCapacity], names: Collection[s
 
 
 def _short_of(
-    workload: Training | Batch, placed: Sequence[Placement], rows: Sequence[HeldCapacity]
+    workload: Training | Batch, placed: Sequence[Placement], rows: Sequence[HeldCapacity], now: datetime
 ) -> ShortWork | None:
     kept: list[Placement] = []
     missing: list[Placement] = []
@@ -177,14 +179,14 @@ def _short_of(
     for sized_id in dict.fromkeys(p.sized_id for p in placed):
         parts = sorted((p for p in placed if p.sized_id == sized_id), key=_start_of)
         there = sorted((one for one in rows if one.offer.sized_id == sized_id), key=lambda one: one.start)
-        share = min(1.0, sum(map(_row_hours, there)) / sum(map(_node_hours, parts)))
+        share = min(1.0, sum(_row_hours(one, now) for one in there) / sum(map(_node_hours, parts)))
         if share <= 1 - LEAST_MISSING and isinstance(workload, Training):
             missing += parts
         elif share > 1 - LEAST_MISSING and len(parts) == len(there):
             kept += map(_held_as, parts, there)
             used += there
         else:
-            kept += _shared_out(workload, parts, there, share)
+            kept += _shared_out(workload, parts, there, share, now)
             used += there
             missing += [_part_of(p, 1 - share) for p in parts if share <= 1 - LEAST_MISSING]
     if not kept or not missing or not _has_room(workload, kept):
@@ -225,18 +227,22 @@ def _held_as(part: Placement, row: HeldCapacity) -> Placement:
 
 
 def _shared_out(
-    workload: Workload, parts: Sequence[Placement], rows: Sequence[HeldCapacity], share: float
+    workload: Workload,
+    parts: Sequence[Placement],
+    rows: Sequence[HeldCapacity],
+    share: float,
+    now: datetime,
 ) -> list[Placement]:
     """A part of each holding, with its share of the requests that the held nodes answer."""
     if not isinstance(workload, Batch) or not rows:
         return []
-    hours, requests = sum(map(_row_hours, rows)), share * requests_planned(workload, parts)
+    hours, requests = sum(_row_hours(row, now) for row in rows), share * requests_planned(workload, parts)
     found = []
     for row in rows:
         like = min(parts, key=lambda p: (abs(_start_of(p) - row.start), abs(p.nodes - row.nodes)))
         part = _part_of(like, row.nodes / like.nodes)
         usd = to_cents(holding_cost_usd(row.offer, (row.segment,))) + part.transfer_usd
-        answered = math.floor(requests * _row_hours(row) / hours)
+        answered = math.floor(requests * _row_hours(row, now) / hours)
         part = replace(part, requests=float(answered), segments=(row.segment,), nodes=row.nodes, cost_usd=usd)
         found.append(replace(part, gpus=row.nodes * row.offer.sku.gpus_per_node))
     return found
@@ -296,5 +302,8 @@ def _node_hours(part: Placement) -> float:
     return sum(segment.hours * segment.nodes for segment in part.segments)
 
 
-def _row_hours(row: HeldCapacity) -> float:
-    return row.segment.hours * row.nodes
+def _row_hours(row: HeldCapacity, now: datetime) -> float:
+    """Node-hours of a holding; those before it was usable count if that took no longer than launches may."""
+    usable = max(row.start, row.active_since or now)
+    late = usable - row.start if row.is_bought else timedelta(0)
+    return (row.segment.hours - (late / HOUR if late > LONGEST_LAUNCH else 0.0)) * row.nodes
