@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.domain.basics.window import Window
-from broker.domain.holding.reservation import Reservation, ReservationState
+from broker.domain.holding.reservation import Reservation, ReservationState, UnitState
 from broker.domain.market.offer import Offer, Tier
 from broker.domain.moving.reoptimization import MoveState, ProposalState, Reoptimization
 from broker.domain.planning.plan import Plan
@@ -134,7 +134,8 @@ async def test_what_works_is_kept_and_only_the_rest_is_bought() -> None:
     # The lost node's work: 7.9 hours are left, less than it took, so two nodes share it, each with a start.
     assert parts["dear", 2] == pytest.approx(FULL, rel=0.01)
     (placed,) = [p for p in new.placements if p.offer_id == "dear"]
-    hours = 2 * (parts["dear", 2] / 4 / 2 + 600) / 3600
+    assert placed.requests is not None
+    hours = 2 * (placed.requests / 4 / 2 + 600) / 3600
     assert float(placed.cost_usd) == pytest.approx(4 * hours, abs=0.02)
     assert new.cost_usd == sum(p.cost_usd for p in new.placements)
     before = 0.0
@@ -165,3 +166,77 @@ async def test_a_batch_that_fills_its_time_on_spot_stays_there() -> None:
         await desk.later(1, *SOLD_OUT)
         look = await desk.look()
         assert not look.moves, look.reason
+
+
+async def short_of_refused() -> tuple[Desk, str]:
+    """The batch at its start: of the two nodes of ``b`` one is bought, and the other is refused."""
+    desk = Desk()
+    await desk.hold(A, B, DEAR)
+    (row,) = desk.rows("b")
+    bought, refused = row.units
+    now = desk.house.clock.now()
+    desk.house.provider.preempt(str(refused.reference))
+    waiting = replace(refused, state=UnitState.PLANNED, reference=None, ordered_at=None)
+    late = replace(row, units=(bought, waiting), tries=2, tried_at=now, reason="no stock")
+    desk.house.tables.reservations[row.reservation_id] = late
+    desk.house.sell(*SOLD_OUT)
+    return desk, row.reservation_id
+
+
+async def test_a_part_with_fewer_nodes_than_planned_is_kept_with_those() -> None:
+    desk, b = await short_of_refused()
+    look = await desk.look()
+    (move,) = look.moves
+    assert (move.to_offers, move.leaves) == (("dear",), ())
+    assert set(move.keeps) == {b, desk.rows("a")[0].reservation_id}
+    await desk.proposals.accept(ALICE, look.reoptimization_id)
+    await desk.proposals.act()
+    cut = desk.house.tables.reservations[b]
+    assert (cut.nodes, cut.tries) == (1, 0)
+    assert [unit.state for unit in cut.units] == [UnitState.HELD, UnitState.GONE]
+    await desk.later(0.2, *SOLD_OUT)
+    bought = sum(row.nodes for row in desk.rows("dear"))
+    assert desk.open_nodes() == {"BIG-x1": 2 + bought}
+    desk.house.assert_agreement()
+
+
+async def test_a_refused_rest_leaves_the_part_waiting_as_before() -> None:
+    desk, b = await short_of_refused()
+    look = await desk.look()
+    await desk.proposals.accept(ALICE, look.reoptimization_id)
+    desk.house.provider.fail("reserve", Fault.NO_CAPACITY)
+    for _ in range(2):
+        await desk.proposals.act()
+    row = desk.house.tables.reservations[b]
+    assert (row.nodes, row.tries) == (2, 2)
+    assert [unit.state for unit in row.units] == [UnitState.HELD, UnitState.PLANNED]
+    (ended,) = [one for one in desk.house.tables.reoptimizations if one.moves]
+    assert ended.state is ProposalState.FAILED
+
+
+async def test_a_service_short_of_nodes_keeps_those_that_it_holds() -> None:
+    desk = Desk()
+    service = market.serving(hourly=[11.0], team="research", fleet=market.ANY_POOLS)
+    desk.request = replace(desk.request, workloads=(service,))
+    a, b, dear = (replace(one, tier=Tier.ON_DEMAND) for one in (A, B, DEAR))
+    await desk.hold(a, b, dear)
+    assert desk.plan is not None
+    assert {p.offer_id: p.nodes for p in desk.plan.placements} == {"a": 1, "b": 2}
+    sold_out = [replace(one, tier=Tier.ON_DEMAND) for one in SOLD_OUT]
+    await desk.later(2, *sold_out)
+    desk.house.provider.fail("reserve", *[Fault.NO_CAPACITY] * 40)
+    for unit in desk.rows("b")[0].units:
+        desk.house.provider.preempt(str(unit.reference))
+    await desk.later(0.2, *sold_out)
+    desk.house.provider.faults["reserve"].clear()
+    look = await desk.look()
+    (move,) = look.moves
+    assert move.keeps == (desk.rows("a")[0].reservation_id,)
+    assert "dear" in move.to_offers
+    await desk.proposals.accept(ALICE, look.reoptimization_id)
+    for _ in range(3):
+        await desk.proposals.act()
+        await desk.later(0.1, *sold_out)
+    assert desk.open_nodes() == {"BIG-x1": 3}
+    assert [row.state for row in desk.rows("a")] == [ReservationState.ACTIVE]
+    desk.house.assert_agreement()

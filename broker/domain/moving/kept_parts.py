@@ -180,15 +180,16 @@ def _short_of(
         parts = sorted((p for p in placed if p.sized_id == sized_id), key=_start_of)
         there = sorted((one for one in rows if one.offer.sized_id == sized_id), key=lambda one: one.start)
         share = min(1.0, sum(_row_hours(one, now) for one in there) / sum(map(_node_hours, parts)))
-        if share <= 1 - LEAST_MISSING and isinstance(workload, Training):
-            missing += parts
-        elif share > 1 - LEAST_MISSING and len(parts) == len(there):
+        whole = share > 1 - LEAST_MISSING
+        if whole and len(parts) == len(there):
             kept += map(_held_as, parts, there)
             used += there
+        elif isinstance(workload, Training):
+            missing += parts
         else:
             kept += _shared_out(workload, parts, there, share, now)
             used += there
-            missing += [_part_of(p, 1 - share) for p in parts if share <= 1 - LEAST_MISSING]
+            missing += [] if whole else [_part_of(part, 1 - share) for part in parts]
     if not kept or not missing or not _has_room(workload, kept):
         return None
     have, of = sum(one.nodes for one in used), sum(p.nodes for p in placed)
@@ -227,16 +228,14 @@ def _held_as(part: Placement, row: HeldCapacity) -> Placement:
 
 
 def _shared_out(
-    workload: Workload,
+    batch: Batch,
     parts: Sequence[Placement],
     rows: Sequence[HeldCapacity],
     share: float,
     now: datetime,
 ) -> list[Placement]:
     """A part of each holding, with its share of the requests that the held nodes answer."""
-    if not isinstance(workload, Batch) or not rows:
-        return []
-    hours, requests = sum(_row_hours(row, now) for row in rows), share * requests_planned(workload, parts)
+    hours, requests = sum(_row_hours(row, now) for row in rows), share * requests_planned(batch, parts)
     found = []
     for row in rows:
         like = min(parts, key=lambda p: (abs(_start_of(p) - row.start), abs(p.nodes - row.nodes)))
