@@ -18,7 +18,7 @@ from rich.text import Text
 from api.cli.figures import day, day_and_time, hours, hours_between, percent, plural, rate, usd
 from api.cli.output import print_json, stderr, stdout, to_json, write_text
 from api.held_words import held_words
-from api.plan_answer import NO_OBJECTIVES, answer_of, why_line
+from api.plan_answer import NO_OBJECTIVES, Holding, answer_of, why_line
 from api.plan_words import (
     STATUS_WORDS,
     above_words,
@@ -64,6 +64,7 @@ def show_plan(
     *,
     as_json: bool,
     objectives: Mapping[str, Slo] = NO_OBJECTIVES,
+    holding: Holding | None = None,
 ) -> None:
     """Writes ``document`` to a file if asked to, and prints it or the plan."""
     if output is not None:
@@ -72,7 +73,7 @@ def show_plan(
     if as_json:
         print_json(document)
     else:
-        print_plan(stdout(), plan, request, objectives)
+        print_plan(stdout(), plan, request, objectives, holding)
 
 
 def print_plan(
@@ -80,13 +81,14 @@ def print_plan(
     plan: Plan,
     request: PlanRequest | None = None,
     objectives: Mapping[str, Slo] = NO_OBJECTIVES,
+    holding: Holding | None = None,
 ) -> None:
     """Writes ``plan`` to ``console``; ``request`` adds the horizon, the budget and who pays.
 
-    ``objectives``: those of the services by name, where there is no request.
+    ``objectives``: those of the services by name, where there is no request. ``holding``: what is held of it.
     """
     console.width = min(console.width, WIDEST)
-    for part in _parts(plan, request, console.width, objectives or _objectives(request)):
+    for part in _parts(plan, request, console.width, objectives or _objectives(request), holding):
         console.print(part)
 
 
@@ -113,11 +115,16 @@ def misses_something(plan: Plan) -> bool:
 
 
 def _parts(
-    plan: Plan, request: PlanRequest | None, width: int, objectives: Mapping[str, Slo]
+    plan: Plan,
+    request: PlanRequest | None,
+    width: int,
+    objectives: Mapping[str, Slo],
+    holding: Holding | None,
 ) -> Iterator[RenderableType]:
     horizon = request.horizon if request is not None else None
     yield _headline(plan)
-    for sentence in answer_of(plan, str, _moment, objectives)[:1]:  # the figures below say the rest
+    told = 1 if holding is None else 2  # the figures below say the rest
+    for sentence in answer_of(plan, str, _moment, objectives, holding)[:told]:
         yield Text(sentence)
     yield Text("")
     yield _figures(plan, request)
