@@ -101,8 +101,8 @@ def answer_of(
             if few
             else _together(plan, whole, moment, tight, short)
         )
-        if holding is not None:
-            found.append(f"{holding.text}.")
+        if holding is not None and not (few and len(short) == len(holding.workloads)):
+            found.append(f"{holding.text}.")  # else each workload says it
         found.append(f"{'; '.join(clauses)}.")
         found.append(_cost(plan))
     found += _waits(plan)

@@ -123,13 +123,14 @@ def _parts(
 ) -> Iterator[RenderableType]:
     horizon = request.horizon if request is not None else None
     yield _headline(plan)
-    told = 1 if holding is None else 2  # the figures below say the rest
-    for sentence in answer_of(plan, str, _moment, objectives, holding)[:told]:
+    sentences = answer_of(plan, str, _moment, objectives, holding)
+    told = 2 if holding is not None and sentences[:1] == (f"{holding.text}.",) else 1
+    for sentence in sentences[:told]:  # the figures below say the rest
         yield Text(sentence)
     yield Text("")
     yield _figures(plan, request)
     if plan.placements:
-        yield _placements(plan, width)
+        yield _placements(plan, width, "Placements" if holding is None else "Placements, as planned")
         yield from _timeline(plan, horizon, width)
     if plan.unplaced:
         yield _unplaced(plan)
@@ -235,8 +236,8 @@ def _spaced(table: RenderableType) -> Padding:
     return Padding(table, (1, 0, 0, 0))
 
 
-def _placements(plan: Plan, width: int) -> Padding:
-    table = _titled("Placements", _gap(width))
+def _placements(plan: Plan, width: int, title: str) -> Padding:
+    table = _titled(title, _gap(width))
     table.add_column("workload", no_wrap=True, overflow="ellipsis", max_width=NAME_WIDTH)
     table.add_column("capacity", overflow="fold")
     table.add_column("where", overflow="fold")
