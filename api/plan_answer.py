@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from api.plan_words import (
     NEAR_TIES_BUY,
@@ -18,6 +18,7 @@ from api.plan_words import (
     strongest,
 )
 from broker.domain.basics.money import CENT, usd_words
+from broker.domain.holding.plan_holding import held_of_planned
 from broker.domain.market.offer import Tier
 from broker.domain.planning.comparison import (
     Objective,
@@ -37,25 +38,80 @@ HOUR = timedelta(hours=1)
 
 NO_OBJECTIVES: Mapping[str, Slo] = MappingProxyType({})
 
+
+class Held(Protocol):
+    """What is held of a workload's planned nodes, as the domain or the API tells it."""
+
+    @property
+    def workload(self) -> str:
+        """Name of the workload."""
+        ...
+
+    @property
+    def planned(self) -> int:
+        """Number of planned nodes."""
+        ...
+
+    @property
+    def held(self) -> int:
+        """Number of nodes that are held."""
+        ...
+
+    @property
+    def waiting(self) -> int:
+        """Number of nodes that are still to be bought."""
+        ...
+
+    @property
+    def missing(self) -> int:
+        """Number of nodes that were refused or taken away."""
+        ...
+
+
+class Holding(Protocol):
+    """What is held of a reserved plan."""
+
+    @property
+    def workloads(self) -> Sequence[Held]:
+        """Each workload's part."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """All of it in words."""
+        ...
+
+
 Name = Callable[[str], str]
 Moment = Callable[[datetime], str]
 
 
 def answer_of(
-    plan: Plan, seller: Name, moment: Moment, objectives: Mapping[str, Slo] = NO_OBJECTIVES
+    plan: Plan,
+    seller: Name,
+    moment: Moment,
+    objectives: Mapping[str, Slo] = NO_OBJECTIVES,
+    holding: Holding | None = None,
 ) -> tuple[str, ...]:
     """The sentences that a reader wants first. ``seller`` and ``moment`` write providers and times.
 
     ``objectives`` are those of the services, by name; where they are met with little to spare, that is told.
+    ``holding``: what is held of a reserved plan; no end is told of a workload that lacks nodes.
     """
     tight = _tight(plan, objectives)
     outcomes = [one for one in outcomes_of(plan) if one.placed]
     found = []
     if outcomes:
         few = len(outcomes) <= MOST_NAMED
+        short = {one.workload: one for one in holding.workloads if one.missing} if holding else {}
+        whole = [one for one in outcomes if one.workload not in short]
         clauses = (
-            _each(plan, outcomes, seller, moment, tight) if few else _together(plan, outcomes, moment, tight)
+            _each(plan, outcomes, seller, moment, tight, short)
+            if few
+            else _together(plan, whole, moment, tight, short)
         )
+        if holding is not None and not (few and len(short) == len(holding.workloads)):
+            found.append(f"{holding.text}.")  # else each workload says it
         found.append(f"{'; '.join(clauses)}.")
         found.append(_cost(plan))
     found += _waits(plan)
@@ -118,8 +174,13 @@ def _each(
     seller: Name,
     moment: Moment,
     tight: Mapping[str, Objective],
+    short: Mapping[str, Held],
 ) -> Iterator[str]:
     for one in outcomes:
+        if one.workload in short:
+            lost = "serves less than planned" if one.kind is WorkloadKind.SERVING else "has no expected end"
+            yield f"{one.workload} {lost}: {_of_nodes(short[one.workload])}"
+            continue
         assert one.starts_at is not None
         places = listed(dict.fromkeys(f"{seller(h.provider)} in {h.place}" for h in one.holdings))
         gpus = listed(dict.fromkeys(h.gpu for h in one.holdings))
@@ -132,8 +193,14 @@ def _each(
 
 
 def _together(
-    plan: Plan, outcomes: Sequence[WorkloadOutcome], moment: Moment, tight: Mapping[str, Objective]
+    plan: Plan,
+    outcomes: Sequence[WorkloadOutcome],
+    moment: Moment,
+    tight: Mapping[str, Objective],
+    short: Mapping[str, Held],
 ) -> Iterator[str]:
+    if short:
+        yield f"{_counted(len(short), 'workload')} lack nodes and have no expected end"
     for kind, noun in ((WorkloadKind.TRAINING, "run"), (WorkloadKind.BATCH, "batch")):
         ends = [one.ends_at for one in outcomes if one.kind is kind and one.ends_at is not None]
         if ends:
@@ -146,8 +213,12 @@ def _together(
     if tight:
         meets = "meets its objective" if len(tight) == 1 else "meet their objectives"
         yield f"{len(tight)} of them {meets} with less than {100 * TIGHT_SHARE:.0f} % to spare"
-    sellers = {holding.provider for one in outcomes for holding in one.holdings}
+    sellers = {placed.provider for placed in plan.placements}
     yield f"all of it on capacity of {_counted(len(sellers), 'seller')}"
+
+
+def _of_nodes(one: Held) -> str:
+    return held_of_planned(one.held, one.planned, one.waiting, one.missing)
 
 
 def _counted(count: int, noun: str) -> str:

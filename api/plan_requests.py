@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -20,8 +20,9 @@ from api.schemas.workloads.workloads import read_workloads
 from broker.domain.basics.account import Caller
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import format_usd
+from broker.domain.holding.plan_holding import PlanHolding
 from broker.domain.planning.cost_estimate import CostEstimate
-from broker.ports.planning import PlanOptions, PlanRecord, Whereabouts
+from broker.ports.planning import BusinessStatus, PlanOptions, PlanRecord, Whereabouts
 from broker.services.planning.planning import Change, Comparison
 from broker.settings import Settings
 
@@ -186,3 +187,14 @@ async def finished_within(product: Product, caller: Caller, record: PlanRecord, 
             async for _ in plan_events(product, caller, record):
                 pass
     return await product.planning.find_plan(caller, record.plan_id)
+
+
+async def find_holdings(
+    product: Product,
+    caller: Caller,
+    records: Iterable[PlanRecord],
+    statuses: Mapping[str, BusinessStatus],
+) -> dict[str, PlanHolding]:
+    """What is held of each of ``records`` that is reserved, by id."""
+    reserved = [one for one in records if statuses.get(one.plan_id) is BusinessStatus.RESERVED]
+    return await product.reservations.find_holdings(caller, reserved)

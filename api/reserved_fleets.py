@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from api.schemas.base.forms import write
 from api.schemas.holding.reservation import FleetForm, ReservationForm
 from broker.domain.basics.money import ZERO
+from broker.domain.holding.cost_of_keeping import IN_DOUBT
 from broker.domain.holding.lease_money import rate_usd_per_node_hour
 from broker.domain.holding.reservation import OPEN_STATES, Reservation, ReservationState
 from broker.domain.spend.charging import reservation_charges
@@ -30,7 +31,8 @@ BY_SIGNIFICANCE = (
     ReservationState.RELEASING,
 )
 """Open states; the most significant comes first."""
-WORDS = (*map(str, ReservationState), "not tried")
+PART_HELD, REFUSED = "part held", "refused"
+WORDS = (PART_HELD, REFUSED, *map(str, ReservationState), "not tried")
 
 
 R = TypeVar("R", Reservation, ReservationForm)
@@ -94,8 +96,23 @@ def count_words(lines: Iterable[ReservedFleet[R]], noun: str = "fleet") -> str:
 
 
 def state_word(row: Reservation | ReservationForm) -> str:
-    """The state, or ``not tried`` for what failed without an order."""
+    """The state, or ``not tried`` for what failed without an order; ``part held`` or ``refused`` if its
+    seller refuses a part or all of it.
+    """
+    if lacks_nodes(row):
+        return PART_HELD if row.nodes_held else REFUSED
     return "not tried" if row.not_tried else str(row.state)
+
+
+def lacks_nodes(row: Reservation | ReservationForm) -> bool:
+    """Whether its seller refused nodes of it, and it still waits for these."""
+    waits = row.state in OPEN_STATES and row.state not in IN_DOUBT
+    return waits and bool(row.tries) and row.nodes_held < row.nodes
+
+
+def nodes_words(fleet: ReservedFleet[R]) -> str:
+    """``16``, or ``3 of 16`` of a fleet of one reservation of which nodes are missing."""
+    return f"{fleet.first.nodes_held} of {fleet.most}" if lacks_nodes(fleet.first) else str(fleet.most)
 
 
 def is_ordered_later(row: Reservation | ReservationForm) -> bool:

@@ -45,7 +45,8 @@ class MadePlan:
         return self.plan.plan_id
 
     def _repr_html_(self) -> str:
-        return plan_html(self.plan)
+        held = self.stands.holding
+        return plan_html(self.plan, "" if held is None else held.text)
 
 
 def read_plan_answer(body: dict[str, Any]) -> MadePlan | UnmadePlanForm:

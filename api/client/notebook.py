@@ -20,9 +20,12 @@ LEAST_LABEL_PX = 62
 DAYS = (1, 2, 3, 5, 7, 10, 14, 28, 56, 112, 10_000)
 
 
-def plan_html(plan: Plan) -> str:
-    """The plan as one element of HTML. Everything that a seller or a document said is escaped."""
-    parts = (_headline(plan), _chart(plan.placements), _table(plan.placements), _unplaced(plan))
+def plan_html(plan: Plan, holding: str = "") -> str:
+    """The plan as one element of HTML. Everything that a seller or a document said is escaped.
+
+    ``holding``: what is held of it, in words.
+    """
+    parts = (_headline(plan, holding), _chart(plan.placements), _table(plan.placements), _unplaced(plan))
     return f"<div>{''.join(part for part in parts if part)}</div>"
 
 
@@ -30,10 +33,12 @@ def _usd(amount: Decimal) -> str:
     return f"${amount:,.2f}"
 
 
-def _headline(plan: Plan) -> str:
+def _headline(plan: Plan, holding: str) -> str:
     told = [f"<b>{_usd(plan.cost_usd)}</b>", escape(STATUS_WORDS[plan.status])]
     if plan.gap is not None:
         told.append(f"within {plan.gap:.1%} of the best possible")
+    if holding:
+        told.append(escape(holding))
     return f"<p>{', '.join(told)} <code>{escape(plan.plan_id)}</code></p>"
 
 

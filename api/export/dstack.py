@@ -1,6 +1,7 @@
 """Placements as dstack configurations: a fleet for each, and the task or service that runs on it.
 
-Apply the fleet first: ``dstack apply -f FILE``. Fields: dstack's fleet, task and service YAML.
+Apply the fleet first: ``dstack apply -f FILE``. A batch has a task for each node. Fields: dstack's fleet,
+task and service YAML.
 """
 
 from __future__ import annotations
@@ -46,9 +47,14 @@ def dstack_files(plan: Plan, facts: Facts, source: str) -> Exported:
             yield FieldProblem(f"{at}/gpus_per_replica", f"{placement.gpus_per_replica} GPUs", expected)
 
     def files_of(name: str, placement: Placement) -> dict[str, str]:
-        return {
-            f"{name}.fleet.dstack.yml": _yaml(_fleet(name, placement, words)),
-            f"{name}.dstack.yml": _yaml(_run(name, placement, facts_for(facts, placement), words)),
+        fleet = {f"{name}.fleet.dstack.yml": _yaml(_fleet(name, placement, words))}
+        known, is_batch = facts_for(facts, placement), placement.kind is WorkloadKind.BATCH
+        nodes = placement.nodes if is_batch else 1
+        if nodes == 1:
+            return fleet | {f"{name}.dstack.yml": _yaml(_run(name, name, placement, known, words))}
+        runs = ((node, f"{name}-n{node}") for node in range(nodes))
+        return fleet | {
+            f"{run}.dstack.yml": _yaml(_run(run, name, placement, known, words, node)) for node, run in runs
         }
 
     return export_each(plan, source, problems_of, files_of, partial(unsaid_places, words=words))
@@ -92,11 +98,14 @@ def _fleet(name: str, placement: Placement, words: Words) -> dict[str, Any]:
     }
 
 
-def _run(name: str, placement: Placement, facts: WorkloadFacts, words: Words) -> dict[str, Any]:
+def _run(
+    name: str, fleet: str, placement: Placement, facts: WorkloadFacts, words: Words, node: int = 0
+) -> dict[str, Any]:
+    """The run ``name`` on the fleet of a placement; the nodes of a batch have a task each."""
     run: dict[str, Any] = {
         "type": "service" if placement.kind is WorkloadKind.SERVING else "task",
         "name": name,
-        "fleets": [f"{name}-f"],
+        "fleets": [f"{fleet}-f"],
         "env": environment(placement, facts),
     }
     if placement.kind is WorkloadKind.TRAINING:
@@ -105,7 +114,7 @@ def _run(name: str, placement: Placement, facts: WorkloadFacts, words: Words) ->
         commands = [
             commands_of(placement).install,
             MODEL_GUARD,
-            batch_guard(placement),
+            batch_guard(placement, str(node)),
             batch_command(placement, facts),
         ]
         run |= {"nodes": 1, "commands": commands}

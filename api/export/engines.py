@@ -59,7 +59,10 @@ def command_problems(at: str, placement: Placement, facts: WorkloadFacts) -> Ite
     engine, known = engine_of(placement), commands_of(placement)
     if placement.kind is WorkloadKind.BATCH and engine is not ServingEngine.VLLM:
         yield FieldProblem(f"{at}/engine", repr(str(engine)), "vllm, which can process files of requests")
-    if known.spans is None and nodes_per_server(placement) > 1:
+    if placement.kind is WorkloadKind.BATCH and nodes_per_server(placement) > 1:
+        expected = "replicas of at most one node: vLLM processes files of requests on one"
+        yield FieldProblem(f"{at}/gpus_per_replica", f"{placement.gpus_per_replica} GPUs", expected)
+    elif known.spans is None and nodes_per_server(placement) > 1:
         expected = f"replicas of at most one node, because {engine} would need a launcher for more"
         yield FieldProblem(f"{at}/gpus_per_replica", f"{placement.gpus_per_replica} GPUs", expected)
     if not known.replicas and replicas_per_server(placement) > 1:

@@ -46,14 +46,20 @@ def environment(placement: Placement, facts: WorkloadFacts) -> dict[str, str]:
     return found
 
 
-def batch_guard(placement: Placement) -> str:
-    """Asks for the files of a batch; a part of one takes its lines of the requests, and a file of its own."""
-    if not _is_part(placement):
+def batch_guard(placement: Placement, node: str) -> str:
+    """Asks for the files of a batch, and takes the lines of the requests that this node answers.
+
+    ``node`` is the shell's word for the number of the node, from 0. Each node writes a file of its own.
+    """
+    if not _is_part(placement) and placement.nodes == 1:
         return BATCH_GUARD
-    lines = "$((FIRST_REQUEST + 1)),$((FIRST_REQUEST + REQUESTS))p"
+    share = f"REQUESTS * {{}} / {placement.nodes}"
     return (
-        f'{BATCH_GUARD}\nsed -n "{lines}" "$INPUT" > "$INPUT.$FIRST_REQUEST"\n'
-        'INPUT="$INPUT.$FIRST_REQUEST" OUTPUT="$OUTPUT.$FIRST_REQUEST"'
+        f'{BATCH_GUARD}\nNODE={node}\n: "${{FIRST_REQUEST:=0}}" "${{REQUESTS:=$(grep -c "" "$INPUT")}}"\n'
+        f"FIRST=$((FIRST_REQUEST + {share.format('NODE')}))\n"
+        f"LAST=$((FIRST_REQUEST + {share.format('(NODE + 1)')}))\n"
+        'sed -n "$((FIRST + 1)),${LAST}p" "$INPUT" > "$INPUT.$FIRST"\n'
+        'INPUT="$INPUT.$FIRST" OUTPUT="$OUTPUT.$FIRST"'
     )
 
 

@@ -31,6 +31,7 @@ PLACEMENT = "gpu-capacity-broker/placement"
 RESOURCES = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu"}
 """What the vendors' device plugins call a GPU."""
 MASTER_PORT = 29500
+_INDEX = '"$JOB_COMPLETION_INDEX"'
 
 
 def kueue_files(plan: Plan, facts: Facts, source: str) -> Exported:
@@ -127,13 +128,12 @@ def _metadata(name: str, **labels: str) -> dict[str, Any]:
 
 def _job(name: str, placement: Placement, facts: WorkloadFacts) -> dict[str, Any]:
     start, end = held_span(placement)
-    training = placement.kind is WorkloadKind.TRAINING
-    nodes = placement.nodes if training else 1
+    training, nodes = placement.kind is WorkloadKind.TRAINING, placement.nodes
     script = f"{RUN_GUARD}\n{_torchrun(name, placement)}\n"
     if not training:
-        script = f"{MODEL_GUARD}\n{batch_guard(placement)}\n{batch_command(placement, facts)}\n"
+        script = f"{MODEL_GUARD}\n{batch_guard(placement, _INDEX)}\n{batch_command(placement, facts)}\n"
     pod: dict[str, Any] = {"restartPolicy": "Never", "containers": [_container(placement, facts, script)]}
-    if nodes > 1:
+    if nodes > 1 and training:
         pod = {"subdomain": name, **pod}
     return {
         "apiVersion": "batch/v1",

@@ -24,6 +24,7 @@ from broker.domain.market.offer import Tier
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.workload import WorkloadKind
 
+_RANK = '"$SKYPILOT_NODE_RANK"'
 _FIRST = '$(echo "$SKYPILOT_NODE_IPS" | head -n1)'
 TORCHRUN = (
     'torchrun --nnodes "$SKYPILOT_NUM_NODES" --node-rank "$SKYPILOT_NODE_RANK" '
@@ -60,7 +61,7 @@ def _task(name: str, placement: Placement, facts: WorkloadFacts, words: Words) -
     if placement.kind is WorkloadKind.TRAINING:
         task["run"] = f"{RUN_GUARD}\n{TORCHRUN}\n"
     elif placement.kind is WorkloadKind.BATCH:
-        task["run"] = f"{MODEL_GUARD}\n{batch_guard(placement)}\n{batch_command(placement, facts)}\n"
+        task["run"] = f"{MODEL_GUARD}\n{batch_guard(placement, _RANK)}\n{batch_command(placement, facts)}\n"
     else:
         spanned = nodes_per_server(placement)
         task["num_nodes"] = spanned
@@ -91,7 +92,7 @@ def _resources(placement: Placement, words: Words) -> dict[str, Any]:
     if placement.memory_gb is not None:
         resources["memory"] = f"{memory_gib(placement.memory_gb)}+"
     resources["use_spot"] = placement.tier is Tier.SPOT
-    if placement.nodes > 1:
+    if placement.nodes > 1 and (placement.kind is WorkloadKind.TRAINING or nodes_per_server(placement) > 1):
         resources["network_tier"] = "best"
     return resources
 

@@ -74,11 +74,11 @@ def _script(name: str, placement: Placement, facts: WorkloadFacts) -> str:
 
 
 def _shape(placement: Placement) -> tuple[int, int]:
-    """Nodes of one job, and how many jobs there are: a service's servers are jobs of one array."""
+    """Nodes of one job, and how many jobs there are: servers, and nodes of a batch, are jobs of one array."""
     if placement.kind is WorkloadKind.TRAINING:
         return placement.nodes, 1
     if placement.kind is WorkloadKind.BATCH:
-        return 1, 1
+        return 1, placement.nodes
     return nodes_per_server(placement), servers(placement)[1]
 
 
@@ -91,7 +91,8 @@ def _exports(placement: Placement, facts: WorkloadFacts) -> Iterator[str]:
 
 def _commands(placement: Placement, facts: WorkloadFacts, nodes: int) -> list[str]:
     if placement.kind is WorkloadKind.BATCH:
-        return [MODEL_GUARD, batch_guard(placement), f"srun {batch_command(placement, facts)}"]
+        guard = batch_guard(placement, "$((${SLURM_ARRAY_TASK_ID:-1} - 1))")
+        return [MODEL_GUARD, guard, f"srun {batch_command(placement, facts)}"]
     if placement.kind is WorkloadKind.SERVING:
         engine = commands_of(placement)
         serve = engine.serve(placement, facts)

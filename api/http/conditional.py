@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import Response
 
+from broker.domain.holding.plan_holding import PlanHolding
 from broker.lru_cache import LruCache
 from broker.ports.planning import BusinessStatus, PlanRecord
 
@@ -27,12 +28,14 @@ def kept_answers() -> LruCache[Tagged]:
     return LruCache(MOST_BYTES, lambda tagged: len(tagged[1]))
 
 
-def plan_key(record: PlanRecord, standing: BusinessStatus | None) -> tuple[object, ...]:
+def plan_key(
+    record: PlanRecord, standing: BusinessStatus | None, holding: PlanHolding | None = None
+) -> tuple[object, ...]:
     """The cache key of a plan's answer: everything it depends on. A plan changes only with its record's
     version."""
     rest = (record.state, record.problem, record.needs_approval, record.approval_reason, record.supersedes)
     words = (record.intended_by, record.approved_by, record.approved_at, record.decisions)
-    return (record.plan_id, record.version, record.plan is None, standing, *rest, *words)
+    return (record.plan_id, record.version, record.plan is None, standing, holding, *rest, *words)
 
 
 def tagged(document: Any, *, but_for: Mapping[str, Any] | None = None) -> Tagged:

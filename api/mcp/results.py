@@ -132,6 +132,7 @@ class PlanResult(BaseModel):
     needs_approval: bool = False
     cost_usd: Money | None = None
     gap: float | None = None
+    holding: str | None = Field(None, description="What is held of the nodes of a reserved plan")
     placements: list[PlacementResult] = []
     unplaced: list[UnplacedResult] = []
 
@@ -152,6 +153,7 @@ class ReservationResult(BaseModel):
     region: str
     gpu: str | None
     nodes: int
+    nodes_held: int
     start: Instant
     end: Instant | None
     usd_per_node_hour: Money | None
@@ -236,13 +238,16 @@ def estimate_result(found: CostEstimate) -> EstimateResult:
     )
 
 
-def plan_result(plan: Plan, *, state: str, standing: str | None, needs_approval: bool) -> PlanResult:
+def plan_result(
+    plan: Plan, *, state: str, standing: str | None, needs_approval: bool, holding: str | None = None
+) -> PlanResult:
     """A plan as a tool answers it."""
     return PlanResult(
         plan_id=plan.plan_id,
         state=state,
         status=str(plan.status),
         standing=standing,
+        holding=holding,
         needs_approval=needs_approval,
         cost_usd=plan.cost_usd,
         gap=plan.gap,
@@ -315,6 +320,7 @@ def reservation_result(row: ReservationForm) -> ReservationResult:
         region=row.region,
         gpu=row.gpu,
         nodes=row.nodes,
+        nodes_held=row.nodes_held,
         start=row.start,
         end=row.end,
         usd_per_node_hour=row.price_usd_per_node_hour,

@@ -324,4 +324,5 @@ def _plan(found: MadePlan | UnmadePlanForm) -> PlanResult:
         state=str(stands.state),
         standing=None if stands.standing is None else str(stands.standing),
         needs_approval=stands.needs_approval,
+        holding=None if stands.holding is None else stands.holding.text,
     )

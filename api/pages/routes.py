@@ -23,6 +23,7 @@ from api.pages.plans import (
 )
 from api.pages.plans.plan_view import plan_row, title_of
 from api.pages.plans.proposal_pages import is_of_reserved, records_of
+from api.plan_requests import find_holdings
 from broker.domain.basics.account import Scope
 from broker.ports.planning import BusinessStatus
 
@@ -47,7 +48,10 @@ async def overview(request: Request, caller: AnyVisitor) -> Response:
     looks = [look for look in found.items if is_of_reserved(look, records)][:SHOWN_LOOKS]
     statuses = await product.planning.find_business_statuses(plans)
     now = product.clock.now()
-    rows = [plan_row(record, now, statuses.get(record.plan_id)) for record in plans]
+    holdings = await find_holdings(product, caller, plans, statuses)
+    rows = [
+        plan_row(record, now, statuses.get(record.plan_id), holdings.get(record.plan_id)) for record in plans
+    ]
     budgets = await product.budgets.find_statuses(caller) if caller.may(Scope.SPEND_READ) else ()
     return show(
         request,

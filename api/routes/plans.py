@@ -33,6 +33,7 @@ from api.plan_requests import (
     ask_for_comparison,
     ask_for_plan,
     estimate,
+    find_holdings,
     finished_within,
     options_of,
     plan_events,
@@ -65,6 +66,7 @@ from api.schemas.plans.plan_record import (
     status_of,
 )
 from api.schemas.workloads.what_if import may_ask_what_if, read_what_if
+from broker.domain.basics.account import Caller
 from broker.domain.basics.errors import (
     ApprovalRequired,
     Conflict,
@@ -238,7 +240,11 @@ async def list_plans(
     page = await planning.find_plans(caller, limit, cursor, team=team)
     statuses = await planning.find_business_statuses(page.items)
     places = await planning.find_whereabouts(page.items)
-    items = [record_to_summary(r, statuses.get(r.plan_id), places.get(r.plan_id)) for r in page.items]
+    holdings = await find_holdings(product_of(request), caller, page.items, statuses)
+    items = [
+        record_to_summary(r, statuses.get(r.plan_id), places.get(r.plan_id), holdings.get(r.plan_id))
+        for r in page.items
+    ]
     return listing(items, page.next_cursor)
 
 
@@ -264,9 +270,14 @@ async def show_plan(
         answer = conditional(request, tagged(record_to_document(record, None, whereabouts)))
         answer.headers["Retry-After"] = str(retry_after_s(whereabouts))
         return answer
-    standing = (await planning.find_business_statuses([record])).get(plan_id)
+    statuses = await planning.find_business_statuses([record])
+    standing = statuses.get(plan_id)
+    holding = (await find_holdings(product_of(request), caller, [record], statuses)).get(plan_id)
     kept = cast("LruCache[Tagged]", request.app.state.plan_answers)
-    made = kept.once(plan_key(record, standing), lambda: tagged(record_to_document(record, standing)))
+    made = kept.once(
+        plan_key(record, standing, holding),
+        lambda: tagged(record_to_document(record, standing, None, holding)),
+    )
     return conditional(request, made)
 
 
@@ -276,9 +287,10 @@ async def cancel_plan(request: Request, caller: PlanWriter, plan_id: PlanId) -> 
     await product_of(request).planning.cancel(caller, plan_id)
 
 
-async def _shown(request: Request, record: PlanRecord) -> dict[str, Any]:
+async def _shown(request: Request, caller: Caller, record: PlanRecord) -> dict[str, Any]:
     statuses = await product_of(request).planning.find_business_statuses([record])
-    return record_to_document(record, statuses.get(record.plan_id))
+    holdings = await find_holdings(product_of(request), caller, [record], statuses)
+    return record_to_document(record, statuses.get(record.plan_id), None, holdings.get(record.plan_id))
 
 
 @router.post(
@@ -295,7 +307,7 @@ async def intend_plan(
 
     async def act() -> Answer:
         record = await product_of(request).planning.set_intended(caller, plan_id, intended=intended)
-        return json_answer(200, await _shown(request, record))
+        return json_answer(200, await _shown(request, caller, record))
 
     return await answer_once(request, caller, act)
 
@@ -332,7 +344,7 @@ async def approve_plan(
 
     async def act() -> Answer:
         record = await approvals.approve(caller, plan_id, said.comment, _looked(said))
-        return json_answer(200, await _shown(request, record))
+        return json_answer(200, await _shown(request, caller, record))
 
     return await answer_once(request, caller, act)
 
@@ -347,7 +359,7 @@ async def reject_plan(
 
     async def act() -> Answer:
         record = await product_of(request).approvals.reject(caller, plan_id, word.comment, _looked(word))
-        return json_answer(200, await _shown(request, record))
+        return json_answer(200, await _shown(request, caller, record))
 
     return await answer_once(request, caller, act)
 

@@ -167,7 +167,7 @@ async def left_after_two_hours(old: Offer, cost: MovingCost) -> tuple[list[Charg
     look = Reoptimization("l", row.team, "plan-1", "a test", NOON, ProposalState.PROPOSED, moves=(move,))
     held = held_of(row)
     assert held is not None
-    return list(before), list(charges_with_moves(before, look, new, [held], now))
+    return list(before), list(charges_with_moves(before, look, new, [held], [], now))
 
 
 def usd(charges: list[Charge]) -> Decimal:
@@ -188,3 +188,22 @@ async def test_a_minimum_term_is_owed_after_the_move_too() -> None:
     )
     assert usd(before) == Decimal(100)
     assert usd(after) == 7 * Decimal(10) + 8 * Decimal(5)
+
+
+async def test_a_part_that_is_kept_counts_once() -> None:
+    house = Broker()
+    old, dear = an_offer("old", "10"), an_offer("dear", "20")
+    house.sell(old)
+    part = a_placement(old, [a_segment(0, 10)], "batch", WorkloadKind.BATCH)
+    house.store_plan(a_plan(part))
+    (row,) = await house.reservations.reserve_plan(ALICE, "plan-1")
+    house.clock.advance(hours=2)
+    now = house.clock.now()
+    before = reservation_charges([row], {"batch": WorkloadKind.BATCH}, now)
+    rest = a_placement(dear, [a_segment(3, 8)], "batch", WorkloadKind.BATCH)
+    move = Move("batch", (), ("dear",), ZERO, "short of nodes", keeps=(row.reservation_id,))
+    look = Reoptimization("l", row.team, "plan-1", "a test", NOON, ProposalState.PROPOSED, moves=(move,))
+    held = held_of(row)
+    assert held is not None
+    after = charges_with_moves(before, look, a_plan(part, rest, plan_id="plan-2"), [], [held], now)
+    assert sum(charge.usd for charge in after) == Decimal(10 * 10 + 5 * 20)

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
+from api.export.dstack import dstack_files
 from api.export.ical import plan_calendar
 from api.export.kueue import kueue_files
+from api.export.skypilot import skypilot_files
 from api.export.slurm import slurm_files
 from api.export.targets import Exported
 from api.export.workload_facts import WorkloadFacts
@@ -22,6 +24,7 @@ from api.schemas.plans.plan import PLAN
 from broker.domain.basics.errors import InputError
 from broker.domain.basics.estimate import Parallelism
 from broker.domain.basics.window import Segment
+from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import WorkloadKind
 from tests.cli.running import broker, write_market
 from tests.export.test_export import MODEL, placed, the_plan
@@ -151,15 +154,20 @@ def test_a_service_and_a_batch_get_their_model_and_files(tmp_path: Path) -> None
     assert served.stdout.startswith(f"vllm serve {MODEL} --served-model-name chat")
     other = run_script(scripts()["chat-1.sbatch"], tmp_path, SLURM_NNODES="1", MODEL="/models/mine")
     assert other.stdout.startswith("vllm serve /models/mine ")
-    given = {"MODEL": MODEL, "INPUT": "in.jsonl", "OUTPUT": "out.jsonl", "SLURM_NNODES": "1"}
+    (tmp_path / "in.jsonl").write_text("one\n" * 8)
+    given = {"MODEL": MODEL, "INPUT": str(tmp_path / "in.jsonl"), "OUTPUT": "out"} | {
+        "SLURM_NNODES": "1",
+        "SLURM_ARRAY_TASK_ID": "2",
+    }
     batch = run_script(scripts()["w-8-summaries.sbatch"], tmp_path, **given)
     assert batch.stdout.startswith(
-        f"vllm run-batch --model {MODEL} --input-file in.jsonl --output-file out.jsonl"
+        f"vllm run-batch --model {MODEL} --input-file {tmp_path}/in.jsonl.2 --output-file out.2"
     )
 
 
 def test_each_part_of_a_batch_answers_its_own_requests(tmp_path: Path) -> None:
     whole = next(one for one in the_plan().placements if one.kind is WorkloadKind.BATCH)
+    whole = replace(whole, nodes=1, gpus=8)
     parts = (
         replace(whole, work_share=0.25, requests=1.0, first_request=0.0),
         replace(whole, work_share=0.75, requests=3.0, first_request=1.0),
@@ -176,6 +184,71 @@ def test_each_part_of_a_batch_answers_its_own_requests(tmp_path: Path) -> None:
         assert words[words.index("--output-file") + 1] == answers
     events = plan_calendar(a_plan(*parts)).replace("\r\n ", "")
     assert "part 2 of 2\\, 75 %: requests 2 to 4" in events
+
+
+def _batch_of_three(**changes: Any) -> Plan:
+    whole = next(one for one in the_plan().placements if one.kind is WorkloadKind.BATCH)
+    segments = tuple(replace(segment, nodes=3) for segment in whole.segments)
+    size: dict[str, Any] = {"nodes": 3, "gpus": 24, "replicas": 3, "segments": segments}
+    return a_plan(replace(whole, workload="sums", **{**size, **changes}))
+
+
+def _shares(plan: Plan) -> dict[str, list[tuple[str, dict[str, str]]]]:
+    """What each tool runs, once for each of three nodes: the script, and what the tool sets there."""
+    nodes = range(3)
+    sky = yaml.safe_load(skypilot_files(plan, {}, "plan.json").files["sums.sky.yaml"])
+    assert sky["num_nodes"] == 3
+    assert "network_tier" not in sky["resources"]
+    job = next(
+        one
+        for one in yaml.safe_load_all(kueue_files(plan, {}, "plan.json").files["sums.kueue.yaml"])
+        if one["kind"] == "Job"
+    )
+    assert (job["spec"]["parallelism"], job["spec"]["completions"]) == (3, 3)
+    pod = job["spec"]["template"]["spec"]["containers"][0]["command"][2]
+    slurm = slurm_files(plan, {}, "plan.json").files["sums.sbatch"]
+    assert (options(slurm)["nodes"], options(slurm)["array"]) == ("1", "1-3")
+    guard = slurm[slurm.index(": ", slurm.index("set -euo")) :].replace("srun ", "")
+    tasks = {name: yaml.safe_load(text) for name, text in dstack_files(plan, {}, "plan.json").files.items()}
+    assert tasks["sums.fleet.dstack.yml"]["nodes"] == 3
+    runs = [tasks[f"sums-n{node}.dstack.yml"] for node in nodes]
+    assert {run["fleets"][0] for run in runs} == {"sums-f"}
+    return {
+        "skypilot": [(sky["run"], {"SKYPILOT_NODE_RANK": str(node)}) for node in nodes],
+        "kueue": [(pod, {"JOB_COMPLETION_INDEX": str(node)}) for node in nodes],
+        "slurm": [(guard, {"SLURM_ARRAY_TASK_ID": str(node + 1)}) for node in nodes],
+        "dstack": [("\n".join(run["commands"][1:]), {}) for run in runs],
+    }
+
+
+@pytest.mark.parametrize("part", [False, True])
+def test_each_node_of_a_batch_answers_its_own_requests(tmp_path: Path, part: bool) -> None:
+    requests = [f"request {number}" for number in range(10)]
+    (tmp_path / "in.jsonl").write_text("\n".join(requests))  # the last line has no end
+    changes = {"work_share": 0.7, "requests": 7.0, "first_request": 2.0} if part else {}
+    of_part = {"FIRST_REQUEST": "2", "REQUESTS": "7"} if part else {}
+    for tool, scripts_of_nodes in _shares(_batch_of_three(**changes)).items():
+        answered, outputs = [], set()
+        for script, told in scripts_of_nodes:
+            # bash's word for vllm shows what it is given
+            given = {"MODEL": MODEL, "INPUT": str(tmp_path / "in.jsonl"), "OUTPUT": "out"} | of_part | told
+            shown = 'vllm() { cat "$5"; echo; echo "$7"; }\n' + script
+            done = subprocess.run(
+                ["bash", "-c", shown], env={"PATH": os.environ["PATH"], **given},
+                capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            *lines, output = done.stdout.split("\n")[:-1]
+            answered += [line for line in lines if line]
+            outputs.add(output)
+        assert answered == (requests[2:9] if part else requests), tool
+        assert len(outputs) == 3, tool
+
+
+def test_a_batch_whose_replica_spans_nodes_is_not_written() -> None:
+    wide = _batch_of_three(gpus_per_replica=16, parallelism=Parallelism(tp=8, pp=2))
+    for files in (skypilot_files, dstack_files, kueue_files, slurm_files):
+        with pytest.raises(InputError, match="replicas of at most one node"):
+            files(wide, {}, "plan.json")
 
 
 def test_a_replica_over_two_nodes_is_one_job_of_two_nodes(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_dstack_reads_fleets_and_runs(tmp_path: Path) -> None:
     for name, text in dstack_files(the_plan(), CHAT, "plan.json").files.items():
         (tmp_path / name).write_text(text)
     found = run("dstack", "accept_dstack.py", str(tmp_path), environ={"HOME": str(tmp_path)})
-    assert len(found) == 8
+    assert len(found) == 11
     fleet, task = found["pre-train-8b.fleet.dstack.yml"], found["pre-train-8b.dstack.yml"]
     assert (fleet["nodes"], fleet["placement"]) == ({"min": 4, "max": 4}, "cluster")
     assert fleet["resources"]["gpu"]["name"] == ["V100"]
@@ -103,7 +103,7 @@ def test_dstack_reads_fleets_and_runs(tmp_path: Path) -> None:
     assert (service["type"], service["replicas"]) == ("service", {"min": 2, "max": 4})
     assert service["spot_policy"] == "on-demand"
     assert "--quantization fp8" in service["commands"][-1]
-    batch = found["w-8-summaries.dstack.yml"]
+    batch = found["w-8-summaries-n0.dstack.yml"]
     assert batch["backends"] == ["runpod"]
     assert batch["resources"]["disk"]["size"] == {"min": 300.0, "max": None}
 
@@ -286,7 +286,7 @@ def test_the_command_writes_and_prints(tmp_path: Path) -> None:
     plan.write_text(json.dumps(PLAN.write(the_plan())))
     done = broker("export", plan, "--to", "dstack", "--output", tmp_path / "out")
     assert done.exit_code == 0, done.output
-    assert len(list((tmp_path / "out").iterdir())) == 8
+    assert len(list((tmp_path / "out").iterdir())) == 11
     printed = broker("export", plan, "--to", "vllm", "--json")
     assert set(json.loads(printed.stdout)["files"]) == set(vllm_files(the_plan(), {}, "plan.json").files)
     assert broker("export", tmp_path / "none.json", "--to", "vllm").exit_code == 2

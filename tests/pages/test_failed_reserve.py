@@ -15,7 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
-from api.pages.plans.plan_view import failed_reserve, without_provider
+from api.pages.plans.failed_reserve import failed_reserve
+from api.pages.plans.plan_view import without_provider
 from api.pages.plans.reservation_view import failed_words
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.account import Scope

@@ -15,9 +15,10 @@ import pytest
 
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.domain.planning.workload import WorkloadKind
 from tests.api.house import ADMIN_KEY, Home, House
 from tests.fakes.clock import NOON, FakeClock
-from tests.fakes.examples import a_plan, a_record, an_offer
+from tests.fakes.examples import a_placement, a_plan, a_record, a_segment, an_offer
 
 HOUR = timedelta(hours=1)
 
@@ -86,6 +87,47 @@ async def test_the_plans_page_and_the_list_say_which_hours_are_short(home: Home)
     for path in ("/plans/plan-1", "/reservations", "/reservations?plan_id=plan-1"):
         assert told in await text_of(client, path), path
     assert "Capacity is missing" not in await text_of(client, "/reservations?plan_id=plan-2")
+
+
+async def a_short_batch(home: Home) -> None:
+    """A reserved batch of 16 nodes, of which its seller gave 3."""
+    part = a_placement(an_offer(provider="vast"), [a_segment(0, 10, 16)], "embed", WorkloadKind.BATCH)
+    plan = a_plan(replace(part, nodes=16, gpus=128))
+    async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
+        await uow.plans.add(replace(a_record(plan), reserved_at=NOON))
+        await uow.commit()
+    units = (Unit(0, "t0", 3, UnitState.HELD, "i0", NOON), Unit(1, "t1", 13, UnitState.PLANNED))
+    row = a_row("rsv-embed", ReservationState.PENDING, UnitState.HELD, tries=3, tried_at=NOON)
+    row = replace(row, nodes=16, units=units, workload="embed", reason="vast: no stock", end=NOON + 10 * HOUR)
+    await store(home, row)
+
+
+async def test_every_answer_says_what_is_held_of_what_is_planned(home: Home) -> None:
+    await a_short_batch(home)
+    client, told = await signed_in(home), "3 of 16 nodes held, 13 missing"
+    page = await text_of(client, "/plans/plan-1")
+    assert told in page
+    assert "embed has no expected end" in page
+    assert "expected to be done" not in page
+    for path in ("/", "/plans"):
+        assert told in await text_of(client, path), path
+    rows = await text_of(client, "/reservations")
+    assert "3 of 16 nodes" in rows
+    assert "part held" in rows
+    api = home.client(ADMIN_KEY)
+    shown = await api.get("/v1/plans/plan-1")
+    assert shown.json()["holding"]["text"] == told
+    (listed,) = (await api.get("/v1/plans")).json()["items"]
+    assert listed["holding"]["missing"] == 13
+    (row,) = (await api.get("/v1/reservations")).json()["items"]
+    assert (row["nodes_held"], row["nodes"]) == (3, 16)
+    async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
+        kept = await uow.reservations.find("rsv-embed")
+        bought = tuple(replace(unit, state=UnitState.HELD, reference=unit.tag) for unit in kept.units)
+        await uow.reservations.update(replace(kept, units=bought, tries=0))
+        await uow.commit()
+    again = await api.get("/v1/plans/plan-1", headers={"If-None-Match": shown.headers["ETag"]})
+    assert again.json()["holding"]["text"] == "16 of 16 nodes held", "the tag changes with what is held"
 
 
 async def test_the_spend_page_and_the_projection_say_what_runs_for_nobody(home: Home) -> None:

@@ -65,7 +65,14 @@ from api.schemas.market.models import KnownModel, ModelForm
 from api.schemas.plans.comparison import AcceptedComparisonForm
 from api.schemas.plans.division import _divided, division_to_document
 from api.schemas.plans.plan import EstimateForm, _metrics
-from api.schemas.plans.plan_record import AcceptedPlanForm, IntentionForm, StandingForm, _Shown
+from api.schemas.plans.plan_record import (
+    AcceptedPlanForm,
+    IntentionForm,
+    NodesHeldForm,
+    PlanHoldingForm,
+    StandingForm,
+    _Shown,
+)
 from api.schemas.plans.reoptimization import RunningForm
 from api.schemas.workloads import what_if
 from api.schemas.workloads.workload_forms import WorkloadPart
@@ -88,6 +95,7 @@ from broker.domain.basics.errors import FieldProblem
 from broker.domain.basics.estimate import Estimate
 from broker.domain.basics.export_jobs import ExportJob
 from broker.domain.basics.webhook import Delivery, Webhook
+from broker.domain.holding.plan_holding import NodesHeld, PlanHolding
 from broker.domain.holding.reservation import Reservation
 from broker.domain.market.market import PricePoint
 from broker.domain.planning.lanes import DividedService, Division
@@ -135,6 +143,8 @@ VIEWS: Mapping[type[BaseModel], type] = {
     PlanQuoteForm: QuotedPlan,
     ReservationForm: Reservation,
     StandingForm: _Shown,
+    PlanHoldingForm: PlanHolding,
+    NodesHeldForm: NodesHeld,
     UnitsForm: Economics,
     WebhookForm: Webhook,
 }

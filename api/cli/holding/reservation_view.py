@@ -16,7 +16,7 @@ from api.cli.figures import day_and_time, hours, usd
 from api.cli.output import stderr
 from api.client import BrokerClient
 from api.plan_words import who_words
-from api.reserved_fleets import ReservedFleet, count_words, grouped_fleets
+from api.reserved_fleets import ReservedFleet, count_words, grouped_fleets, nodes_words
 from api.schemas.holding.reservation import ReservationForm
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.money import price_words
@@ -85,7 +85,7 @@ def _offer(row: ReservationForm) -> str:
 def _size(fleet: ReservedFleet[ReservationForm]) -> str:
     """How many nodes a fleet has now and next, and its smallest and largest size."""
     if len(fleet.rows) == 1:
-        return str(fleet.most)
+        return nodes_words(fleet)
     sizes = f"{fleet.least} to {fleet.most}" if fleet.least != fleet.most else str(fleet.most)
     if fleet.state not in OPEN_STATES:
         return sizes

@@ -18,7 +18,7 @@ from rich.text import Text
 from api.cli.figures import day, day_and_time, hours, hours_between, percent, plural, rate, usd
 from api.cli.output import print_json, stderr, stdout, to_json, write_text
 from api.held_words import held_words
-from api.plan_answer import NO_OBJECTIVES, answer_of, why_line
+from api.plan_answer import NO_OBJECTIVES, Holding, answer_of, why_line
 from api.plan_words import (
     STATUS_WORDS,
     above_words,
@@ -64,6 +64,7 @@ def show_plan(
     *,
     as_json: bool,
     objectives: Mapping[str, Slo] = NO_OBJECTIVES,
+    holding: Holding | None = None,
 ) -> None:
     """Writes ``document`` to a file if asked to, and prints it or the plan."""
     if output is not None:
@@ -72,7 +73,7 @@ def show_plan(
     if as_json:
         print_json(document)
     else:
-        print_plan(stdout(), plan, request, objectives)
+        print_plan(stdout(), plan, request, objectives, holding)
 
 
 def print_plan(
@@ -80,13 +81,14 @@ def print_plan(
     plan: Plan,
     request: PlanRequest | None = None,
     objectives: Mapping[str, Slo] = NO_OBJECTIVES,
+    holding: Holding | None = None,
 ) -> None:
     """Writes ``plan`` to ``console``; ``request`` adds the horizon, the budget and who pays.
 
-    ``objectives``: those of the services by name, where there is no request.
+    ``objectives``: those of the services by name, where there is no request. ``holding``: what is held of it.
     """
     console.width = min(console.width, WIDEST)
-    for part in _parts(plan, request, console.width, objectives or _objectives(request)):
+    for part in _parts(plan, request, console.width, objectives or _objectives(request), holding):
         console.print(part)
 
 
@@ -113,16 +115,22 @@ def misses_something(plan: Plan) -> bool:
 
 
 def _parts(
-    plan: Plan, request: PlanRequest | None, width: int, objectives: Mapping[str, Slo]
+    plan: Plan,
+    request: PlanRequest | None,
+    width: int,
+    objectives: Mapping[str, Slo],
+    holding: Holding | None,
 ) -> Iterator[RenderableType]:
     horizon = request.horizon if request is not None else None
     yield _headline(plan)
-    for sentence in answer_of(plan, str, _moment, objectives)[:1]:  # the figures below say the rest
+    sentences = answer_of(plan, str, _moment, objectives, holding)
+    told = 2 if holding is not None and sentences[:1] == (f"{holding.text}.",) else 1
+    for sentence in sentences[:told]:  # the figures below say the rest
         yield Text(sentence)
     yield Text("")
     yield _figures(plan, request)
     if plan.placements:
-        yield _placements(plan, width)
+        yield _placements(plan, width, "Placements" if holding is None else "Placements, as planned")
         yield from _timeline(plan, horizon, width)
     if plan.unplaced:
         yield _unplaced(plan)
@@ -228,8 +236,8 @@ def _spaced(table: RenderableType) -> Padding:
     return Padding(table, (1, 0, 0, 0))
 
 
-def _placements(plan: Plan, width: int) -> Padding:
-    table = _titled("Placements", _gap(width))
+def _placements(plan: Plan, width: int, title: str) -> Padding:
+    table = _titled(title, _gap(width))
     table.add_column("workload", no_wrap=True, overflow="ellipsis", max_width=NAME_WIDTH)
     table.add_column("capacity", overflow="fold")
     table.add_column("where", overflow="fold")

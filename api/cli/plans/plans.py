@@ -174,7 +174,8 @@ def _show(found: MadePlan, output: Path | None, *, as_json: bool) -> None:
     """Prints a plan and writes it to a file if asked to. Exit code 6 when a workload cannot be placed."""
     plan = found.plan
     objectives = objectives_in(found.document.get("workloads") or {})
-    show_plan(plan, found.document, output, as_json=as_json, objectives=objectives)
+    holding = found.stands.holding
+    show_plan(plan, found.document, output, as_json=as_json, objectives=objectives, holding=holding)
     if found.stands.approval is ApprovalState.WAITING:
         stderr().print("finance has to approve it before it can be reserved (broker approvals)")
     if misses_something(plan):
@@ -246,6 +247,8 @@ def _standing_words(one: PlanSummaryForm) -> str:
         words.append("counts in planned spend")
     if one.approval is ApprovalState.APPROVED:
         words.append("approved")
+    if one.holding is not None:
+        words.append(one.holding.text)
     if one.status is PlanStatus.INFEASIBLE:
         words.append("not everything placed")
     return ", ".join(words)

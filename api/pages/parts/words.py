@@ -35,8 +35,8 @@ TONES: Mapping[str, str] = {
     **dict.fromkeys(("reserved", "running"), "good"),
     **dict.fromkeys(("queued", "being planned", "pending", "scheduled", "releasing"), "warn"),
     **dict.fromkeys(("proposed", "a proposal", "stale", "waiting", "waits for approval"), "warn"),
-    **dict.fromkeys(("accepted", "moving", "partly", "unfinished"), "warn"),
-    **dict.fromkeys(("infeasible", "failed", "unknown", "rejected"), "bad"),
+    **dict.fromkeys(("accepted", "moving", "partly", "unfinished", "part held"), "warn"),
+    **dict.fromkeys(("infeasible", "failed", "unknown", "rejected", "refused"), "bad"),
 }
 METRICS: Mapping[WorkloadKind, tuple[tuple[str, str, float], ...]] = {
     WorkloadKind.TRAINING: (

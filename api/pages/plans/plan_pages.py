@@ -18,10 +18,11 @@ from api.pages.parts.rendering import page_router, show, templates
 from api.pages.parts.session import PlanVisitor, PlanWritingVisitor
 from api.pages.parts.words import moment, seller, usd
 from api.pages.plans import plan_view
+from api.pages.plans.failed_reserve import failed_reserve
 from api.pages.plans.reservation_view import size_words
 from api.pages.plans.what_if_view import questions_of
 from api.plan_answer import NO_OBJECTIVES, answer_of, objectives_in
-from api.plan_requests import ask_for_plan, event_of, options_of, plan_events
+from api.plan_requests import ask_for_plan, event_of, find_holdings, options_of, plan_events
 from api.reserved_fleets import ReservedFleet, accepted_words, fleets
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import (
@@ -31,6 +32,7 @@ from broker.domain.basics.errors import (
     OverBudget,
     ProviderError,
 )
+from broker.domain.holding.plan_holding import PlanHolding
 from broker.domain.holding.reservation import Reservation
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
@@ -72,11 +74,9 @@ async def plans_shown(
     status: int = 200,
 ) -> Response:
     """The list of plans. ``notice`` says what is to be done there; ``ticked`` was chosen already."""
-    planning = product_of(request).planning
-    page = await planning.find_plans(caller, 50, cursor)
-    statuses = await planning.find_business_statuses(page.items)
-    now = product_of(request).clock.now()
-    rows = [plan_view.plan_row(record, now, statuses.get(record.plan_id)) for record in page.items]
+    product = product_of(request)
+    page = await product.planning.find_plans(caller, 50, cursor)
+    rows = await _rows_of(product, caller, page.items)
     return show(
         request,
         "plans.html",
@@ -87,6 +87,18 @@ async def plans_shown(
         notice=notice,
         next_cursor=page.next_cursor,
     )
+
+
+async def _rows_of(
+    product: Product, caller: Caller, records: Sequence[PlanRecord]
+) -> list[plan_view.PlanRow]:
+    statuses = await product.planning.find_business_statuses(records)
+    holdings = await find_holdings(product, caller, records, statuses)
+    now = product.clock.now()
+    return [
+        plan_view.plan_row(record, now, statuses.get(record.plan_id), holdings.get(record.plan_id))
+        for record in records
+    ]
 
 
 @router.get("/plans/{plan_id}")
@@ -106,9 +118,11 @@ async def _shown(
     kind = None if error is None else kind_of(error)
     failed = None
     if error is not None and kind is not None and record.plan is not None:
-        failed = plan_view.failed_reserve(record.plan, error, kind.title, held, offers)
+        failed = failed_reserve(record.plan, error, kind.title, held, offers)
     asked = await product.approvals.find_approval(caller, plan_id) if caller.may(Scope.SPEND_READ) else None
-    standing = (await product.planning.find_business_statuses([record])).get(plan_id)
+    statuses = await product.planning.find_business_statuses([record])
+    standing = statuses.get(plan_id)
+    holding = (await find_holdings(product, caller, [record], statuses)).get(plan_id)
     others = await product.planning.find_others(caller, record)
     return show(
         request,
@@ -134,7 +148,7 @@ async def _shown(
         gone=plan_view.gone_words(record, held),
         event=await event_of(product, record),
         beside_base=await _beside_base(product, caller, record),
-        **_of_plan(record, product.clock.now()),
+        **_of_plan(record, product.clock.now(), holding),
     )
 
 
@@ -174,7 +188,7 @@ def is_past(plan: Plan, now: datetime) -> bool:
     return bool(ends) and max(ends) <= now
 
 
-def _of_plan(record: PlanRecord, now: datetime) -> dict[str, Any]:
+def _of_plan(record: PlanRecord, now: datetime, holding: PlanHolding | None) -> dict[str, Any]:
     """What the page shows once the plan is made."""
     plan = record.plan
     if plan is None:
@@ -185,7 +199,7 @@ def _of_plan(record: PlanRecord, now: datetime) -> dict[str, Any]:
         "status": plan.status,
         "questions": questions_of(record) if record.document else (),
         "cards": plan_view.plan_cards(plan, plan_view.budget_of(record)),
-        "answer": answer_of(plan, seller, moment, objectives),
+        "answer": answer_of(plan, seller, moment, objectives, holding),
         "charts": plan_view.plan_charts(plan, now, plan_view.asked_of(record)),
         "fleets": plan_view.fleets_of(plan, objectives),
         "days": plan_view.held_days(plan),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -13,7 +12,7 @@ from enum import StrEnum
 from api.pages.parts.cards import Card
 from api.pages.parts.charts import Charts, both_widths
 from api.pages.parts.timelines import Bar, TimelineRow, timeline
-from api.pages.parts.words import DASH, counted, moment, offer_words, seller, share, signed_usd, usd
+from api.pages.parts.words import DASH, counted, moment, offer_words, seller, share, usd
 from api.plan_answer import NO_OBJECTIVES, why_line
 from api.plan_words import (
     NEAR_TIES_BUY,
@@ -30,20 +29,12 @@ from api.plan_words import (
 )
 from api.release_words import released_words
 from api.schemas.base.times import find_time
-from broker.domain.basics.errors import (
-    BrokerError,
-    InsufficientCapacity,
-    PriceAboveLimit,
-    ProviderError,
-    StalePlan,
-    StockHeld,
-)
 from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Window
-from broker.domain.holding.holding_orders import placement_cost_usd
+from broker.domain.holding.plan_holding import PlanHolding
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.market.billing import holdings
-from broker.domain.market.offer import Offer, Tier
+from broker.domain.market.offer import Tier
 from broker.domain.planning.comparison import Objective, tightest_objective
 from broker.domain.planning.plan import Alternative, Baseline, Placement, Plan
 from broker.domain.planning.workload import Slo, WorkloadKind
@@ -54,7 +45,6 @@ from broker.ports.planning import BusinessStatus, PlanRecord, PlanState
 
 SERIES_OF_KIND = {WorkloadKind.TRAINING: 0, WorkloadKind.SERVING: 1, WorkloadKind.BATCH: 2}
 DAY = timedelta(days=1)
-PLACEMENT_POINTER = re.compile(r"/placements/(\d+)(/|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +65,7 @@ class PlanRow:
     change: str = ""
     place: str = ""
     quality: str = ""
+    holding: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +134,12 @@ def place_of(record: PlanRecord, standing: BusinessStatus | None, now: datetime)
     return state_words(str(record.state), None if standing is None else str(standing), has_begun=has_begun)
 
 
-def plan_row(record: PlanRecord, now: datetime, standing: BusinessStatus | None = None) -> PlanRow:
+def plan_row(
+    record: PlanRecord,
+    now: datetime,
+    standing: BusinessStatus | None = None,
+    holding: PlanHolding | None = None,
+) -> PlanRow:
     """A record as a row of a list."""
     plan = record.plan
     state = record.state if plan is None or record.state is PlanState.PROPOSED else plan.status
@@ -162,6 +158,7 @@ def plan_row(record: PlanRecord, now: datetime, standing: BusinessStatus | None 
         change=record.variant.name if record.variant is not None else "",
         place=place_of(record, standing, now),
         quality=quality_words(plan.gap if plan else None),
+        holding="" if holding is None else holding.text,
     )
 
 
@@ -186,99 +183,6 @@ def why_not_bought(record: PlanRecord, reservations: Iterable[Reservation]) -> s
         return ""
     said = (row.reason for row in reservations if not row.is_open)
     return next((reason for reason in said if reason and not reason.startswith(WITH_THE_REST)), "")
-
-
-@dataclass(frozen=True, slots=True)
-class Stopped:
-    """What stopped the reserving of a placement: ``said``, what it costs now, and the next best way."""
-
-    placement: int
-    said: str
-    now: str
-    next_best: str
-
-
-@dataclass(frozen=True, slots=True)
-class FailedReserve:
-    """A reserving that failed: why in general, and by placement.
-
-    ``without``: the provider that a new plan has to leave out; empty where the broker leaves out by itself
-    what was refused or is held by others. ``again``: what planning again does, in words.
-    """
-
-    title: str
-    said: str
-    stopped: tuple[Stopped, ...]
-    without: str
-    again: str
-
-    def of(self, placement: int) -> Stopped | None:
-        """What stopped a placement, by its index."""
-        return next((one for one in self.stopped if one.placement == placement), None)
-
-
-REMEMBERED = (InsufficientCapacity, PriceAboveLimit)
-"""Refusals after which the next plan knows better by itself."""
-
-
-def failed_reserve(
-    plan: Plan,
-    error: BrokerError,
-    title: str,
-    reservations: Iterable[Reservation],
-    offers: Mapping[str, Offer],
-) -> FailedReserve:
-    """``reservations`` of the plan, newest first; ``offers``: those of the plan that are on sale now."""
-    said = dict(_said_by_placement(plan, error, reservations))
-    stopped = tuple(
-        Stopped(index, words, _costs_now(plan.placements[index], offers), _next_best(plan.placements[index]))
-        for index, words in sorted(said.items())
-    )
-    without = error.provider if isinstance(error, ProviderError) and not isinstance(error, REMEMBERED) else ""
-    again = f"without {seller(without)}" if without else "without it"
-    if isinstance(error, StalePlan | PriceAboveLimit):
-        again = "at the price now"
-    return FailedReserve(title, str(error), stopped, without, again)
-
-
-def _said_by_placement(
-    plan: Plan, error: BrokerError, reservations: Iterable[Reservation]
-) -> Iterator[tuple[int, str]]:
-    for problem in error.problems:
-        found = PLACEMENT_POINTER.match(problem.pointer)
-        if found is not None and int(found[1]) < len(plan.placements):
-            yield int(found[1]), f"found {problem.found}, expected {problem.expected}"
-    if isinstance(error, StockHeld):
-        short = error.facts["offer_id"]
-        yield from ((n, str(error)) for n, p in enumerate(plan.placements) if p.offer_id == short)
-    if isinstance(error, ProviderError):
-        tried = (row for row in reservations if row.state is ReservationState.FAILED and not row.not_tried)
-        refused = next((row for row in tried if row.offer.provider == error.provider), None)
-        if refused is not None:
-            mine = [n for n, p in enumerate(plan.placements) if p.workload == refused.workload]
-            exact = [n for n in mine if plan.placements[n].offer_id == refused.offer.offer_id]
-            yield from ((n, refused.reason) for n in exact or mine)
-
-
-def _costs_now(placement: Placement, offers: Mapping[str, Offer]) -> str:
-    offer = offers.get(placement.offer_id)
-    if offer is None:
-        return "It is not on sale now."
-    now = placement_cost_usd(placement, offer)
-    if now == placement.cost_usd:
-        return f"Its list price is as planned, {usd(now)}."
-    return f"It costs {usd(now)} at its list price now, {usd(placement.cost_usd)} as planned."
-
-
-def _next_best(placement: Placement) -> str:
-    why = placement.why
-    if why.next_best:
-        way = why.next_best[0]
-        return f"Next best when it was planned: {offer_words(way.offer_id)}, {signed_usd(way.more_usd)}."
-    if why.runner_up is not None:
-        more = why.runner_up.cost_usd - placement.cost_usd
-        return f"Next best when it was planned: {offer_words(why.runner_up.offer_id)}, {signed_usd(more)}."
-    return "No other way was found when it was planned."
 
 
 def without_provider(document: str, provider: str) -> str:
@@ -519,7 +423,7 @@ def plan_charts(plan: Plan, now: datetime | None = None, asked: Asked | None = N
             due = asked.deadlines.get(placement.workload)
             row = replace(row, waits=_waits(plan, placement.workload), due=due)
         rows.append(row)
-    title = "Nodes held over time, one row per placement; the table below has node-hours by day"
+    title = "Nodes planned over time, one row per placement; the table below has node-hours by day"
     return both_widths(lambda width: timeline(rows, span.start, span.end, title, width, now))
 
 

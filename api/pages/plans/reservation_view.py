@@ -13,7 +13,7 @@ from api.pages.parts.cards import Card
 from api.pages.parts.words import counted, moment, seller, usd
 from api.plan_words import who_words
 from api.release_words import released_words
-from api.reserved_fleets import ReservedFleet, is_ordered_later, most_nodes
+from api.reserved_fleets import ReservedFleet, is_ordered_later, most_nodes, nodes_words
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.money import ZERO, price_words
 from broker.domain.holding.lease_money import is_kept_above_limit, price_basis, rate_usd_per_node_hour
@@ -77,7 +77,7 @@ def steps_of(entries: Iterable[AuditEntry]) -> tuple[HistoryStep, ...]:
 def size_words(fleet: ReservedFleet[Reservation]) -> str:
     """How many nodes a line has now and next: ``4 nodes, 6 from 27 Nov 18:00``."""
     if fleet.state not in OPEN_STATES or len(fleet.rows) == 1:
-        return counted(fleet.most, "node")
+        return f"{nodes_words(fleet)} node{'' if fleet.most == 1 else 's'}"
     words = counted(fleet.nodes, "node")
     if fleet.next is None:
         return words

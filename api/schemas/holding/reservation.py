@@ -77,6 +77,7 @@ class ReservationForm(BaseModel):
     unwanted_hours: Annotated[float | None, From("use?.unwanted_hours")] = None
     unwanted_usd: Annotated[Money | None, From("use?.unwanted_usd")] = None
     replaces: list[str] = []
+    nodes_held: int = 0
     gpu: Annotated[str | None, From("offer.sku.gpu")] = None
     gpus_per_node: Annotated[int | None, From("offer.sku.gpus_per_node")] = None
     tier: Annotated[Tier | None, From("offer.tier")] = None

@@ -14,6 +14,7 @@ from api.schemas.base.times import Instant, format_time
 from api.schemas.finance.finance import DecisionForm
 from api.schemas.plans.comparison import ASSUMED_PRICES
 from api.schemas.plans.plan import PLAN
+from broker.domain.holding.plan_holding import PlanHolding
 from broker.domain.planning.plan import PlanStatus
 from broker.domain.planning.variant import AssumedPrices
 from broker.domain.spend.approvals import ApprovalState
@@ -35,12 +36,38 @@ class AcceptedPlanForm(BaseModel):
     status: PlanStatus | PlanState
 
 
+class NodesHeldForm(BaseModel):
+    """Of the nodes that a workload of a reserved plan is planned on, those that are held, are still to be
+    bought, and are missing.
+    """
+
+    workload: str
+    planned: int
+    held: int
+    waiting: int
+    missing: int
+
+
+class PlanHoldingForm(BaseModel):
+    """What is held of a reserved plan: at the time from now on at which most is missing, else now or at its
+    start. ``missing`` nodes were refused, or taken away and not bought again.
+    """
+
+    planned: int
+    held: int
+    waiting: int
+    missing: int
+    text: str
+    workloads: list[NodesHeldForm]
+
+
 class StandingForm(BaseModel):
     """The status of a plan: whether it is in force (``standing``, null until it is made), and its approval.
 
     ``intended``: it counts in projected spend before it is reserved. ``position``: its place in the queue, 1
     is next. ``phase``: the current step of the planner. A variant says which plan it is ``based_on``, its
-    ``change``, its comparison, and prices that it assumes.
+    ``change``, its comparison, and prices that it assumes. ``holding``: what is held of it; null unless it is
+    reserved.
     """
 
     state: Annotated[PlanState, From("record.state"), STATE]
@@ -62,6 +89,7 @@ class StandingForm(BaseModel):
     assumed_prices: Annotated[
         Annotated[AssumedPrices, ASSUMED_PRICES] | None, From("record.variant?.prices")
     ] = None
+    holding: PlanHoldingForm | None = None
 
 
 class IntentionForm(BaseModel):
@@ -103,6 +131,7 @@ class _Shown:
     record: PlanRecord
     standing: BusinessStatus | None
     place: Whereabouts
+    holding: PlanHolding | None
 
 
 def status_of(record: PlanRecord) -> str:
@@ -111,7 +140,10 @@ def status_of(record: PlanRecord) -> str:
 
 
 def record_to_document(
-    record: PlanRecord, standing: BusinessStatus | None = None, whereabouts: Whereabouts | None = None
+    record: PlanRecord,
+    standing: BusinessStatus | None = None,
+    whereabouts: Whereabouts | None = None,
+    holding: PlanHolding | None = None,
 ) -> dict[str, Any]:
     """A plan as the API shows it: the whole plan once it is made, before that its status."""
     body: dict[str, Any] = {"plan_id": record.plan_id, "status": status_of(record)}
@@ -121,14 +153,17 @@ def record_to_document(
         **body,
         "team": record.team,
         "created_at": format_time(record.created_at),
-        **write(StandingForm, _Shown(record, standing, whereabouts or Whereabouts())),
+        **write(StandingForm, _Shown(record, standing, whereabouts or Whereabouts(), holding)),
         "workloads": json.loads(record.document),
     }
 
 
 def record_to_summary(
-    record: PlanRecord, standing: BusinessStatus | None = None, whereabouts: Whereabouts | None = None
+    record: PlanRecord,
+    standing: BusinessStatus | None = None,
+    whereabouts: Whereabouts | None = None,
+    holding: PlanHolding | None = None,
 ) -> dict[str, Any]:
     """A plan in a list: without placements, spend lines and workloads document."""
-    whole = record_to_document(record, standing, whereabouts)
+    whole = record_to_document(record, standing, whereabouts, holding)
     return {name: value for name, value in whole.items() if name not in _NOT_IN_LISTS}

@@ -19,6 +19,7 @@ from broker.domain.market.billing import holding_cost_usd
 from broker.domain.market.offer import CancelRule, Offer
 
 SHORTEST = timedelta(seconds=1)
+IN_DOUBT = frozenset({ReservationState.RELEASING, ReservationState.UNKNOWN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class HeldCapacity:
 
     ``offer`` has the price of the order. With ``is_bought`` False nothing is owed yet, and the capacity will
     be bought at the market price of that time. ``active_since`` is since when it is usable (None: not yet).
+    ``is_expected`` is False for an order that was refused and is tried again.
     """
 
     workload: str
@@ -37,6 +39,12 @@ class HeldCapacity:
     is_bought: bool = True
     active_since: datetime | None = None
     reservation_id: str | None = None
+    is_expected: bool = True
+
+    @property
+    def ends_at(self) -> datetime:
+        """The end of the holding."""
+        return self.end
 
     @property
     def segment(self) -> Segment:
@@ -49,13 +57,13 @@ class HeldCapacity:
 
 
 def held_of(reservation: Reservation) -> HeldCapacity | None:
-    """The capacity that ``reservation`` holds or will buy.
+    """The capacity that ``reservation`` holds or will buy, without refused nodes beside bought ones.
 
     None if it is over, is being released, has no end or no workload, or has no units left.
     """
     leaving = not reservation.is_open or reservation.state is ReservationState.RELEASING
     end = reservation.ends_at
-    units = [unit for unit in reservation.units if unit.state is not UnitState.GONE]
+    units = without_refused(reservation).open_units
     if leaving or end is None or reservation.workload is None or not units:
         return None
     bought = [unit for unit in units if unit.state in (UnitState.HELD, UnitState.ORDERING)]
@@ -72,7 +80,25 @@ def held_of(reservation: Reservation) -> HeldCapacity | None:
         is_bought=bool(bought),
         active_since=reservation.active_at,
         reservation_id=reservation.reservation_id,
+        is_expected=bool(bought) or not waits_after_refusal(reservation),
     )
+
+
+def waits_after_refusal(reservation: Reservation) -> bool:
+    """Whether it still waits for units that the provider refused."""
+    waits = any(unit.state is UnitState.PLANNED for unit in reservation.units)
+    return waits and bool(reservation.tries) and reservation.is_open and reservation.state not in IN_DOUBT
+
+
+def without_refused(reservation: Reservation) -> Reservation:
+    """``reservation`` as what is bought of it, if some of its nodes were refused or are gone."""
+    units = reservation.units
+    if waits_after_refusal(reservation) and any(unit.state is UnitState.HELD for unit in units):
+        units = tuple(
+            replace(unit, state=UnitState.GONE) if unit.state is UnitState.PLANNED else unit for unit in units
+        )
+        reservation = replace(reservation, units=units, tries=0, tried_at=None)
+    return replace(reservation, nodes=sum(unit.nodes for unit in reservation.open_units))
 
 
 def kept_usd(held: HeldCapacity) -> Decimal:

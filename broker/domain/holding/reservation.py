@@ -223,6 +223,16 @@ class Reservation:
         return self.state in OPEN_STATES
 
     @property
+    def open_units(self) -> tuple[Unit, ...]:
+        """The units that are not gone."""
+        return tuple(unit for unit in self.units if unit.state is not UnitState.GONE)
+
+    @property
+    def nodes_held(self) -> int:
+        """The nodes that are bought."""
+        return sum(unit.nodes for unit in self.units if unit.state is UnitState.HELD)
+
+    @property
     def not_tried(self) -> bool:
         """Whether it failed without an order, as another part of what it belongs to was refused."""
         ordered = any(unit.ordered_at is not None or unit.reference is not None for unit in self.units)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from broker.domain.basics.money import ZERO
+from broker.domain.moving.kept_parts import NO_SHORTAGES, Shortages
 from broker.domain.moving.move_cost_benefit import late_usd
 from broker.domain.planning.assumed_stock import nodes_at_once
 from broker.domain.planning.plan import Assumption, Placement, Plan, PlanStatus, Unplaced, Wait
@@ -14,14 +15,18 @@ from broker.domain.planning.plan_spend import spend_lines
 from broker.domain.planning.workload import PlanRequest
 
 
-def merged(old: Plan, new: Plan, moved: Collection[str], request: PlanRequest) -> Plan:
-    """``old`` with the workloads in ``moved`` as ``new`` places them, and totals of the result.
+def merged(
+    old: Plan, new: Plan, moved: Collection[str], request: PlanRequest, short: Shortages = NO_SHORTAGES
+) -> Plan:
+    """``old`` with the workloads in ``moved`` as ``new`` places them, beside the parts of ``short`` ones that
+    are kept, and totals of the result.
 
     ``request`` is the complete request. If nothing of ``old`` stays, the result is ``new`` with its bound but
     without its fixes, which only apply to the document of the remaining work. Otherwise it has no bound.
     """
     stays = tuple(p for p in old.placements if p.workload not in moved)
-    if not stays and {p.workload for p in new.placements} <= set(moved):
+    new = short.joined(new, moved)
+    if not (stays or short.by_name) and {p.workload for p in new.placements} <= set(moved):
         return replace(new, unplaced=tuple(replace(left, fixes=()) for left in new.unplaced))
     placements = (*stays, *(p for p in new.placements if p.workload in moved))
     waits = _waits(old, new, moved, {p.workload for p in placements})

@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from broker.domain.basics.money import ZERO
 from broker.domain.holding.cost_of_keeping import HeldCapacity, left_usd
+from broker.domain.moving.kept_parts import parts_held
 from broker.domain.moving.reoptimization import Move, Reoptimization
 from broker.domain.planning.plan import Plan
 from broker.domain.spend.charging import plan_charges
@@ -20,22 +21,30 @@ def charges_with_moves(
     look: Reoptimization,
     new: Plan,
     leaving: Iterable[HeldCapacity],
+    keeping: Iterable[HeldCapacity],
     now: datetime,
 ) -> tuple[Charge, ...]:
     """``charges`` of a team as they are after the moves of the re-optimization ``look``.
 
-    Actual charges stay. The projected charges of moving workloads are replaced by those of ``new``. Of the
+    Actual charges stay, and those of parts that are kept (among ``keeping``). The other projected charges of
+    moving workloads are replaced by those of ``new``. Of the
     released capacity (``leaving``), the earliest projected charges stay up to the cost that remains owed plus
     the overlap. Egress of moved data is billed on the first day at the new place.
     """
     every = tuple(charges)
     moves = {move.workload: move for move in look.moves}
-    kept = [c for c in every if c.workload not in moves or c.basis is ChargeBasis.ACTUAL]
+    part = replace(new, placements=tuple(p for p in new.placements if p.workload in moves))
+    part, rows = parts_held(part, keeping)
+    stays = {row.reservation_id for row in rows}
+    kept = [
+        c
+        for c in every
+        if c.workload not in moves or c.basis is ChargeBasis.ACTUAL or c.reservation_id in stays
+    ]
     held = tuple(leaving)
     for move in moves.values():
         mine = [one for one in held if one.workload == move.workload]
         kept += _still_owed(every, mine, now, max(ZERO, move.cost.overlap_usd))
-    part = replace(new, placements=tuple(p for p in new.placements if p.workload in moves))
     return (*kept, *_with_egress(plan_charges(part, look.team, new.plan_id), moves.values()))
 
 

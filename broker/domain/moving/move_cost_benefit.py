@@ -44,7 +44,8 @@ class MoveContext:
 
     ``request`` has the workloads that may move (``Remaining.request``); ``plan`` is in force. ``offers`` are
     those on sale now, by id; ``prices_then`` are prices when the plan was made, in USD per node-hour.
-    ``must_leave`` are workloads that cannot stay, with the reason.
+    ``must_leave`` are workloads that cannot stay as they are, with the reason; of those in ``short`` what is
+    held works. ``kept`` are further reservations by workload, which stay whatever is decided.
     """
 
     request: PlanRequest
@@ -55,6 +56,8 @@ class MoveContext:
     now: datetime
     past: tuple[PastMove, ...] = ()
     must_leave: Mapping[str, str] = field(default_factory=dict, hash=False)
+    short: frozenset[str] = frozenset()
+    kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
 
     def held_by(self, workload: str) -> tuple[HeldCapacity, ...]:
         """Current and future holdings of one workload."""
@@ -146,7 +149,7 @@ def leaving_usd(situation: MoveContext, terms: MovingTerms) -> dict[str, Decimal
     until = situation.now + terms.handover + LAUNCH_PRIOR.wait_hours * HOUR
     for workload in situation.request.workloads:
         held = situation.held_by(workload.name)
-        if not held or workload.name in situation.must_leave:
+        if not held or workload.name in situation.must_leave.keys() - situation.short:
             continue
         stay = sum((situation.stays_at(one) or ZERO for one in held), ZERO)
         today = sum((_today_usd(one, situation) for one in held), ZERO)
@@ -268,6 +271,7 @@ def _move(
             f"; {_more_words(to - rework + cost.total_usd - _as_ordered_usd(situation, workload, held, old))}"
         )
     zones = len({(p.provider, p.zone or p.region) for p in old})
+    stays = (one.reservation_id for one in held if one not in leaving)
     return Move(
         workload=workload.name,
         from_offers=tuple(sorted(here)),
@@ -279,6 +283,7 @@ def _move(
         prices=prices,
         risks=find_risks(placed, offers, now, zones_before=zones),
         leaves=tuple(one.reservation_id for one in leaving if one.reservation_id is not None),
+        keeps=(*situation.kept.get(workload.name, ()), *(key for key in stays if key is not None)),
     )
 
 

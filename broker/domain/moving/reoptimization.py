@@ -103,7 +103,7 @@ class Move:
 
     ``stay_usd`` is the cost of staying from now on (None: it cannot stay). ``saving_usd`` is that minus the
     cost at the new place; both include lateness. ``cost`` is the one-time cost of the move. ``leaves`` are
-    the reservations that are released once the new capacity is usable.
+    the reservations that are released once the new capacity is usable; ``keeps`` are those that stay.
     """
 
     workload: str
@@ -116,6 +116,7 @@ class Move:
     prices: tuple[PriceMove, ...] = ()
     risks: tuple[Risk, ...] = ()
     leaves: tuple[str, ...] = ()
+    keeps: tuple[str, ...] = ()
     state: MoveState = MoveState.PROPOSED
     reason: str = ""
 

@@ -20,12 +20,17 @@ BEHIND = "it is behind schedule for its deadline, and spot capacity may be inter
 def behind_on_spot(
     request: PlanRequest, plan: Plan, held: Iterable[HeldCapacity], now: datetime, terms: MovingTerms
 ) -> dict[str, str]:
-    """Runs that must leave spot capacity by ``spot.may_stay_on_spot``, each with the reason."""
+    """Runs that must leave spot capacity by ``spot.may_stay_on_spot``, each with the reason.
+
+    A batch that may be divided stays: what a part loses can be done on more nodes beside the others.
+    """
     rows = tuple(held)
     found = {}
     for workload in request.workloads:
         mine = [one for one in rows if one.workload == workload.name and one.is_in_use(now)]
-        if isinstance(workload, Serving) or not any(one.offer.tier is Tier.SPOT for one in mine):
+        if isinstance(workload, Serving) or (isinstance(workload, Batch) and workload.parts != 1):
+            continue
+        if not any(one.offer.tier is Tier.SPOT for one in mine):
             continue
         progress = _progress(workload, plan, mine, now, terms)
         if progress is not None and not may_stay_on_spot(progress, now):

@@ -8,10 +8,9 @@ from datetime import datetime
 from itertools import pairwise
 
 from broker.domain.holding.back_off import next_try_at
+from broker.domain.holding.cost_of_keeping import waits_after_refusal
 from broker.domain.holding.holding_orders import FOREVER
 from broker.domain.holding.reservation import Reservation, ReservationState, UnitState
-
-IN_DOUBT = frozenset({ReservationState.RELEASING, ReservationState.UNKNOWN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +42,6 @@ class Shortfall:
         assert self.end is not None
         same_day = self.start.date() == self.end.date()
         return f"{self.end:%H:%M} UTC" if same_day else _moment(self.end)
-
-
-def is_refused(reservation: Reservation) -> bool:
-    """Whether it still waits for units that the provider refused."""
-    waits = any(unit.state is UnitState.PLANNED for unit in reservation.units)
-    return waits and bool(reservation.tries) and reservation.is_open and reservation.state not in IN_DOUBT
 
 
 def as_refused(reservation: Reservation) -> Reservation:
@@ -89,7 +82,7 @@ def shortfall_at(shortfalls: Iterable[Shortfall], at: datetime) -> Shortfall | N
 
 
 def _of_one(rows: Sequence[Reservation], now: datetime) -> list[Shortfall]:
-    refused = [row for row in rows if is_refused(row)]
+    refused = [row for row in rows if waits_after_refusal(row)]
     if not refused:
         return []
     spans = [(max(row.start, now), row.ends_at or FOREVER) for row in rows]
@@ -107,7 +100,7 @@ def _of_one(rows: Sequence[Reservation], now: datetime) -> list[Shortfall]:
 
 
 def _between(rows: Sequence[Reservation], start: datetime, end: datetime) -> Shortfall | None:
-    refused = [row for row in rows if is_refused(row)]
+    refused = [row for row in rows if waits_after_refusal(row)]
     if not refused:
         return None
     first = refused[0]

@@ -38,6 +38,7 @@ from broker.domain.holding.holding_orders import (
     unplaced_order,
     with_tolerance,
 )
+from broker.domain.holding.plan_holding import PlanHolding, find_holding
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.holding.window_orders import (
     default_window,
@@ -523,6 +524,25 @@ class ReservationsService:
         """Shortfalls: hours in which providers refuse reserved nodes, earliest first."""
         rows = await self.find_every(caller, plan_id=plan_id, team=team, open_only=True)
         return find_shortfalls(rows, self._clock.now())
+
+    async def find_holdings(self, caller: Caller, records: Iterable[PlanRecord]) -> dict[str, PlanHolding]:
+        """What is held of each of the reserved plans ``records``, by id; with what earlier plans bought."""
+        made = [record for record in records if record.plan is not None]
+        if not made:
+            return {}
+        found = {}
+        async with self._uow_factory(scope_of(caller)) as uow:
+            opened = await uow.reservations.find_open()
+            for record in made:
+                ids = {record.plan_id}
+                if record.supersedes is not None:
+                    ids.update(await uow.plans.find_lineage(record.plan_id))
+                rows = [row for row in opened if row.plan_id in ids]
+                assert record.plan is not None
+                holding = find_holding(record.plan, rows, self._clock.now())
+                if holding is not None:
+                    found[record.plan_id] = holding
+        return found
 
     async def _reload(self, caller: Caller, reservations: Sequence[Reservation]) -> tuple[Reservation, ...]:
         async with self._uow_factory(scope_of(caller)) as uow:

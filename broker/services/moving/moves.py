@@ -9,9 +9,11 @@ from datetime import timedelta
 from broker import crash_points
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import Conflict, ProviderError, StalePlan
+from broker.domain.holding.cost_of_keeping import waits_after_refusal, without_refused
 from broker.domain.holding.holding_orders import find_drifts, intents_of
-from broker.domain.holding.reservation import Reservation, ReservationState
+from broker.domain.holding.reservation import Reservation, ReservationState, UnitState
 from broker.domain.market.offer import Offer
+from broker.domain.moving.kept_parts import parts_held
 from broker.domain.moving.moving import find_change, successors_of
 from broker.domain.planning.plan import Plan
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWork, UnitOfWorkFactory
@@ -50,29 +52,35 @@ class MovesService:
     async def move(self, actor: str, plan: Plan, leaving: Sequence[str]) -> tuple[Reservation, ...]:
         """Replaces the reservations ``leaving`` by what ``plan`` places for their workloads.
 
-        What is held as planned stays. The new capacity is bought all or nothing. The reconciler releases the
-        old once the new is usable, so there is an overlap and never a gap; after a crash one of both remains.
+        What is held as planned stays, without its nodes that were refused. The new capacity is bought all or
+        nothing. The reconciler releases the old once the new is usable, so there is an overlap and never a
+        gap; after a crash one of both remains.
         The caller updates the stored plan. Raises StalePlan, Conflict and OverQuota (both count while they
         are held) before anything is bought, and the provider's error, with the cost of giving back, after the
         new was given back; the old then stays.
         """
         async with self._creator.turn, self._uow_factory(EVERY_TEAM) as uow:
-            held = await self._leaving(uow, leaving)
-            part = _part_of(plan, {row.workload for row in held})
+            rows = await self._leaving(uow, leaving)
+            held = tuple(without_refused(row) for row in rows)
+            part, kept = parts_held(_part_of(plan, {row.workload for row in held}), held)
             offers = await _offers_of(uow, part)
             self._check_prices(part, offers)
             rules = self._rules
             intents = intents_of(part, offers, self._clock.now(), rules.start_patience, rules.price_tolerance)
-            change = find_change(held, intents)
-            if not change.wanted or not change.leaving:
+            change = find_change((row for row in held if row not in kept), intents)
+            if not change.wanted:
                 return ()
+            cut = [row for row, now in zip(rows, held, strict=True) if now not in change.leaving]
+            cut = [row for row in cut if waits_after_refusal(row)]
+            for row in cut:
+                await uow.reservations.update(without_refused(row))
             drafts = await self._creator.draft(
                 uow,
                 change.wanted,
                 held[0].team,
                 actor,
                 plan.plan_id,
-                f"moved from {', '.join(row.reservation_id for row in change.leaving)}",
+                _why(change.leaving, held),
                 replaces=tuple(row.reservation_id for row in change.leaving),
             )
             crash_points.here("move.intend.before")
@@ -81,10 +89,24 @@ class MovesService:
         try:
             bought = await self._buying.buy_in_order(drafts, actor)
         except ProviderError:
+            await self._try_again(cut)
             await self._tell("reservation.move_failed", drafts)
             raise
         await self._tell("reservation.moving", bought)
         return bought
+
+    async def _try_again(self, cut: Sequence[Reservation]) -> None:
+        """Waits again for the refused nodes of ``cut``, since nothing was bought in their place."""
+        async with self._uow_factory(EVERY_TEAM) as uow:
+            for row in cut:
+                now = await uow.reservations.find(row.reservation_id)
+                if now.is_open and now.state is not ReservationState.RELEASING:
+                    waiting = (unit for unit in row.units if unit.state is UnitState.PLANNED)
+                    again = replace(now, nodes=row.nodes, tries=row.tries, tried_at=row.tried_at)
+                    for unit in waiting:
+                        again = again.with_unit(unit)
+                    await uow.reservations.update(again)
+            await uow.commit()
 
     async def _leaving(self, uow: UnitOfWork, ids: Sequence[str]) -> tuple[Reservation, ...]:
         """The reservations to replace. Raises Conflict if one has ended or is already being moved."""
@@ -115,6 +137,12 @@ class MovesService:
                 "plan_id": row.plan_id,
             }
             await self._notifier.notify(event, row.team, body)
+
+
+def _why(leaving: Sequence[Reservation], held: Sequence[Reservation]) -> str:
+    if leaving:
+        return f"moved from {', '.join(row.reservation_id for row in leaving)}"
+    return f"bought beside {', '.join(row.reservation_id for row in held)}"
 
 
 def _part_of(plan: Plan, workloads: Iterable[str | None]) -> Plan:

@@ -163,9 +163,10 @@ class ProposalsService:
         await self._require_settled(scope, look)
         await self._ask_budgets(scope, look, look.new_plan_id)
         moves = tuple(
-            replace(move, state=MoveState.MOVING if move.leaves else MoveState.DONE) for move in look.moves
+            replace(move, state=MoveState.MOVING if move.leaves or move.keeps else MoveState.DONE)
+            for move in look.moves
         )
-        over = not any(move.leaves for move in moves)
+        over = all(move.state is MoveState.DONE for move in moves)
         async with self._uow_factory(scope) as uow:
             record = await uow.plans.find(look.new_plan_id)
             if record.plan is not None:
@@ -260,9 +261,9 @@ class ProposalsService:
         rows = await self._rows(look, move)
         if not rows.new:
             return await self._start(move, plan, rows.old)
-        if not rows.old:
-            return replace(move, state=MoveState.DONE)
         alive = [r for r in rows.new if r.is_open and r.state is not ReservationState.RELEASING]
+        if not rows.old and (alive or move.leaves):
+            return replace(move, state=MoveState.DONE)
         if alive:
             return move
         why = next((r.reason for r in reversed(rows.new) if r.reason), "its replacement is gone")
@@ -288,7 +289,7 @@ class ProposalsService:
             opened = await uow.reservations.find_open()
             intended = await find_reservations(uow, look.new_plan_id)
         mine = [row for row in opened if row.plan_id in lineage and row.workload == move.workload]
-        new = [row for row in intended if set(row.replaces) & set(move.leaves)]
+        new = [row for row in intended if row.workload == move.workload]
         leaving = {key for row in new for key in row.replaces} or set(move.leaves)
         old = [row for row in mine if row.state is not ReservationState.RELEASING]
         going = [row for row in mine if row.reservation_id in leaving] if new else old

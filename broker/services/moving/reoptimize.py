@@ -16,12 +16,18 @@ from broker.domain.basics.errors import BrokerError
 from broker.domain.basics.identity import ENTROPY_BYTES, make_id
 from broker.domain.basics.page import Page
 from broker.domain.basics.window import Window
-from broker.domain.holding.cost_of_keeping import held_of
+from broker.domain.holding.cost_of_keeping import held_of, waits_after_refusal, without_refused
 from broker.domain.holding.quotas import held_beside
 from broker.domain.holding.reservation import Reservation
 from broker.domain.market.market import OfferChange
 from broker.domain.market.offer import Offer
 from broker.domain.market.price_gate import Quarantined
+from broker.domain.moving.kept_parts import (
+    NO_SHORTAGES,
+    Shortages,
+    find_shortages,
+    on_held_offers,
+)
 from broker.domain.moving.merging import merged
 from broker.domain.moving.move_cost_benefit import MoveContext, leaving_usd
 from broker.domain.moving.moving_costs import MovingTerms
@@ -45,7 +51,7 @@ from broker.domain.planning.plan_turns import Turn, TurnClass, class_by_size
 from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.reconciling.held_offers import less_others, less_refused, with_held
-from broker.domain.reconciling.shortfalls import is_refused, refused_workloads
+from broker.domain.reconciling.shortfalls import refused_workloads
 from broker.domain.spend.approvals import ApprovalState
 from broker.ports.planning import (
     BudgetWatch,
@@ -122,6 +128,7 @@ class _Look:
     shares: Sequence[float]
     quarantine_note: str
     guard_s: float
+    short: Shortages = NO_SHORTAGES
 
     @property
     def names(self) -> frozenset[str]:
@@ -332,8 +339,9 @@ class ReoptimizeService:
             return ()
         if proposal.approval is ApprovalState.WAITING or not look.proposable:
             return ()
+        started_from = look.short.lacking(proposal.plan)
         after = replace(
-            look, record=proposal, situation=replace(look.situation, plan=proposal.plan, prices_then={})
+            look, record=proposal, situation=replace(look.situation, plan=started_from, prices_then={})
         )
         try:
             blank = self._blank(proposal, first.started_at + 2 * LATER, first.trigger)
@@ -360,36 +368,44 @@ class ReoptimizeService:
         self,
         record: PlanRecord,
         plan: Plan,
-        request: PlanRequest,
+        whole: PlanRequest,
         market: _Market,
         shares: Sequence[float],
     ) -> _Look:
-        now, terms = market.now, self._rules.terms
+        now, terms, request = market.now, self._rules.terms, whole
         async with self._uow_factory(EVERY_TEAM) as uow:
             plan_ids = await uow.plans.find_lineage(record.plan_id)
         mine = [row for row in market.reservations if row.plan_id in plan_ids]
         others = [row for row in market.reservations if row.plan_id not in plan_ids]
         held = tuple(one for row in mine if (one := held_of(row)) is not None)
-        off_spot = behind_on_spot(request, plan, held, now, terms)
-        left = remaining(request, plan, held, now, terms, frozenset(off_spot))
-        empty = frozenset(row.offer.offer_id for row in market.reservations if is_refused(row))
-        offers = less_refused(
-            with_held(less_others(market.offers, others, Window(now, request.horizon.end)), held), held, empty
-        )
+        short = find_shortages(request, plan, held, now)
+        off_spot = behind_on_spot(request, short.working(plan), held, now, terms)
+        short = short.without(off_spot)
+        ids = {one.reservation_id for one in short.rows}
+        kept = [replace(without_refused(r), workload=None) for r in mine if r.reservation_id in ids]
+        loose, refused = short.loose(held), refused_workloads(mine, now)
+        request, started_from = short.rest_of(request), on_held_offers(short.lacking(plan), loose, refused)
+        left = remaining(request, started_from, loose, now, terms, frozenset(off_spot))
+        empty = frozenset(row.offer.offer_id for row in market.reservations if waits_after_refusal(row))
+        free = less_others(market.offers, [*others, *kept], Window(now, request.horizon.end))
+        offers = less_refused(with_held(free, loose), loose, empty)
+        beside = [*others, *kept, *(row for row in mine if row.reservation_id not in ids)]
         situation = MoveContext(
-            request=replace(left.request, held=held_beside(left.request, market.reservations)),
-            plan=plan,
-            held=held,
+            request=replace(left.request, held=held_beside(left.request, beside)),
+            plan=started_from,
+            held=loose,
             offers={offer.offer_id: offer for offer in offers},
             prices_then={},
             now=now,
             past=past_moves(market.moved, record.team),
-            must_leave=refused_workloads(mine, now) | off_spot,
+            must_leave=short.reasons | refused | off_spot,
+            short=frozenset(refused).difference(off_spot),
+            kept=short.kept_ids,
         )
         rules = rules_by_workload(request, self._rules.moves)
         doubt = quarantine_note(plan, offers, market.doubted)
         guard_s = guard_after(market.unfinished.get(record.plan_id), self._rules.guard)
-        return _Look(record, request, situation, rules, shares, doubt, guard_s)
+        return _Look(record, whole, situation, rules, shares, doubt, guard_s, short)
 
     async def _weigh(self, look: _Look, blank: Reoptimization) -> _Found:
         """Tries moves that need no decision first; if none pays, all moves that may be proposed."""
@@ -413,7 +429,8 @@ class ReoptimizeService:
         result = found(blank, decision, look.rules, look.quarantine_note)
         if result.state is not ProposalState.PROPOSED:
             return _Found(result, None, unfinished)
-        plan = merged(look.situation.plan, new.plan, decision.moved, look.request)
+        assert look.record.plan is not None
+        plan = merged(look.record.plan, new.plan, decision.moved, look.request, look.short)
         return _Found(result, plan, unfinished)
 
     async def _decide(self, look: _Look, frozen: frozenset[str]) -> tuple[Decision, PlannedAgain]:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.money import ZERO
 from broker.domain.basics.webhook import ALL_TEAMS
-from broker.domain.holding.cost_of_keeping import held_of
+from broker.domain.holding.cost_of_keeping import HeldCapacity, held_of
 from broker.domain.holding.reservation import Reservation
 from broker.domain.moving.move_charges import charges_with_moves
 from broker.domain.moving.reoptimization import ProposalState, Reoptimization
@@ -127,12 +127,16 @@ async def _charges_after(
     uow: FinanceUnitOfWork, look: Reoptimization, new: Plan, books: BudgetBooks
 ) -> tuple[Charge, ...]:
     """The charges after the moves of a proposal."""
-    keys = dict.fromkeys(key for move in look.moves for key in move.leaves)
-    leaving = [held_of(await uow.reservations.find(key)) for key in keys]
+    leaving = await _held(uow, dict.fromkeys(key for move in look.moves for key in move.leaves))
+    keeping = await _held(uow, dict.fromkeys(key for move in look.moves for key in move.keeps))
     mine = (charge for charge in books.charges if charge.team == look.team)
     others = (charge for charge in books.charges if charge.team != look.team)
-    held = (one for one in leaving if one is not None)
-    return (*charges_with_moves(mine, look, new, held, books.reach.now), *others)
+    return (*charges_with_moves(mine, look, new, leaving, keeping, books.reach.now), *others)
+
+
+async def _held(uow: FinanceUnitOfWork, keys: Iterable[str]) -> list[HeldCapacity]:
+    found = [held_of(await uow.reservations.find(key)) for key in keys]
+    return [one for one in found if one is not None]
 
 
 class BudgetGate:
