@@ -77,3 +77,20 @@ async def test_an_extension_that_the_reconciler_overtakes_is_tried_again(house: 
     house.reservations.find_reservation = stale  # type: ignore[method-assign, assignment]
     longer = await house.reservations.extend(ALICE, row.reservation_id, NOON + 5 * HOUR)
     assert (longer.end, longer.state) == (NOON + 5 * HOUR, ReservationState.ACTIVE)
+
+
+async def test_an_extension_that_a_longer_one_overtakes_shortens_nothing(house: House) -> None:
+    house.sell(an_offer())
+    row = await house.reservations.reserve_offer(ALICE, "o-1", 1, NOON, NOON + 2 * HOUR)
+    real = house.reservations.find_reservation
+
+    async def overtaken(*args: object) -> object:
+        found = await real(ALICE, row.reservation_id)
+        house.reservations.find_reservation = real  # type: ignore[method-assign]
+        await house.reservations.extend(ALICE, row.reservation_id, NOON + 5 * HOUR)
+        return found
+
+    house.reservations.find_reservation = overtaken  # type: ignore[method-assign, assignment]
+    with pytest.raises(InputError, match=r"/end: .*a time after 2026-11-23T17:00"):
+        await house.reservations.extend(ALICE, row.reservation_id, NOON + 3 * HOUR)
+    assert [one.end for one in house.rows()] == [NOON + 5 * HOUR]

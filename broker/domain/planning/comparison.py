@@ -9,11 +9,11 @@ from decimal import Decimal
 
 from broker.domain.basics.money import ZERO, usd_words
 from broker.domain.market.offer import Tier
+from broker.domain.planning.batch_hours import REQUEST_RATE
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.workload import PlanRequest, Serving, Slo, Workload, WorkloadKind
 
 HOUR = timedelta(hours=1)
-RATE = "requests_per_s_per_replica"
 LEAST_SHIFT = timedelta(minutes=1)
 """Times that differ by less are told as equal."""
 
@@ -131,11 +131,11 @@ def late_time(placement: Placement) -> timedelta:
     value, low, high = placement.estimate.value, placement.estimate.low, placement.estimate.high
     if "hours" in value:
         return timedelta(hours=max(0.0, high.get("hours", 0.0) - value["hours"]))
-    rate = low.get(RATE, 0.0)
-    if placement.kind is not WorkloadKind.BATCH or rate <= 0 or RATE not in value:
+    rate = low.get(REQUEST_RATE, 0.0)
+    if placement.kind is not WorkloadKind.BATCH or rate <= 0 or REQUEST_RATE not in value:
         return timedelta()
     held = sum((segment.end - segment.start for segment in placement.segments), timedelta())
-    return held * max(0.0, value[RATE] / rate - 1)
+    return held * max(0.0, value[REQUEST_RATE] / rate - 1)
 
 
 def _holdings(placements: Sequence[Placement]) -> Iterator[Holding]:

@@ -15,6 +15,7 @@ from broker.domain.basics.window import Window, Wish
 from broker.domain.holding.holding_orders import Intent
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.market.offer import Offer
+from broker.domain.planning.batch_hours import REQUEST_RATE
 from broker.domain.planning.effective_rules import rules_of
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.workload import (
@@ -162,7 +163,7 @@ def _requests_per_s(plan: Plan, refused: Reservation) -> float | None:
     alike = [p for p in placed if (p.gpu, p.gpus) == (sku.gpu, p.nodes * sku.gpus_per_node)]
     exact = [p for p in alike if p.offer_id == refused.offer.offer_id]
     for one in (*exact, *alike):
-        rate = one.estimate.value.get("requests_per_s_per_replica", 0.0)
+        rate = one.estimate.value.get(REQUEST_RATE, 0.0)
         replicas = _replicas(one, refused.nodes * sku.gpus_per_node)
         if rate > 0 and replicas > 0:
             return rate * replicas

@@ -460,17 +460,14 @@ class ReservationsService:
         reservation = await self.find_reservation(caller, reservation_id)
         if reservation.is_open and reservation.end == end:
             return reservation
-        require_extensible(reservation)
-        if reservation.end is not None and end <= reservation.end:
-            expected = f"a time after {reservation.end.isoformat()}; to end it sooner, release it"
-            raise InputError("reservation", (FieldProblem("/end", end.isoformat(), expected),))
+        _require_longer(reservation, end)
         async with self._creator.turn, self._uow_factory(scope_of(caller)) as uow:
             await uow.reservations.take_turn()
             await self._require_extension_within_budgets(reservation, end)
             async with self._uow_factory(scope_of(caller)) as reading:
                 await self._creator.require_longer(reading, reservation, end)
             for attempt in range(TRIES):
-                require_extensible(reservation)
+                _require_longer(reservation, end)
                 try:
                     extended = await self._lease_service.extend(reservation, end, caller.key_id)
                     break
@@ -601,3 +598,11 @@ async def _taken_up(uow: UnitOfWork, record: PlanRecord, now: datetime) -> PlanR
             f"plan {old}, which {record.plan_id} replaces, still holds reservations; release them first"
         )
     return replace(record, state=PlanState.DONE, supersedes=old)
+
+
+def _require_longer(reservation: Reservation, end: datetime) -> None:
+    """Raises InputError for an ``end`` before that of ``reservation``, and Conflict if that cannot change."""
+    require_extensible(reservation)
+    if reservation.end is not None and end < reservation.end:
+        expected = f"a time after {reservation.end.isoformat()}; to end it sooner, release it"
+        raise InputError("reservation", (FieldProblem("/end", end.isoformat(), expected),))

@@ -23,6 +23,7 @@ from optimizer.placement.explain.policy_changes import RULES
 from optimizer.placement.problem.columns import Column, in_usd
 from optimizer.placement.problem.gates import open_gates
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
+from optimizer.placement.runs.candidates import Run, deadline_s, first_second
 
 NEVER = 1 << 30
 
@@ -100,9 +101,7 @@ def _of_run(candidates: Candidates, run: Training, *, roomy: bool) -> tuple[Ints
     nodes = np.broadcast_to(np.asarray(estimates.node_counts, dtype=np.int64), hours.shape)
     gpus = nodes * np.array([sku.gpus_per_node for sku in table.skus], dtype=np.int64)[:, None]
     most = NEVER if run.gpus_max is None else run.gpus_max
-    start = max(candidates.problem.seconds(run.earliest_start), candidates.problem.t0_s)
-    span_h = (candidates.problem.seconds(run.deadline) - start) / 3600
-    able = (gpus >= run.gpus_min) & (gpus <= most) & (hours <= span_h)
+    able = (gpus >= run.gpus_min) & (gpus <= most) & (hours <= _span_hours(candidates, run))
     return nodes, np.where(able, hours, np.inf)
 
 
@@ -123,14 +122,18 @@ def _of_replicas(
     rate = np.where(able, rate, 1.0)
     if isinstance(workload, Batch):
         nodes, hours = each, workload.requests / rate / 3600
-        begin = max(candidates.problem.seconds(workload.earliest_start), candidates.problem.t0_s)
-        able &= hours <= (candidates.problem.seconds(workload.deadline) - begin) / 3600
+        able &= hours <= _span_hours(candidates, workload)
     else:
         redundancy = workload.redundancy
         peak = float(candidates.fleets[workload.name].demand.max(initial=0.0))
         units = np.ceil(peak / rate - 1e-9).astype(np.int64) + redundancy.spare_replicas
         nodes, hours = each * np.maximum(redundancy.zones, units), np.full(rate.shape, _held_hours(mine))
     return nodes, np.where(able, hours, np.inf)
+
+
+def _span_hours(candidates: Candidates, run: Run) -> float:
+    """Hours from the first second of a run or batch to its deadline."""
+    return (deadline_s(candidates.problem, run) - first_second(candidates.problem, run)) / 3600
 
 
 def _held_hours(mine: Column) -> float:

@@ -52,10 +52,6 @@ def _least_with(
         return np.maximum(interrupted_s(problem, estimates, run, sizes, offers, same) - startup_s, TINY_S)
 
     offers = windows.offer[rows]
-    listed_s = np.maximum(windows.free_until_s[rows] - windows.start_s[rows], 1)
-    by_hour = np.where(
-        windows.whole[rows], windows.node_cost_usd[rows] * 3600 / listed_s, table.price_usd[offers]
-    )
     needed_s = work_s(offers)
     ready_s = np.maximum(first_instant_s(problem, run), staged_s(problem, run)[offers])
     until_s = np.minimum(windows.free_until_s[rows] - windows.teardown_s[rows], last_second(problem, run))
@@ -66,7 +62,8 @@ def _least_with(
     # What is bought whole has its start within what is paid.
     share = np.maximum(there_s - np.where(windows.whole[rows], startup_s, 0.0), 0.0) / needed_s
     with np.errstate(invalid="ignore"):
-        whole_usd = np.where(windows.whole[rows], windows.node_cost_usd[rows] * 3600, by_hour * needed_s)
+        cut_usd = table.price_usd[offers] * needed_s
+        whole_usd = np.where(windows.whole[rows], windows.node_cost_usd[rows] * 3600, cut_usd)
         near = whole_usd < np.where(windows.whole[rows], np.minimum(share, 1.0), 1.0) * rest_usd
     listed, cut = near & windows.whole[rows] & (share > 0), near & ~windows.whole[rows]
     bought = _listed_usd(share[listed], whole_usd[listed])

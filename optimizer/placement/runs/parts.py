@@ -9,7 +9,7 @@ each part.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,6 +30,7 @@ from optimizer.placement.runs.stretches import (
     Stretches,
     bought_until_s,
     charged_stretches,
+    joined,
     nodes_usd,
     stretches_of,
 )
@@ -254,13 +255,13 @@ def _beside(problem: Problem, ways: Stretches, ledger: Ledger) -> Stretches:
     if not touched.any():
         return ways
     later = [_later(problem, ways, int(index), ledger) for index in np.flatnonzero(touched)]
-    joined = _joined([ways, *later])
-    nodes, starts = joined.nodes.copy(), joined.start_s.astype(np.float64)
+    found = joined([ways, *later])
+    nodes, starts = found.nodes.copy(), found.start_s.astype(np.float64)
     for offer in sorted(reached):
-        at = np.flatnonzero(joined.offer == offer)
+        at = np.flatnonzero(found.offer == offer)
         if len(at):
-            nodes[at] = np.minimum(nodes[at], ledger.free_between(offer, starts[at], joined.end_s[at]))
-    return replace(joined, nodes=np.maximum(nodes, 0)).where(nodes > 0)
+            nodes[at] = np.minimum(nodes[at], ledger.free_between(offer, starts[at], found.end_s[at]))
+    return replace(found, nodes=np.maximum(nodes, 0)).where(nodes > 0)
 
 
 def _later(problem: Problem, ways: Stretches, index: int, ledger: Ledger) -> Stretches:
@@ -276,8 +277,3 @@ def _later(problem: Problem, ways: Stretches, index: int, ledger: Ledger) -> Str
     unit = np.where(most > 0, found.unit_usd * found.most / np.maximum(most, 1e-9), np.inf)
     later = replace(found, start_s=starts, begin_s=starts.astype(np.float64), most=most, unit_usd=unit)
     return later.where(most >= 1)
-
-
-def _joined(parts: Sequence[Stretches]) -> Stretches:
-    names = Stretches.__dataclass_fields__
-    return Stretches(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))

@@ -119,8 +119,13 @@ def charged_stretches(problem: Problem, estimates: Estimates, run: Batch, charge
     spans = _Spans(*(getattr(base, f.name)[touched] for f in fields(_Spans)))
     spans = replace(spans, hour_usd=hour[spans.offer])
     anew = _made(problem, estimates, run, _divided(problem, spans, charges.at_instants))
-    kept = base.where(~touched)
-    return Stretches(*(np.concatenate([getattr(kept, f.name), getattr(anew, f.name)]) for f in fields(kept)))
+    return joined([base.where(~touched), anew])
+
+
+def joined(parts: Sequence[Stretches]) -> Stretches:
+    """All stretches of ``parts``, one after the other."""
+    names = [field.name for field in fields(Stretches)]
+    return Stretches(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
