@@ -64,8 +64,10 @@ async def test_a_larger_root_volume_is_billed_in_euros_by_the_gigabyte(adapter: 
     offer = await offer_of(adapter)
     large = offer.sized(1100, None)
     usual, more = offer.native.exchange, large.native.exchange
-    assert usual is not None and usual.billed_per_node_hour is not None
-    assert more is not None and more.billed_per_node_hour is not None
+    assert usual is not None
+    assert more is not None
+    assert usual.billed_per_node_hour is not None
+    assert more.billed_per_node_hour is not None
     assert usual.billed_per_node_hour == offer.native.amount + Decimal("0.0118")  # 100 GB x 0.000118
     assert more.billed_per_node_hour == usual.billed_per_node_hour + Decimal("0.118")
     rate = usual.rates[0].usd_per_unit
