@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Never, TypeVar
@@ -311,6 +312,11 @@ def sold_amount(
         usd_per_gb_hour=(usd_per_unit_hour / gb).quantize(_PICO),
         step_gb=unit_gb,
     )
+
+
+def with_disk(offer: Offer, disk: SoldAmount) -> Offer:
+    """The offer with a disk of choice that is charged beside its price, which then contains the default."""
+    return replace(offer.dearer(disk.usd_per_gb_hour * Decimal(str(disk.default_gb))), disk=disk)
 
 
 def ordered_units(sold: SoldAmount | None, gb: float | None) -> int | None:

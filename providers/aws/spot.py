@@ -67,6 +67,8 @@ def _offer(item: Node, observed_at: datetime) -> tuple[datetime, Offer]:
     if platform not in (PLATFORM, f"{PLATFORM} (Amazon VPC)", None):
         raise RowRejected(f"price of {platform}, not of {PLATFORM}")
     sku, region = sku_of(instance_type), region_of(zone)
+    if sku.disk_gb is None:
+        raise RowRejected("no local disk: a spot instance boots from its image's small volume alone")
     usd_per_hour: Decimal = parse_usd(item.need("spotPrice"), None)
     offer = Offer(
         offer_id=f"aws/spot/{zone}/{instance_type}",

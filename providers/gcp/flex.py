@@ -34,6 +34,7 @@ from providers.gcp.machines import (
     card_shares,
     read_machine,
     region_of,
+    with_boot_disk,
 )
 from providers.gcp.prices import PROVIDER, SOURCE, Mode, Rates
 from providers.payload import RowRejected
@@ -86,7 +87,7 @@ def _offer(
     usd = machine.usd_per_hour(rates, Mode.FLEX, region)
     search = facts.search["flex"]
     wait_hours = float(search["longest_wait_hours"])
-    return Offer(
+    offer = Offer(
         offer_id=f"{PROVIDER}/flex/{zone}/{machine.sku.name}",
         provider=PROVIDER,
         sku=machine.sku,
@@ -116,6 +117,7 @@ def _offer(
         compliance=facts.compliance,
         reference={"zone": zone, "machine_type": machine.sku.name, "model": MODEL},
     )
+    return with_boot_disk(offer, machine, rates)
 
 
 def flex_parts(order: Order) -> dict[str, Any]:

@@ -19,12 +19,13 @@ from pydantic import Field
 from broker.domain.basics.errors import OrderRejected
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Lease, LeaseState, Order
+from broker.domain.market.offer import Offer
 from providers.gcp.calendar import time_text
 from providers.gcp.compute import ListPage
 from providers.gcp.machines import region_of, zone_of
 from providers.gcp.prices import PROVIDER
 from providers.http import Reply
-from providers.payload import Instant, Name, PayloadModel, RowRejected
+from providers.payload import Instant, Name, PayloadModel, RowRejected, ordered_units
 from providers.schema import Words
 
 LONGEST_NAME = 63
@@ -316,6 +317,23 @@ def instance_body(
         "description": order.tag,
         "machineType": f"zones/{zone}/machineTypes/{order.offer.sku.name}",
         **parts,
-        "disks": [{"boot": True, "autoDelete": True, "initializeParams": {"sourceImage": image}}],
+        "disks": [
+            {
+                "boot": True,
+                "autoDelete": True,
+                "initializeParams": {"sourceImage": image, **_disk_params(order.offer, zone)},
+            }
+        ],
         "networkInterfaces": [{"network": network}],
+    }
+
+
+def _disk_params(offer: Offer, zone: str) -> Mapping[str, str]:
+    """Size and type of a boot disk of choice; none: the image's size on the default type of the series."""
+    size_gib = ordered_units(offer.disk, offer.sku.disk_gb)
+    if size_gib is None:
+        return {}
+    return {
+        "diskSizeGb": str(size_gib),
+        "diskType": f"zones/{zone}/diskTypes/{offer.reference['disk_type']}",
     }

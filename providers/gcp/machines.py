@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -22,6 +22,7 @@ from broker.domain.market.sku import Form, Sku
 from providers.gcp.prices import PROVIDER, SOURCE, Mode, NodeSizes, Rates
 from providers.gcp.slices import Share, require_whole_cards, shares_of
 from providers.payload import (
+    GB_PER_GIB,
     GpuCount,
     Name,
     PayloadModel,
@@ -35,6 +36,8 @@ from providers.payload import (
     nominal_memory_gb,
     require_gpus,
     require_sold,
+    sold_amount,
+    with_disk,
 )
 from providers.schema import FOR_PEOPLE, NOT_OF_A_PRICE, OWN_ID, SAME_AS, Rows
 
@@ -85,6 +88,21 @@ class Machine:
         sku = self.sku
         sizes = NodeSizes(sku.gpus_per_node, self.vcpus, self.memory_gib, self.ssd_gib)
         return rates.node_usd(mode, region, sku.name, sizes)
+
+
+def with_boot_disk(offer: Offer, machine: Machine, rates: Rates) -> Offer:
+    """The offer of an instance with a boot disk of choice beside its price, if it has no local SSD.
+
+    RowRejected where the list has no price of the disk.
+    """
+    if machine.ssd_gib:
+        return offer
+    known = load_provider_facts(PROVIDER).search["disk"]
+    kind = known["type"].get(machine.sku.name.partition("-")[0], known["other_type"])
+    usd = rates.disk_usd(offer.region, known["sku"][kind])
+    disk = sold_amount(known["default_gib"], usd, most=known["most_gib"], unit_gb=GB_PER_GIB)
+    noted = replace(offer, reference={**offer.reference, "disk_type": kind})
+    return with_disk(noted, disk)
 
 
 def region_of(zone: str) -> str:
@@ -197,27 +215,33 @@ def _offers_of(
     for mode, tier in _TIERS.items():
         try:
             require_sold(facts, machine.sku.name, tier)
-            usd = machine.usd_per_hour(rates, mode, region)
+            offer = _offer(zone, machine, tier, machine.usd_per_hour(rates, mode, region), facts, observed_at)
+            yield with_boot_disk(offer, machine, rates) if tier is Tier.SPOT else offer
         except RowRejected as error:
             yield RejectedRow(f"{zone} {machine.sku.name} {tier}", str(error))
-            continue
-        yield Offer(
-            offer_id=f"{PROVIDER}/{tier}/{zone}/{machine.sku.name}",
-            provider=PROVIDER,
-            sku=machine.sku,
-            region=region,
-            zone=zone,
-            country=facts.country_of(region),
-            tier=tier,
-            price_usd_per_node_hour=usd,
-            observed_at=observed_at,
-            source=SOURCE,
-            native=NativePrice(usd, "USD", PRICED_AS),
-            min_hours=facts.billed.min_hours,
-            billing_increment_s=facts.billed.increment_s,
-            compliance=facts.compliance,
-            reference={"zone": zone, "machine_type": machine.sku.name},
-        )
+
+
+def _offer(
+    zone: str, machine: Machine, tier: Tier, usd: Decimal, facts: ProviderFacts, observed_at: datetime
+) -> Offer:
+    region = region_of(zone)
+    return Offer(
+        offer_id=f"{PROVIDER}/{tier}/{zone}/{machine.sku.name}",
+        provider=PROVIDER,
+        sku=machine.sku,
+        region=region,
+        zone=zone,
+        country=facts.country_of(region),
+        tier=tier,
+        price_usd_per_node_hour=usd,
+        observed_at=observed_at,
+        source=SOURCE,
+        native=NativePrice(usd, "USD", PRICED_AS),
+        min_hours=facts.billed.min_hours,
+        billing_increment_s=facts.billed.increment_s,
+        compliance=facts.compliance,
+        reference={"zone": zone, "machine_type": machine.sku.name},
+    )
 
 
 ROWS = Rows(
@@ -235,8 +259,8 @@ ROWS = Rows(
         "isSharedCpu": "false of every type with accelerators",
         "imageSpaceGb": "always zero",
         "bundledLocalSsds.defaultInterface": NOT_OF_A_PRICE,
-        "maximumPersistentDisks": "disks are volumes of their own price",
-        "maximumPersistentDisksSizeGb": "disks are volumes of their own price",
+        "maximumPersistentDisks": "one boot disk is ordered",
+        "maximumPersistentDisksSizeGb": "the size of one disk is the smaller limit",
         "deprecated.replacement": FOR_PEOPLE,
         "deprecated.deprecated": "when it was or will be; the state says what holds now",
         "deprecated.obsolete": "when it was or will be; the state says what holds now",

@@ -44,7 +44,7 @@ HOURS_PER_MONTH = 730
 """Google's month."""
 _SSD = "SSD backed Local Storage"
 """Local SSD of every family that has no SKU of its own ("G4 Instance Local SSD")."""
-_UNITS = {" Ram": "GiBy.h", " Local SSD": "GiBy.mo", _SSD: "GiBy.mo"}
+_UNITS = {" Ram": "GiBy.h", " Local SSD": "GiBy.mo", _SSD: "GiBy.mo", " Capacity": "GiBy.mo"}
 _VM_PART = re.compile(r"(?P<family>[A-Z][0-9][A-Za-z]*)(?: Instance)? (?P<part>Core|Ram|Local SSD)")
 _PLACE = re.compile(r" (?:running )?in .+$")
 _MARKS = re.compile(
@@ -121,7 +121,7 @@ class NodeSizes:
 class Rates:
     """Hourly prices by (region, mode, part).
 
-    A part is a GPU's words, a family with "Core", "Ram" or "Local SSD", or the words of any local SSD.
+    A part is a GPU's words, a family with "Core", "Ram" or "Local SSD", or the words of a disk.
     """
 
     _rates: dict[tuple[str, Mode, str], _Rate] = field(default_factory=dict)
@@ -185,6 +185,10 @@ class Rates:
                     return (gib * rate.usd).quantize(_NANO)
         raise RowRejected(f"no price of the local SSD that comes with it in {region}")
 
+    def disk_usd(self, region: str, words: str) -> Decimal:
+        """USD per GiB and hour of a boot disk, which is never sold as spot; RowRejected without a price."""
+        return self._one_of(Mode.ON_DEMAND, region, [words])
+
     def sells_gpu(self, mode: Mode, region: str, machine_type: str) -> bool:
         """Whether the GPU of a machine type has a price of that mode."""
         family = families().get(machine_type.rpartition("-")[0], {"gpu": ()})
@@ -243,10 +247,11 @@ def parse_catalogue(pages: Iterable[bytes]) -> Rates:
 
 @cache
 def _words() -> tuple[frozenset[str], frozenset[str]]:
-    """The words of GPUs, and of families whose core and memory have a price."""
+    """The words of GPUs and disks, and of families whose core and memory have a price."""
     known = families().values()
     gpus = frozenset(word for family in known for word in family["gpu"])
-    return gpus, frozenset(family["vm"] for family in known if "vm" in family)
+    disks = load_provider_facts(PROVIDER).search["disk"]["sku"].values()
+    return gpus | {*disks, _SSD}, frozenset(family["vm"] for family in known if "vm" in family)
 
 
 def _is_of_other_things(row: Any) -> bool:
@@ -264,7 +269,7 @@ def _part(description: str) -> str | None:
     plain = description.removeprefix("Commitment v1: ")
     plain = _MARKS.sub("", _PLACE.sub("", plain)).strip()
     plain = _MARKS.sub("", plain)
-    if plain in words or plain == _SSD:
+    if plain in words:
         return plain
     found = _VM_PART.fullmatch(plain)
     if found is None or found["family"] not in vms:

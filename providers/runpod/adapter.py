@@ -31,7 +31,7 @@ from providers.runpod.offers import (
     joined,
     parse_gpu_types,
     parse_offers,
-    with_disk,
+    with_default_disk,
 )
 from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_unless_single
@@ -180,7 +180,7 @@ class RunPod(SellerClient):
         counts = () if self._settings.keyless else COUNTS
         catalogue = [parse_offers(await self._catalogue(count), count, observed_at) for count in counts]
         graphql = [parse_gpu_types(await self._gpu_types(count), count, observed_at) for count in COUNTS]
-        return with_disk(joined(catalogue, graphql), float(self._settings.options["disk_gb"]))
+        return with_default_disk(joined(catalogue, graphql), float(self._settings.options["disk_gb"]))
 
     async def _catalogue(self, count: int) -> bytes:
         params = {

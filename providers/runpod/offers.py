@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.basics.errors import PayloadUnreadable
-from broker.domain.basics.money import MICRO
 from broker.domain.market.offer import (
     HostKind,
     NativePrice,
@@ -38,6 +37,7 @@ from providers.payload import (
     require_price,
     slug,
     sold_amount,
+    with_disk,
 )
 from providers.rows import gpu_node, rows_under
 from providers.schema import FOR_PEOPLE, SAME_AS, Rows, Schema, Words
@@ -130,14 +130,14 @@ def _offer(
     pod: _Pod, tier: Tier, price: Decimal, region: str, level: StockLevel, source: str, observed_at: datetime
 ) -> Offer:
     facts = load_provider_facts(NAME)
-    return Offer(
+    offer = Offer(
         offer_id=f"{NAME}/{region}/{slug(pod.gpu_type)}/x{pod.count}/{tier}",
         provider=NAME,
         sku=pod.sku(facts),
         region=region,
         country=facts.country_of(region),
         tier=tier,
-        price_usd_per_node_hour=(price * pod.count + Decimal(DISK_GB) * DISK_USD_PER_GB_HOUR).quantize(MICRO),
+        price_usd_per_node_hour=price * pod.count,
         observed_at=observed_at,
         source=source,
         native=NativePrice(price, "USD", "GPU-hour"),
@@ -150,11 +150,11 @@ def _offer(
             "data_center_id": "" if region == ANY_REGION else region,
         },
         host=HostKind.DATACENTER,
-        disk=sold_amount(DISK_GB, DISK_USD_PER_GB_HOUR, least=1.0),
     )
+    return with_disk(offer, sold_amount(DISK_GB, DISK_USD_PER_GB_HOUR, least=1.0))
 
 
-def with_disk(batch: OfferBatch, disk_gb: float) -> OfferBatch:
+def with_default_disk(batch: OfferBatch, disk_gb: float) -> OfferBatch:
     """The offers with another container disk by default."""
     return replace(batch, offers=tuple(_with_default_disk(offer, disk_gb) for offer in batch.offers))
 

@@ -15,6 +15,7 @@ from typing import Any
 from broker.domain.basics.money import MICRO, ZERO, format_usd
 from providers.sandbox.store import Store
 
+VOLUME = "volume"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -104,6 +105,28 @@ class Entry:
         started = now >= self.starts_at
         running = self.tariff if started else replace(self.tariff, usd_per_hour=ZERO)
         return running.billed_usd(held) - self.refund_usd
+
+    def volume_left(self, volume_id: str, tariff: Tariff, **detail: Any) -> Entry:
+        """The entry of a disk that outlives its machine, and is billed until it is deleted."""
+        return replace(
+            self,
+            instance_id=volume_id,
+            tag=f"{VOLUME} of {self.tag}",
+            sku=VOLUME,
+            units=0,
+            starts_at=self.released_at or self.starts_at,
+            ends_at=None,
+            released_at=None,
+            failed_at=None,
+            tariff=tariff,
+            refund_usd=ZERO,
+            detail=detail,
+        )
+
+    @property
+    def is_volume(self) -> bool:
+        """Whether it is a disk without a machine."""
+        return self.sku == VOLUME
 
     def with_detail(self, **changes: Any) -> Entry:
         """The entry with changes to its ``detail``."""

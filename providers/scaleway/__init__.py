@@ -16,9 +16,11 @@ A termination deletes local volumes and only detaches block volumes, which would
 ever: they are tagged ``broker-ended`` first, and every list of leases deletes those that are detached by
 then. Where tagging fails the server is terminated all the same and the volume named in a warning.
 
+The root volume is a block volume of the order's size, billed beside the Instance.
+
 Not said: counts of stock, links, any network between Instances (no fabric), local disks. Billing by the
-minute is not in the API. Not verified against the live API: the bodies of 401 and 429, what refuses a release
-while a server starts, and that tags of an attached volume can be changed.
+minute and the price of volumes are not in this API. Not verified against the live API: the bodies of 401
+and 429, what refuses a release while a server starts, and that tags of an attached volume can be changed.
 
 Environment: ``BROKER_SCALEWAY_SECRET_KEY``; ``BROKER_SCALEWAY_PROJECT_ID``, ``BROKER_SCALEWAY_IMAGE``,
 ``BROKER_SCALEWAY_ZONES`` (comma separated; default: four zones where GPUs are usual).

@@ -27,7 +27,7 @@ from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Or
 from broker.domain.market.offer import Offer, OfferBatch
 from providers.client import Seller, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
-from providers.payload import Name, PayloadModel, join_batches
+from providers.payload import Name, PayloadModel, join_batches, ordered_units
 from providers.scaleway.leftovers import Leftovers
 from providers.scaleway.offers import NAME, ZoneFeed, count_of, parse_offers, region_of
 from providers.schema import Words
@@ -36,6 +36,8 @@ from providers.spec import ProviderSettings, refuse_unless_single
 log = structlog.get_logger(__name__)
 
 PAGE_ROWS = 100
+BLOCK_VOLUME = "sbs_volume"
+BYTES_PER_GB = 10**9
 MOST_PAGES = 40
 STOPPED_IS_FAILED_S = 300.0
 NEVER_RAN_S = 900.0
@@ -83,7 +85,7 @@ class _Volume(PayloadModel):
     @property
     def is_block(self) -> bool:
         """Whether the volume is a block volume, which a termination only detaches."""
-        return self.volume_type == "sbs_volume"
+        return self.volume_type == BLOCK_VOLUME
 
 
 class _Server(PayloadModel):
@@ -249,6 +251,9 @@ class Scaleway(Seller):
             "dynamic_ip_required": True,
             "protected": False,
         }
+        size_gb = ordered_units(order.offer.disk, order.offer.sku.disk_gb)
+        if size_gb is not None:
+            body["volumes"] = {"0": {"volume_type": BLOCK_VOLUME, "size": size_gb * BYTES_PER_GB}}
         return {**body, "project": options["project_id"]} if options["project_id"] else body
 
     async def _power_on(self, zone: str, server_id: str) -> None:

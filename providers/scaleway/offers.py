@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
 from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
 from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
-from broker.domain.market.sku import Form, Sku
+from broker.domain.market.sku import Form, Sku, SoldAmount
 from providers.payload import (
     Amount,
     GpuCount,
@@ -27,8 +27,10 @@ from providers.payload import (
     nominal_memory_gb,
     require_gpus,
     require_price,
+    sold_amount,
     source_with_rate,
     usd_of,
+    with_disk,
 )
 from providers.schema import NOT_OF_A_PRICE, PER_MONTH, Rows, Schema, Words
 from providers.spec import NamedPayload
@@ -133,7 +135,7 @@ def _offers_of(
         raise RowRejected(f"sold out ({stock[name]})")
     dollars, exchange = usd_of(euros, CURRENCY, observed_at.date(), is_billed=True)
     region = region_of(zone)
-    yield Offer(
+    offer = Offer(
         offer_id=f"{NAME}/{zone}/{name}/{Tier.ON_DEMAND}",
         provider=NAME,
         sku=sku,
@@ -150,6 +152,13 @@ def _offers_of(
         compliance=facts.compliance,
         reference={"commercial_type": name, "zone": "" if zone == ANY_ZONE else zone},
     )
+    yield with_disk(offer, _root_volume(facts, observed_at.date()))
+
+
+def _root_volume(facts: ProviderFacts, day: date) -> SoldAmount:
+    euros = Decimal(facts.search["disk_eur_per_gb_hour"])
+    usd, _ = usd_of(euros, CURRENCY, day)
+    return sold_amount(facts.search["disk_gb"], usd, most=facts.search["most_disk_gb"])
 
 
 def _sku(name: str, kind: _ServerType, facts: ProviderFacts) -> Sku:
@@ -208,8 +217,8 @@ SCHEMA = Schema(
                 "alt_names": "former names of the type",
                 "arch": "the card tells it: Grace superchips alone have an ARM host",
                 "gpu_info.gpu_manufacturer": "the card tells it",
-                "per_volume_constraint": "limits of volumes, which are made apart from what is sold",
-                "volumes_constraint": "limits of volumes, which are made apart from what is sold",
+                "per_volume_constraint": "limits of local volumes; the root volume is a block volume",
+                "volumes_constraint": "limits of local volumes; the root volume is a block volume",
                 "scratch_storage_max_size": "scratch disks are volumes of their own, which no order asks for",
                 "scratch_storage_max_volumes_count": "scratch disks are volumes of their own",
                 "monthly_price": PER_MONTH,

@@ -10,6 +10,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
+import structlog
 from pydantic import AliasChoices, Field
 
 from broker.domain.basics.errors import (
@@ -26,11 +27,13 @@ from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import OfferBatch
 from providers.client import SellerClient, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
-from providers.payload import Amount, Name, PayloadModel, as_list, as_payload
+from providers.payload import Amount, Name, PayloadModel, as_list, as_payload, ordered_units
 from providers.rows import rate_of
 from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_unless_single
 from providers.verda.offers import NAME, AvailabilityFeed, parse_offers
+
+log = structlog.get_logger(__name__)
 
 TOKEN_MARGIN_S = 60.0
 POLICY = HttpPolicy(concurrency=4)
@@ -99,6 +102,19 @@ class _Instance(PayloadModel):
     price_per_hour: Decimal | None = None
 
 
+class _Volume(PayloadModel):
+    """A row of ``GET /v1/volumes``."""
+
+    id: Name
+    name: str = ""
+    status: str = ""
+    is_os_volume: bool = False
+    base_hourly_cost: Decimal | None = None
+
+
+_Volumes = Mapping[str, _Volume]
+
+
 class _Action(PayloadModel):
     """A row of the answer to an action on several instances."""
 
@@ -127,7 +143,18 @@ _STATES: Mapping[str, LeaseState] = {
 }
 
 
-def _lease(instance: _Instance) -> Lease:
+_OVER = (LeaseState.ENDED, LeaseState.FAILED)
+
+
+def _rate(instance: _Instance, volumes: _Volumes) -> Decimal | None:
+    """What an instance costs with its system volume, which is charged beside it; None while one is untold."""
+    rate, volume = rate_of(instance.price_per_hour), volumes.get(instance.os_volume_id or "")
+    if rate is None or volume is None or volume.base_hourly_cost is None:
+        return None
+    return rate + volume.base_hourly_cost
+
+
+def _lease(instance: _Instance, volumes: _Volumes) -> Lease:
     return Lease(
         provider=NAME,
         reference=instance.id,
@@ -136,7 +163,7 @@ def _lease(instance: _Instance) -> Lease:
         sku=instance.instance_type,
         region=instance.location,
         detail=instance.status,
-        price_usd_per_node_hour=rate_of(instance.price_per_hour),
+        price_usd_per_node_hour=_rate(instance, volumes),
     )
 
 
@@ -154,12 +181,14 @@ class Verda(SellerClient):
         self._token_lock = asyncio.Lock()
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
-        """Instance types, and where each is in stock."""
+        """Instance types and the price of their system volume, and where each type is in stock."""
         types = await self._on_sale("/v1/instance-types", {"currency": "usd"})
+        volumes = await self._on_sale("/v1/volume-types", {"currency": "usd"})
         feeds = [
             AvailabilityFeed(await self._availability(is_spot=spot), is_spot=spot) for spot in (False, True)
         ]
-        return parse_offers([types.body], feeds, observed_at)
+        disk_gb = float(self._settings.options["disk_gb"])
+        return parse_offers([types.body], feeds, [volumes.body], observed_at, disk_gb)
 
     async def _availability(self, *, is_spot: bool) -> bytes:
         params = {"is_spot": "true" if is_spot else "false"}
@@ -211,7 +240,8 @@ class Verda(SellerClient):
     def _order_body(self, order: Order) -> dict[str, Any]:
         note, options = order.offer.reference, self._settings.options
         spot = note["is_spot"] == "true"
-        volume: dict[str, Any] = {"name": order.tag, "size": int(options["disk_gb"])}
+        disk_gb = ordered_units(order.offer.disk, order.offer.sku.disk_gb) or int(options["disk_gb"])
+        volume: dict[str, Any] = {"name": order.tag, "size": disk_gb}
         if spot:
             volume["on_spot_discontinue"] = "delete_permanently"
         return {
@@ -229,16 +259,41 @@ class Verda(SellerClient):
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One instance."""
-        return _lease(await self._instance(reference))
+        return _lease(await self._instance(reference), await self._volumes())
 
     async def _instance(self, reference: str) -> _Instance:
         return (await self._held(f"/v1/instances/{reference}")).read(_Instance)
 
     @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
-        """Every instance of the account; the list has one page."""
+        """Every instance of the account; the list has one page.
+
+        System volumes that failed orders and releases left behind are deleted, because they are billed.
+        """
         reply = await self._held("/v1/instances")
-        return tuple(_lease(row) for row in reply.rows("instances", _Instance))
+        instances, volumes = reply.rows("instances", _Instance), await self._volumes()
+        await self._delete_left(instances, volumes)
+        return tuple(_lease(row, volumes) for row in instances)
+
+    async def _volumes(self) -> _Volumes:
+        """Every volume of the account; without their list the prices of leases are untold, and no more."""
+        try:
+            reply = await self._held("/v1/volumes")
+            return {row.id: row for row in reply.rows("volumes", _Volume)}
+        except ProviderError as error:
+            log.warning("volumes_not_read", provider=NAME, error=str(error))
+            return {}
+
+    async def _delete_left(self, instances: Sequence[_Instance], volumes: _Volumes) -> None:
+        """Deletes our system volumes that are detached and belong to no instance."""
+        held = {row.os_volume_id for row in instances if _STATES.get(row.status) not in _OVER}
+        for volume in volumes.values():
+            is_ours = volume.is_os_volume and volume.name.startswith(f"{self._settings.tag_prefix}-")
+            if is_ours and volume.status == "detached" and volume.id not in held:
+                try:
+                    await self._end("DELETE", f"/v1/volumes/{volume.id}", {"is_permanent": True})
+                except ProviderError as error:
+                    log.warning("volume_left", provider=NAME, volume=volume.id, error=str(error))
 
     async def _give_back(self, lease: Lease) -> None:
         """Deletes the instance with its system volume, which would otherwise still be billed."""

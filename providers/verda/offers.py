@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
-from broker.domain.market.sku import Form, IntraNode, Sku
+from broker.domain.market.sku import Form, IntraNode, Sku, SoldAmount
 from providers.payload import (
     Amount,
     GpuCount,
@@ -27,13 +27,20 @@ from providers.payload import (
     nominal_memory_gb,
     require_gpus,
     require_price,
+    sold_amount,
+    with_disk,
 )
-from providers.schema import FOR_PEOPLE, OF_THE_HOST, OWN_ID, SAME_AS, Rows, Schema
+from providers.schema import FOR_PEOPLE, NOT_OF_A_PRICE, OF_THE_HOST, OWN_ID, SAME_AS, Rows, Schema
 from providers.spec import NamedPayload
 
 NAME = "verda"
 ANY_REGION = "any"
 
+OS_VOLUME = "NVMe"
+"""The type of system volumes."""
+DISK_GB = 100
+HOURS_PER_MONTH = 730
+"""Verda's month: its own client turns monthly prices of volumes into hourly ones by it."""
 _FORMS = {"V": Form.VM, "M": Form.BARE_METAL}
 
 
@@ -65,6 +72,18 @@ class _InstanceType(PayloadModel):
     currency: str = "usd"
 
 
+class _VolumePrice(PayloadModel):
+    price_per_month_per_gb: Decimal | None = None
+    currency: str = "usd"
+
+
+class _VolumeType(PayloadModel):
+    """A row of ``GET /v1/volume-types``."""
+
+    type: Name
+    price: _VolumePrice = _VolumePrice()
+
+
 class _Availability(PayloadModel):
     """A row of ``GET /v1/instance-availability``."""
 
@@ -84,17 +103,38 @@ _Places = Mapping[Tier, Mapping[str, tuple[str, ...]]]
 
 
 def parse_offers(
-    types: Sequence[bytes], availability: Sequence[AvailabilityFeed], observed_at: datetime
+    types: Sequence[bytes],
+    availability: Sequence[AvailabilityFeed],
+    volumes: Sequence[bytes],
+    observed_at: datetime,
+    disk_gb: float = DISK_GB,
 ) -> OfferBatch:
-    """Types joined with the locations that have them now, on demand and spot.
+    """Types joined with the locations that have them now, on demand and spot, and their system volume.
 
-    Without availability, prices only: region ``any``, stock unknown, not orderable.
+    Without availability, prices only: region ``any``, stock unknown, not orderable. Without a price of
+    volumes the disk is fixed at ``disk_gb``, which is what an order then asks for.
     """
     facts = load_provider_facts(NAME)
     places = _places(availability) if availability else None
     rows = [row for body in types for row in as_list(NAME, decode_json(NAME, body), "instance types")]
     named = ((_row_name(row), row) for row in rows)
-    return collect(named, lambda row: _offers_of(row, places, facts, observed_at))
+    batch = collect(named, lambda row: _offers_of(row, places, facts, observed_at))
+    disk = _system_disk(volumes, disk_gb)
+    if disk is None:
+        fixed = (replace(offer, sku=replace(offer.sku, disk_gb=disk_gb)) for offer in batch.offers)
+        return replace(batch, offers=tuple(fixed))
+    return replace(batch, offers=tuple(with_disk(offer, disk) for offer in batch.offers))
+
+
+def _system_disk(volumes: Sequence[bytes], disk_gb: float) -> SoldAmount | None:
+    """The system volume at its price in dollars; None where the answers tell none."""
+    for body in volumes:
+        for row in as_list(NAME, decode_json(NAME, body), "volume types"):
+            kind = as_payload(NAME, row, _VolumeType)
+            monthly = kind.price.price_per_month_per_gb
+            if kind.type == OS_VOLUME and kind.price.currency.lower() == "usd" and monthly:
+                return sold_amount(disk_gb, monthly / HOURS_PER_MONTH)
+    return None
 
 
 def _places(feeds: Sequence[AvailabilityFeed]) -> _Places:
@@ -168,7 +208,7 @@ def _offer(
         tier=tier,
         price_usd_per_node_hour=price,
         observed_at=observed_at,
-        source="GET /v1/instance-types, /v1/instance-availability",
+        source="GET /v1/instance-types, /v1/volume-types, /v1/instance-availability",
         native=NativePrice(price, "USD", "instance-hour"),
         billing_increment_s=facts.billed.increment_s,
         stock=Stock(StockLevel.UNKNOWN if region == ANY_REGION else StockLevel.SOME),
@@ -212,16 +252,18 @@ def _intra_node(p2p: str | None, gpu: str, count: int) -> IntraNode | None:
 
 
 def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
-    """Offers of recorded answers: rows tell availability, a word in the file's name tells spot."""
+    """Offers of recorded answers: rows tell which list they are of, a word in the file's name tells spot."""
     types: list[bytes] = []
+    volumes: list[bytes] = []
     availability: list[AvailabilityFeed] = []
     for name, body in payloads:
         rows = as_list(NAME, decode_json(NAME, body), name)
-        if "availab" in name or (rows and isinstance(rows[0], dict) and "availabilities" in rows[0]):
+        first = rows[0] if rows and isinstance(rows[0], dict) else {}
+        if "availab" in name or "availabilities" in first:
             availability.append(AvailabilityFeed(body, "spot" in name))
         else:
-            types.append(body)
-    return parse_offers(types, availability, observed_at)
+            (volumes if "type" in first else types).append(body)
+    return parse_offers(types, availability, volumes, observed_at)
 
 
 SCHEMA = Schema(
@@ -241,12 +283,31 @@ SCHEMA = Schema(
                 "cpu.description": OF_THE_HOST,
                 "gpu_memory.description": SAME_AS.format("gpu_memory.size_in_gigabytes"),
                 "memory.description": SAME_AS.format("memory.size_in_gigabytes"),
-                "storage.description": "disks are volumes of their own, whose prices are not these",
+                "storage.description": "disks are volumes of their own, whose prices are in volume-types",
                 "supported_os": "an order names its image",
                 "serverless_price": "containers, which are not sold here",
                 "serverless_spot_price": "containers, which are not sold here",
                 "max_dynamic_price": "an order asks for the fixed price",
                 "dynamic_price": "an order asks for the fixed price",
+            },
+        ),
+        Rows(
+            "GET /v1/volume-types",
+            "[]",
+            _VolumeType,
+            unread={
+                "price.cps_per_gb": SAME_AS.format("price.price_per_month_per_gb, by the second"),
+                "is_shared_fs": "shared file systems are other types",
+                **dict.fromkeys(
+                    (
+                        "burst_bandwidth",
+                        "continuous_bandwidth",
+                        "internal_network_speed",
+                        "throughput_gbps",
+                        "iops",
+                    ),
+                    NOT_OF_A_PRICE,
+                ),
             },
         ),
         Rows("GET /v1/instance-availability", "[]", _Availability),

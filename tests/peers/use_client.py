@@ -54,7 +54,7 @@ def verda(bench: Bench) -> dict[str, Any]:
     bench.wait(600)
     running = client.instances.get_by_id(made.id)
     hardware = [running.gpu["number_of_gpus"], running.gpu_memory["size_in_gigabytes"]]
-    client.instances.action(made.id, "delete", volume_ids=[], delete_permanently=True)
+    client.instances.action(made.id, "delete", volume_ids=[running.os_volume_id], delete_permanently=True)
     again = refusal(lambda: client.instances.action(made.id, "delete"))
     bench.wait(600)
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import httpx
@@ -57,6 +58,20 @@ def block_volumes(sandbox: str) -> list[dict[str, Any]]:
 async def found(adapter: ProviderAdapter, tag: str) -> Lease:
     (lease,) = [lease for lease in await adapter.list_leases() if lease.tag == tag]
     return lease
+
+
+async def test_a_larger_root_volume_is_billed_in_euros_by_the_gigabyte(adapter: ProviderAdapter) -> None:
+    offer = await offer_of(adapter)
+    large = offer.sized(1100, None)
+    usual, more = offer.native.exchange, large.native.exchange
+    assert usual is not None
+    assert more is not None
+    assert usual.billed_per_node_hour is not None
+    assert more.billed_per_node_hour is not None
+    assert usual.billed_per_node_hour == offer.native.amount + Decimal("0.0118")  # 100 GB x 0.000118
+    assert more.billed_per_node_hour == usual.billed_per_node_hour + Decimal("0.118")
+    rate = usual.rates[0].usd_per_unit
+    assert abs(large.price_usd_per_node_hour - more.billed_per_node_hour * rate) < Decimal("0.000002")
 
 
 async def test_an_order_whose_first_answer_is_lost_comes_up_all_the_same(

@@ -74,7 +74,9 @@ async def test_a_server_is_created_stopped_powered_on_and_terminated(bench: Benc
     await bench.advance(2)
     assert (await ask(bench, "GET", f"/servers/{made['id']}")).status_code == 404
     (entry,) = await bench.ledger(made["id"])
-    assert entry["billed_usd"] == "0.055624"  # one minute, from the moment it was powered on
+    assert (
+        entry["billed_usd"] == "0.055853"
+    )  # one minute, from the moment it was powered on, with 100 GB of root volume
     volume = made["volumes"]["0"]["id"]
     assert (
         await bench.call("DELETE", f"/scaleway/block/v1/zones/fr-par-2/volumes/{volume}", headers=KEY)

@@ -61,7 +61,26 @@ async def test_an_instance_boots_refuses_deletion_until_it_runs_and_ends(bench: 
     late = await discontinue(bench, instance_id)
     assert (late.status_code, late.json()["message"]) == (400, "Can't discontinue a discontinued instance")
     (entry,) = await bench.ledger(instance_id)
-    assert entry["billed_usd"] == "0.763333"  # two slices of ten minutes at 2.29
+    assert entry["billed_usd"] == "0.767900"  # two slices of ten minutes at 2.29 and 50 GB x 0.2 / 730
+
+
+async def test_a_system_volume_that_a_deletion_does_not_name_is_billed_on(bench: Bench) -> None:
+    await bench.stock("verda", SKU, 2)
+    disk = {"name": "root", "size": 730}
+    kept, gone = await create(bench, os_volume=disk), await create(bench, os_volume=disk)
+    await bench.advance(601)
+    row = await bench.json("GET", f"{API}/instances/{gone}")
+    wish = {"id": gone, "action": "delete", "volume_ids": [row["os_volume_id"]], "delete_permanently": True}
+    await bench.call("PUT", f"{API}/instances", wish)
+    await discontinue(bench, kept)
+    (left,) = await bench.json("GET", f"{API}/volumes")
+    assert (left["status"], left["base_hourly_cost"]) == ("detached", 0.2)  # 730 GB x 0.2 / 730
+    await bench.advance(7200)
+    await bench.call("DELETE", f"{API}/volumes/{left['id']}", {"is_permanent": True})
+    await bench.advance(7200)
+    assert await bench.json("GET", f"{API}/volumes") == []
+    (entry,) = await bench.ledger(left["id"])
+    assert 0.4 <= float(entry["billed_usd"]) < 0.401  # two hours; nothing once it is deleted
 
 
 async def test_without_stock_the_order_is_taken_and_fails_afterwards(bench: Bench) -> None:

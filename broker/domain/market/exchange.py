@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 
+from broker.domain.basics.money import MICRO
+
 STALE_AFTER_DAYS = 7
 """Age of a rate from which on it is warned of: central banks publish on every working day."""
 
@@ -61,6 +63,14 @@ class Exchange:
             return self
         kept = tuple(one for one in self.rates if one.since < day or one is self.rates[0])
         return replace(self, rates=(*kept, DayRate(day, rate.on, rate.usd_per_unit)))
+
+    def dearer(self, usd: Decimal) -> Exchange:
+        """For a price of ``usd`` more per node-hour."""
+        billed = self.billed_per_node_hour
+        if billed is None:
+            return self
+        more = (usd / self.rates[0].usd_per_unit).quantize(MICRO)
+        return replace(self, billed_per_node_hour=billed + more)
 
     @property
     def moved(self) -> tuple[DayRate, ...]:

@@ -283,20 +283,22 @@ class Offer:
         disk, disk_usd = _resized(self.disk, self.sku.disk_gb, disk_gb)
         memory, memory_usd = _resized(self.memory, self.sku.memory_gb, memory_gb)
         sku = replace(self.sku, disk_gb=disk, memory_gb=memory)
-        return self if sku == self.sku else replace(self._dearer(disk_usd + memory_usd), sku=sku)
+        return self if sku == self.sku else replace(self.dearer(disk_usd + memory_usd), sku=sku)
 
     def in_size_of(self, other: Offer) -> Offer:
         """The offer with the amounts that another observation of it has."""
         return self.sized(other.chosen_disk_gb, other.chosen_memory_gb)
 
-    def _dearer(self, usd: Decimal) -> Offer:
-        """The offer at a price of ``usd`` more per node-hour."""
-        contract = self.contract
+    def dearer(self, usd: Decimal) -> Offer:
+        """The offer at a price of ``usd`` more per node-hour, in the currency of its invoice too."""
+        contract, native = self.contract, self.native
         if contract is not None:
             listed = (contract.list_usd_per_node_hour + usd).quantize(MICRO)
             contract = replace(contract, list_usd_per_node_hour=listed)
+        if native.exchange is not None:
+            native = replace(native, exchange=native.exchange.dearer(usd))
         price = (self.price_usd_per_node_hour + usd).quantize(MICRO)
-        return replace(self, price_usd_per_node_hour=price, contract=contract)
+        return replace(self, price_usd_per_node_hour=price, contract=contract, native=native)
 
     @property
     def max_nodes_in_one_run(self) -> int:

@@ -1,7 +1,8 @@
 """Reservations (on demand), spot and flex-start instances of Compute Engine in the sandbox.
 
 A reservation is billed by the second from its creation, used or not, at the on-demand price; a spot instance
-likewise at its own, a flex-start instance from when capacity appeared. All are visible while they go away,
+likewise at its own with its boot disk, if its order states a size (an image's own 10 GiB, 0.0005 USD an hour,
+are left out), a flex-start instance from when capacity appeared. All are visible while they go away,
 then 404. Source: compute v1 discovery document (20261106).
 
 A flex-start request waits as PENDING until capacity appears, at most its ``params.requestValidForDuration``;
@@ -14,13 +15,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from broker.domain.basics.money import ZERO
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import InventoryItem, draw
 from providers.sandbox.protocol import Call, Refusal, Reply, SandboxState, json_reply
-from providers.sandbox.sellers.gcp.market import FLEX, region_of
+from providers.sandbox.sellers.gcp.market import (
+    DISK_USD_PER_GIB_MONTH,
+    FLEX,
+    IMAGE_DISK,
+    disk_usd_per_hour,
+    region_of,
+)
 from providers.sandbox.sellers.gcp.operations import (
     API,
     Operations,
@@ -63,6 +71,35 @@ def usd_per_hour(sandbox: SandboxState, item: InventoryItem, nodes: int) -> Tari
     """The tariff of nodes of an item, whose price is per GPU."""
     usd = sandbox.market.price(item) or ZERO
     return Tariff(usd * item.gpus * nodes, 1, MINIMUM_BILLED_S)
+
+
+@dataclass(frozen=True, slots=True)
+class BootDisk:
+    """The boot disk of an instance."""
+
+    usd_per_hour: Decimal
+    auto_delete: bool
+
+
+def boot_disk(body: Mapping[str, Any]) -> BootDisk:
+    """The boot disk that an order asks for; 400 without one, and for a type that is not sold here."""
+    disk = next((one for one in required(body, "disks") if one.get("boot")), None)
+    if disk is None:
+        raise Refusal(gcp_error(400, "invalid", "Invalid value for field 'resource.disks': no boot disk"))
+    params = disk.get("initializeParams") or {}
+    kind = str(params.get("diskType") or IMAGE_DISK).rpartition("/")[2]
+    if kind not in DISK_USD_PER_GIB_MONTH:
+        message = f"Invalid value for field 'resource.disks[0].initializeParams.diskType': '{kind}'"
+        raise Refusal(gcp_error(400, "invalid", message))
+    usd = disk_usd_per_hour(kind, int(params.get("diskSizeGb") or 0))
+    return BootDisk(usd, bool(disk.get("autoDelete")))
+
+
+def _with_disk(tariff: Tariff, body: Mapping[str, Any], kind: str) -> Tariff:
+    """The tariff of an instance with its boot disk; a reservation has none."""
+    if kind != "instances":
+        return tariff
+    return replace(tariff, usd_per_hour=tariff.usd_per_hour + boot_disk(body).usd_per_hour)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +156,7 @@ class Leases:
         body = call.json_object()
         machine_type = str(required(body, "machineType")).rpartition("/")[2]
         required(body, "networkInterfaces")
-        if not any(disk.get("boot") for disk in required(body, "disks")):
-            raise Refusal(gcp_error(400, "invalid", "Invalid value for field 'resource.disks': no boot disk"))
+        boot_disk(body)
         model = (body.get("scheduling") or {}).get("provisioningModel", "STANDARD")
         if model == "FLEX_START":
             return self._create(call, "instances", body, machine_type, 1, FLEX, None)
@@ -173,7 +209,7 @@ class Leases:
                 starts_at=now if terms is None else terms.begins_at,
                 ends_at=ends_at,
                 failed_at=fails_at,
-                tariff=usd_per_hour(sandbox, item, count),
+                tariff=_with_disk(usd_per_hour(sandbox, item, count), body, kind),
                 detail={
                     "kind": kind,
                     "project": call.parts["project"],
@@ -213,8 +249,22 @@ class Leases:
         if entry.released_at is None:
             now = self._sandbox.clock.now()
             never_came = now if entry.starts_at > now else entry.failed_at
-            self._sandbox.ledger.write(replace(entry, released_at=now, failed_at=never_came))
+            over = replace(entry, released_at=now, failed_at=never_came)
+            self._sandbox.ledger.write(over)
+            self._leave_disk(over)
         return self._operations.start(call, "delete", f"zones/{call.path.partition('/zones/')[2]}")
+
+    def _leave_disk(self, over: Entry) -> None:
+        """A boot disk without ``autoDelete`` outlives its instance, and is billed on."""
+        body = over.detail["body"]
+        if over.detail["kind"] != "instances" or over.failed_at is not None:
+            return
+        disk = boot_disk(body)
+        if disk.auto_delete or not disk.usd_per_hour:
+            return
+        detail = {"kind": "disks", "project": over.detail["project"], "name": over.detail["name"], "body": {}}
+        disk_id = f"{over.instance_id}/disk"
+        self._sandbox.ledger.write(over.volume_left(disk_id, Tariff(disk.usd_per_hour), **detail))
 
     def is_visible(self, entry: Entry) -> bool:
         """Whether the resource is still shown."""

@@ -105,6 +105,21 @@ SSD_USD_PER_GIB_MONTH = Decimal("0.073")
 """Local SSD on demand (illustrative: 730 hours of it are whole nano dollars)."""
 
 
+DISK_USD_PER_GIB_MONTH = {
+    "pd-balanced": Decimal("0.1"),
+    "hyperdisk-balanced": Decimal("0.08"),
+    "pd-standard": Decimal("0.04"),
+}
+"""Capacity of boot disks (Google's prices in us-central1, the same everywhere here)."""
+IMAGE_DISK = "pd-standard"
+"""The type of a disk whose order states none."""
+
+
+def disk_usd_per_hour(kind: str, gib: int) -> Decimal:
+    """The hourly price of a boot disk."""
+    return gib * DISK_USD_PER_GIB_MONTH[kind] / 730
+
+
 def ssd_usd_per_gpu(family: Family, tier: str) -> Decimal:
     """The hourly price of the local SSD that comes with a GPU; windows and flex-start pay that on demand."""
     if not family.vm:

@@ -17,6 +17,7 @@ from typing import Any
 
 from providers.sandbox.market import WINDOW, InventoryItem, Market
 from providers.sandbox.sellers.gcp.market import (
+    DISK_USD_PER_GIB_MONTH,
     FAMILIES,
     FLEX,
     SHARE_OF_VM,
@@ -28,6 +29,7 @@ from providers.sandbox.sellers.gcp.market import (
 SERVICE = "6F81-5844-456A"
 _NANO = Decimal("0.000000001")
 _CONVERSIONS = {"h": 3600, "GiBy.h": 3865470566400, "GiBy.mo": 2821793513472000}
+_DISK_WORDS = {"pd-balanced": "Balanced PD Capacity", "hyperdisk-balanced": "Hyperdisk Balanced Capacity"}
 _PLACES = {
     "asia-east1": "Taiwan",
     "asia-northeast1": "Tokyo",
@@ -57,7 +59,14 @@ def catalogue(market: Market, effective: str) -> list[dict[str, Any]]:
             rows.setdefault(row["skuId"], row)
     regions = dict.fromkeys(item.region for item in market.inventory("gcp"))
     ssds = (row for region in regions for row in _local_ssd(region, effective))
-    return [*rows.values(), *ssds, *_odd(effective)]
+    disks = (row for region in regions for row in _disks(region, effective))
+    return [*rows.values(), *ssds, *disks, *_odd(effective)]
+
+
+def _disks(region: str, effective: str) -> Iterator[dict[str, Any]]:
+    for kind, words in _DISK_WORDS.items():
+        usd = DISK_USD_PER_GIB_MONTH[kind]
+        yield _sku(f"{words} in {_place(region)}", "SSD", "OnDemand", (region,), "GiBy.mo", usd, effective)
 
 
 def _local_ssd(region: str, effective: str) -> Iterator[dict[str, Any]]:
@@ -171,7 +180,7 @@ def _sku(
 _ODD = (
     ("N2 Instance Core running in Americas", "CPU", "OnDemand", "h", "0.031611"),
     ("N2 Instance Ram running in Americas", "RAM", "OnDemand", "GiBy.h", "0.004237"),
-    ("Balanced PD Capacity", "SSD", "OnDemand", "GiBy.mo", "0.1"),
+    ("Regional Balanced PD Capacity", "SSD", "OnDemand", "GiBy.mo", "0.2"),
     ("Nvidia Tesla P100 GPU running in Americas", "GPU", "OnDemand", "h", "1.46"),
     ("1/8 vGPU no lssd running in Iowa", "GPU", "OnDemand", "h", "0.64688"),
     ("RTX 6000 96GB running in Iowa", "GPU", "OnDemand", "h", "1.09565"),

@@ -2,15 +2,15 @@
 
 Prices are euros per Instance and hour; memory is in bytes. Types and stock are two objects by name. A
 server is created stopped, holds its place from then on here, and costs from the moment it is powered on.
-``terminate`` ends a running server, ``DELETE`` a stopped one; block volumes outlive both. Errors carry a
-``type``. Totals are in the header ``X-Total-Count``. Billed by the minute begun. Sources: Scaleway's Python
-and Go SDKs, captured lists, users' reports of 412 ``out_of_stock``; what refuses an action in a wrong
-state is not confirmed.
+``terminate`` ends a running server, ``DELETE`` a stopped one; block volumes outlive both, and are billed
+until they are deleted. Errors carry a ``type``. Totals are in the header ``X-Total-Count``. Billed by the
+minute begun. Sources: Scaleway's Python and Go SDKs, captured lists, users' reports of 412
+``out_of_stock``; what refuses an action in a wrong state is not confirmed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -24,6 +24,10 @@ from providers.sandbox.seller import ErrorForms, SellerProtocol
 from providers.sandbox.sellers.scaleway.market import ZONES, scaleway_inventory
 
 MOST_ROWS = 100
+VOLUME_EUR_PER_GB_HOUR = Decimal("0.000118")
+"""Of block storage with 5,000 IOPS."""
+VOLUME_GB = 100
+"""Size of a root volume that the order does not state (illustrative)."""
 SCARCE_BELOW = 3
 BYTES_PER_GIB = 2**30
 _ZONE = "/instance/v1/zones/{zone}"
@@ -141,7 +145,9 @@ class Scaleway(SellerProtocol):
             raise Refusal(_error(404, "unknown_resource", f'commercial type "{sku}" not found'))
         if self.seller.free(item) < 1:
             raise Refusal(_out_of_stock(sku))
-        server_id = self.seller.new_uuid()
+        server_id, size_gb = self.seller.new_uuid(), _root_volume_gb(body)
+        usd_per_euro = Decimal(item.labels["dollars_per_euro"])
+        volume_usd = size_gb * VOLUME_EUR_PER_GB_HOUR * usd_per_euro
         entry = self.seller.sell(
             item,
             body.get("name") or f"srv-{server_id[:8]}",
@@ -149,7 +155,9 @@ class Scaleway(SellerProtocol):
             {
                 "request": body,
                 "volume": self.seller.new_uuid(),
-                "usd_per_hour": str(self.seller.price(item)),
+                "size_gb": size_gb,
+                "volume_usd_per_hour": str(volume_usd),
+                "usd_per_hour": str(self.seller.price(item) + volume_usd),
                 "currency": "EUR",
                 "usd_per_unit": item.labels["dollars_per_euro"],
                 "changed_at": self.now.isoformat(),
@@ -163,7 +171,9 @@ class Scaleway(SellerProtocol):
     def _servers(self, call: Call) -> Reply:
         zone = self._zone(call)
         name, wanted_tags = call.query.get("name", ""), call.query.get("tags", "")
-        rows = [self._row(entry) for entry in self.sandbox.ledger.entries(self.name) if self._is_here(entry)]
+        rows = [
+            self._row(entry) for entry in self.sandbox.ledger.entries(self.name) if self._is_server(entry)
+        ]
         shown = [
             row
             for row in rows
@@ -173,8 +183,10 @@ class Scaleway(SellerProtocol):
         ]
         return _page(call, "servers", shown)
 
-    def _is_here(self, entry: Entry) -> bool:
-        """Whether the server is visible; a terminated one is shown as stopping for a moment."""
+    def _is_server(self, entry: Entry) -> bool:
+        """Whether it is a visible server; a terminated one is shown as stopping for a moment."""
+        if entry.is_volume:
+            return False
         if entry.released_at is None:
             return True
         ends = entry.released_at + timedelta(seconds=self.sandbox.durations.terminate_s)
@@ -182,7 +194,7 @@ class Scaleway(SellerProtocol):
 
     def _found(self, call: Call) -> Entry:
         entry = self.sandbox.ledger.find(self.name, call.parts["id"])
-        if entry is None or entry.zone != self._zone(call) or not self._is_here(entry):
+        if entry is None or entry.zone != self._zone(call) or not self._is_server(entry):
             raise Refusal(self.errors().no_machine(call))
         return entry
 
@@ -206,7 +218,7 @@ class Scaleway(SellerProtocol):
             raise Refusal(_busy(entry, self._state(entry)))
         now = self.now
         if action == "terminate":
-            self.sandbox.ledger.write(replace(entry, released_at=now))
+            self._end(entry)
         else:
             up_at = now + timedelta(seconds=self.sandbox.durations.boot_s)
             loses = entry.detail["loses_capacity"]
@@ -244,13 +256,19 @@ class Scaleway(SellerProtocol):
         entry = self._found(call)
         if self._state(entry) != "stopped":
             raise Refusal(_busy(entry, self._state(entry)))
-        self.sandbox.ledger.write(replace(entry, released_at=self.now).with_detail(powered=False))
+        self._end(entry.with_detail(powered=False))
         return Reply(204, b"")
 
+    def _end(self, entry: Entry) -> None:
+        """Ends a server; its volume stays."""
+        over, detail = self.sandbox.ledger.write(replace(entry, released_at=self.now)), entry.detail
+        tariff = Tariff(Decimal(detail["volume_usd_per_hour"]))
+        self.sandbox.ledger.write(over.volume_left(detail["volume"], tariff, **detail))
+
     def _kept_volumes(self, zone: str) -> list[Entry]:
-        """Servers, also deleted ones, whose block volume still exists and is billed."""
+        """Servers and volumes without one that still exist: each has one volume."""
         entries = self.sandbox.ledger.entries(self.name)
-        return [entry for entry in entries if entry.zone == zone and not entry.detail.get("volume_gone")]
+        return [entry for entry in entries if entry.zone == zone and entry.released_at is None]
 
     def _with_volume(self, call: Call) -> Entry:
         for entry in self._kept_volumes(self._zone(call)):
@@ -271,13 +289,13 @@ class Scaleway(SellerProtocol):
             "id": entry.detail["volume"],
             "name": "root",
             "type": "sbs_5k",
-            "size": 100 * 10**9,
+            "size": entry.detail["size_gb"] * 10**9,
             "project_id": _ORGANISATION,
             "created_at": created,
             "updated_at": created,
             "references": [],
             "parent_snapshot_id": None,
-            "status": "in_use" if self._is_here(entry) else "available",
+            "status": "in_use" if self._is_attached(entry) else "available",
             "tags": entry.detail.get("volume_tags", []),
             "zone": entry.zone,
             "specs": {"perf_iops": 5000, "class": "sbs"},
@@ -292,10 +310,17 @@ class Scaleway(SellerProtocol):
 
     def _delete_volume(self, call: Call) -> Reply:
         entry = self._with_volume(call)
-        if self._is_here(entry):
+        if self._is_attached(entry):
             raise Refusal(_error(412, "precondition_failed", "volume is attached to a server"))
-        self.sandbox.ledger.write(entry.with_detail(volume_gone=True))
+        self.seller.release(entry)
         return Reply(204, b"")
+
+    def _is_attached(self, entry: Entry) -> bool:
+        """Whether a server has the volume: also one that is about to disappear."""
+        if not entry.is_volume:
+            return True
+        ends = entry.starts_at + timedelta(seconds=self.sandbox.durations.terminate_s)
+        return bool(entry.detail["powered"]) and self.now < ends
 
     def _row(self, entry: Entry) -> dict[str, Any]:
         request, state = entry.detail["request"], self._state(entry)
@@ -341,6 +366,18 @@ class Scaleway(SellerProtocol):
             "zone": entry.zone,
             "end_of_service": False,
         }
+
+
+def _root_volume_gb(body: Mapping[str, Any]) -> int:
+    """The size of an order's root volume, which is whole gigabytes here."""
+    volume = (body.get("volumes") or {}).get("0")
+    if volume is None:
+        return VOLUME_GB
+    size = int(volume.get("size") or 0)
+    if volume.get("volume_type") != "sbs_volume" or not 5 * 10**9 <= size <= 10**13 or size % 512:
+        details = [{"argument_name": "volumes", "reason": "constraint"}]
+        raise Refusal(_error(400, "invalid_arguments", "invalid argument(s)", details=details))
+    return size // 10**9
 
 
 def _body(call: Call) -> dict[str, Any]:

@@ -4,22 +4,30 @@ Prices are strings, USD per hour of the whole instance; GPU memory is the instan
 is a list of its own, by location. A create is answered with the bare id; when there is no capacity the
 instance says so afterwards (status ``no_capacity``). Every type has a spot price (the usual one
 where none was recorded, and then no spot stock). What is still provisioning cannot be deleted.
-Billed in slices of ten minutes. Sources: verda-cloud sdk-python and sdk-go, gpuhunt's recorded rows.
+Billed in slices of ten minutes. The system
+volume is a part of the instance's bill; one that a deletion does not name outlives it, and is billed by the
+second until it is deleted. Sources: verda-cloud sdk-python and sdk-go, gpuhunt's recorded rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from decimal import Decimal
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
+from broker.domain.basics.money import MICRO
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply, text_reply
 from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.verda.market import verda_inventory
 
+VOLUME_USD_PER_GB_MONTH = {"HDD": Decimal("0.05"), "NVMe": Decimal("0.2")}
+"""USD; that of NVMe is what clients of the API recorded in 2026, that of HDD is illustrative."""
+HOURS_PER_MONTH = 730
+OS_VOLUME_GB = 50
+"""Size of a system volume that the order does not state (illustrative)."""
 TOKEN_LIFE_S = 3600
 BILLING_SLICE_S = 600
 _TOKEN = "sandbox-access-"  # noqa: S105  a prefix
@@ -57,6 +65,9 @@ class Verda(SellerProtocol):
             Route("GET", "/v1/instances", "get", self._instances),
             Route("GET", "/v1/instances/{id}", "get", self._instance),
             Route("PUT", "/v1/instances", "delete", self._act),
+            Route("GET", "/v1/volume-types", "list", self._volume_types),
+            Route("GET", "/v1/volumes", "get", self._volumes),
+            Route("DELETE", "/v1/volumes/{id}", "other", self._delete_volume),
         )
 
     def errors(self) -> ErrorForms:
@@ -175,8 +186,17 @@ class Verda(SellerProtocol):
                 raise Refusal(_error(400, "invalid_request", f"{name} should not be empty"))
         item = self._wanted(body)
         short = call.loses_capacity or self.seller.free(item) < 1
-        tariff = Tariff(Decimal(self._price(item)), BILLING_SLICE_S)
-        entry = self.seller.sell(item, body["hostname"], tariff, {"request": body}, fails=short)
+        volume = body.get("os_volume") or {"name": body["hostname"], "size": OS_VOLUME_GB}
+        usd, size_gb = Decimal(self._price(item)), int(volume["size"])
+        detail = {
+            "request": body,
+            "usd_per_hour": str(usd),
+            "volume": self.seller.new_uuid(),
+            "volume_name": volume["name"],
+            "size_gb": size_gb,
+        }
+        tariff = Tariff(usd + _volume_usd(size_gb), BILLING_SLICE_S)
+        entry = self.seller.sell(item, body["hostname"], tariff, detail, fails=short)
         return text_reply(entry.instance_id, 202)
 
     def _wanted(self, body: dict[str, Any]) -> InventoryItem:
@@ -193,7 +213,8 @@ class Verda(SellerProtocol):
 
     def _instances(self, call: Call) -> Reply:
         wanted = call.query.get("status")
-        rows = [self._row(entry) for entry in self.sandbox.ledger.entries(self.name)]
+        entries = self.sandbox.ledger.entries(self.name)
+        rows = [self._row(entry) for entry in entries if not entry.is_volume]
         shown = [
             row for row in rows if wanted == row["status"] or (not wanted and row["status"] != "discontinued")
         ]
@@ -201,9 +222,57 @@ class Verda(SellerProtocol):
 
     def _instance(self, call: Call) -> Reply:
         entry = self.sandbox.ledger.find(self.name, call.parts["id"])
-        if entry is None:
+        if entry is None or entry.is_volume:
             raise Refusal(self.errors().no_machine(call))
         return json_reply(self._row(entry))
+
+    def _volume_types(self, _: Call) -> Reply:
+        prices = VOLUME_USD_PER_GB_MONTH.items()
+        return json_reply(
+            [
+                {
+                    "type": kind,
+                    "price": {
+                        "price_per_month_per_gb": float(usd),
+                        "cps_per_gb": float(usd / HOURS_PER_MONTH / 3600),
+                        "currency": "usd",
+                    },
+                    "is_shared_fs": False,
+                }
+                for kind, usd in prices
+            ]
+        )
+
+    def _volumes(self, _: Call) -> Reply:
+        """System volumes: of instances that exist, and those that outlived theirs."""
+        live = [entry for entry in self.sandbox.ledger.entries(self.name) if entry.is_live(self.now)]
+        return json_reply([self._volume(entry) for entry in live])
+
+    def _volume(self, entry: Entry) -> dict[str, Any]:
+        detail = entry.detail
+        usd = float(_volume_usd(detail["size_gb"]))
+        return {
+            "id": detail["volume"],
+            "instance_id": None if entry.is_volume else entry.instance_id,
+            "name": detail["volume_name"],
+            "created_at": zulu_ms(entry.created_at),
+            "status": "detached" if entry.is_volume else "attached",
+            "size": detail["size_gb"],
+            "is_os_volume": True,
+            "type": "NVMe",
+            "location": entry.region,
+            "ssh_key_ids": [],
+            "base_hourly_cost": usd,
+            "monthly_price": usd * HOURS_PER_MONTH,
+            "currency": "usd",
+        }
+
+    def _delete_volume(self, call: Call) -> Reply:
+        entry = self.sandbox.ledger.find(self.name, call.parts["id"])
+        if entry is None or not entry.is_volume or not entry.is_live(self.now):
+            raise Refusal(_error(404, "not_found", "Volume not found"))
+        self.seller.release(entry)
+        return Reply(202, b"")
 
     def _row(self, entry: Entry) -> dict[str, Any]:
         request = entry.detail["request"]
@@ -215,7 +284,7 @@ class Verda(SellerProtocol):
             "id": entry.instance_id,
             "instance_type": entry.sku,
             "image": request["image"],
-            "price_per_hour": str(entry.tariff.usd_per_hour),
+            "price_per_hour": entry.detail["usd_per_hour"],
             "location": entry.region,
             "hostname": request["hostname"],
             "description": request["description"],
@@ -223,11 +292,11 @@ class Verda(SellerProtocol):
             "status": status,
             "created_at": zulu_ms(entry.created_at),
             "ssh_key_ids": request.get("ssh_key_ids", []),
-            "os_volume_id": None,
+            "os_volume_id": entry.detail["volume"],
             "is_spot": spot,
             "contract": request.get("contract") or ("SPOT" if spot else "PAY_AS_YOU_GO"),
             "pricing": request.get("pricing", "FIXED_PRICE"),
-            "volume_ids": [],
+            "volume_ids": [entry.detail["volume"]],
         }
 
     def _act(self, call: Call) -> Reply:
@@ -240,7 +309,8 @@ class Verda(SellerProtocol):
             raise Refusal(
                 _error(400, "invalid_request", "the sandbox knows the actions delete and discontinue")
             )
-        problems = [self._discontinue(str(instance_id)) for instance_id in wanted]
+        volumes = body.get("volume_ids") or []
+        problems = [self._discontinue(str(instance_id), volumes) for instance_id in wanted]
         if not any(problems):
             return Reply(204, b"")
         if len(wanted) == 1:
@@ -251,18 +321,26 @@ class Verda(SellerProtocol):
         ]
         return json_reply(results, 207)
 
-    def _discontinue(self, instance_id: str) -> str:
-        """Ends an instance; a reason when it cannot be."""
+    def _discontinue(self, instance_id: str, volumes: Collection[str]) -> str:
+        """Ends an instance, and its system volume if that is named; a reason when it cannot be."""
         entry = self.sandbox.ledger.find(self.name, instance_id)
-        if entry is None:
+        if entry is None or entry.is_volume:
             return "Invalid instance id"
         status = self.seller.state(entry, _STATES)
         if status in {"ordered", "provisioning"}:
             return "Can't discontinue a provisioning instance"
         if status in {"deleting", "discontinued"}:
             return "Can't discontinue a discontinued instance"
-        self.seller.release(entry)
+        over, detail = self.seller.release(entry), entry.detail
+        if detail["volume"] not in volumes:
+            tariff = Tariff(_volume_usd(detail["size_gb"]))
+            self.sandbox.ledger.write(over.volume_left(detail["volume"], tariff, **detail))
         return ""
+
+
+def _volume_usd(size_gb: int) -> Decimal:
+    """USD an hour of a system volume."""
+    return (size_gb * VOLUME_USD_PER_GB_MONTH["NVMe"] / HOURS_PER_MONTH).quantize(MICRO)
 
 
 def _hardware(item: InventoryItem) -> dict[str, Any]:
