@@ -91,15 +91,17 @@ class Machine:
 
 
 def with_boot_disk(offer: Offer, machine: Machine, rates: Rates) -> Offer:
-    """The offer of an instance with a boot disk of choice beside its price, if it has no local SSD.
-
-    RowRejected where the list has no price of the disk.
+    """The offer of an instance with a boot disk of choice beside its price, if it has no local SSD and the
+    list has a price of the disk; else the image decides.
     """
     if machine.ssd_gib:
         return offer
     known = load_provider_facts(PROVIDER).search["disk"]
     kind = known["type"].get(machine.sku.name.partition("-")[0], known["other_type"])
-    usd = rates.disk_usd(offer.region, known["sku"][kind])
+    try:
+        usd = rates.disk_usd(offer.region, known["sku"][kind])
+    except RowRejected:
+        return offer
     disk = sold_amount(known["default_gib"], usd, most=known["most_gib"], unit_gb=GB_PER_GIB)
     noted = replace(offer, reference={**offer.reference, "disk_type": kind})
     return with_disk(noted, disk)

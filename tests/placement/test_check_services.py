@@ -83,6 +83,15 @@ def test_a_node_that_is_held_for_less_than_its_cold_start_changes_nothing() -> N
     assert refusals(serving, fleet((A, [span(0, 4, 2)]), (B, brief))) == []
 
 
+def test_a_node_that_is_never_ready_puts_off_no_traffic() -> None:
+    """A big one for five minutes of its ten: small ones could be there after five, and are due then."""
+    never = [Segment(at(0), at(0) + timedelta(minutes=5), 1)]
+    late = [Segment(at(0) + timedelta(minutes=5), at(4), 8)]
+    words = "at 2026-11-23T00:05:00+00:00"
+    judge(refusals(serving, fleet((A, never), (TINY, late))), words)
+    assert refusals(serving, fleet((A, never), (TINY, [span(0, 4, 8)]))) == []
+
+
 def test_traffic_is_due_when_the_slowest_of_the_first_nodes_is_there() -> None:
     assert refusals(serving, fleet((A, [span(0, 4)]), (TINY, [span(0, 4, 4)]))) == []
 

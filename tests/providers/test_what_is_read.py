@@ -138,7 +138,6 @@ def gcp_a3(*, without: str = "") -> dict[str, Any]:
         ),
         gcp_sku(f"{spot}A3 Instance Core running in Americas", "CPU", "Preemptible", "0.01"),
         gcp_sku(f"{spot}A3 Instance Ram running in Americas", "RAM", "Preemptible", "0.001", "GiBy.h"),
-        gcp_sku("Hyperdisk Balanced Capacity in Iowa", "SSD", "OnDemand", "0.08", "GiBy.mo"),
     ]
     return {"skus": [row for row in rows if row["description"] != without]}
 

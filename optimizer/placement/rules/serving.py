@@ -113,9 +113,10 @@ def _first_due(case: Case, service: Serving, fleets: Sequence[ReadyFleet], begin
     """The first instant at which traffic must be served: after ``begin`` and after a first cold start.
 
     Capacity is held from whole seconds of the horizon on, so a plan made within a second starts with the next
-    one.
+    one. Capacity that is given back before it is ready delays nothing.
     """
-    cold = timedelta(seconds=max(f.placement.estimate["cold_start_s"] for f in fleets))
+    serving = [fleet for fleet in fleets if fleet.ready] or fleets
+    cold = timedelta(seconds=max(f.placement.estimate["cold_start_s"] for f in serving))
     if service.starts_after is not None:
         return begin + cold
     start = case.request.horizon.start
