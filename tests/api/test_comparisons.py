@@ -79,6 +79,7 @@ async def test_variants_are_explorations_until_one_is_chosen(house: House) -> No
 
         early = await team.post(f"/v1/plans/{plan_id}/reserve")
         assert (early.status_code, "choose it first" in early.json()["detail"]) == (409, True)
+        assert f"`broker plans {plan_id} --intend`" in early.json()["detail"]
         chosen = (await team.post(f"/v1/plans/{plan_id}/intend")).json()
         assert (chosen["standing"], chosen["needs_approval"]) == ("waiting", True)
         waits = await team.post(f"/v1/plans/{plan_id}/reserve")

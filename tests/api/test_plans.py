@@ -300,6 +300,9 @@ async def test_drafts_count_once_and_only_where_somebody_intends_them(home: Home
     first = await made(team)
     assert (first["standing"], first["intended"]) == ("draft", False)
     assert await projected(team) == NOTHING
+    misspelt = await team.post(f"/v1/plans/{first['plan_id']}/intend", json={"intend": False})
+    assert (misspelt.status_code, misspelt.json()["errors"][0]["pointer"]) == (422, "/intend")
+    assert (await shown(team, first["plan_id"]))["intended"] is False
     said = await team.post(f"/v1/plans/{first['plan_id']}/intend")
     assert (said.status_code, said.json()["intended"], said.json()["standing"]) == (200, True, "draft")
     cost = Decimal(first["cost_usd"])

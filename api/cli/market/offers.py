@@ -71,12 +71,19 @@ def offers(
 
 
 def print_market(console: Console, market: Market, limit: int, *, with_ids: bool = False) -> None:
-    """The first ``limit`` offers; their ids too if asked, and on a wide screen."""
+    """The first ``limit`` offers; with their ids if asked, on a narrow screen with little else."""
     when = f"as of {day_and_time(market.as_of)} UTC"
     if not market.offers:
         console.print(f"no offer matches, {when}")
         return
     shown: Sequence[Offer] = market.offers[:limit]
+    if with_ids and console.width < WIDE_ENOUGH_FOR_IDS:
+        rows = [(*_price_and_node(offer), offer.offer_id) for offer in shown]
+        price, node = (max(len(row[place]) for row in rows) for place in (0, 1))
+        for row in rows:
+            console.print(Text(f"{row[0]:>{price}}  {row[1]:<{node}}  {row[2]}"), soft_wrap=True)
+        _print_rest(console, shown, market)
+        return
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
     table.add_column("$/GPU-h", justify="right", no_wrap=True)
     table.add_column("node", no_wrap=True)
@@ -95,8 +102,7 @@ def print_market(console: Console, market: Market, limit: int, *, with_ids: bool
         table.add_column("offer", overflow="fold")
     for offer in shown:
         cells = (
-            price_figure(offer.price_usd_per_node_hour / offer.sku.gpus_per_node),
-            f"{offer.sku.gpus_per_node} × {offer.sku.gpu}",
+            *_price_and_node(offer),
             offer.provider,
             _where(offer, wide=wide),
             str(offer.tier),
@@ -107,8 +113,18 @@ def print_market(console: Console, market: Market, limit: int, *, with_ids: bool
         own = (offer.offer_id,) if with_ids else ()
         table.add_row(*cells[: 8 if tried else 7 if wide else 6], *own)
     console.print(table)
+    _print_rest(console, shown, market)
+
+
+def _price_and_node(offer: Offer) -> tuple[str, str]:
+    usd_per_gpu_hour = offer.price_usd_per_node_hour / offer.sku.gpus_per_node
+    return price_figure(usd_per_gpu_hour), f"{offer.sku.gpus_per_node} × {offer.sku.gpu}"
+
+
+def _print_rest(console: Console, shown: Sequence[Offer], market: Market) -> None:
+    """How much of the market is shown, and at which rates of exchange."""
     of_all = f"{len(shown)} of {len(market.offers)} offers, " if len(shown) < len(market.offers) else ""
-    console.print(Text(f"{of_all}{when}", "dim"))
+    console.print(Text(f"{of_all}as of {day_and_time(market.as_of)} UTC", "dim"))
     for words in conversions(shown, market.as_of.date()):
         console.print(Text(words, "dim"))
 

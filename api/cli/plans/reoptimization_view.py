@@ -31,6 +31,7 @@ def print_looks(console: Console, rows: Sequence[Reoptimization]) -> None:
         console.print("no re-optimizations")
         return
     table = _table("re-optimization, plan", "state", "net saving", "why")
+    table.columns[0].no_wrap = True
     for row in rows:
         net = "-" if row.net_usd is None or not row.moves else usd(row.net_usd)
         table.add_row(
@@ -63,7 +64,7 @@ def print_look(console: Console, look: Reoptimization) -> None:
 
 def _money(move: Move) -> str:
     if move.stay_usd is None:
-        return f"cannot stay\n-{usd(move.cost.total_usd)}"
+        return "cannot stay" + (f"\n-{usd(move.cost.total_usd)}" if move.cost.total_usd else "")
     return f"{usd(move.saving_usd)}\n-{usd(move.cost.total_usd)}\n{usd(move.net_usd)}"
 
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from api.schemas.base.forms import From, write
 from api.schemas.base.parts import Money
@@ -94,6 +94,8 @@ class StandingForm(BaseModel):
 
 class IntentionForm(BaseModel):
     """Whether a draft counts in projected spend."""
+
+    model_config = ConfigDict(extra="forbid")
 
     intended: bool = True
 

@@ -240,8 +240,9 @@ class ReservationsService:
             raise Conflict(f"plan {record.plan_id} has no placements, so there is nothing to reserve")
         if record.is_exploration:
             raise Conflict(
-                f"plan {record.plan_id} is one of a comparison: choose it first, with "
-                f"POST /v1/plans/{record.plan_id}/intend, so that finance sees what it costs"
+                f"plan {record.plan_id} is one of a comparison: choose it first, with `broker plans "
+                f"{record.plan_id} --intend` or POST /v1/plans/{record.plan_id}/intend, "
+                "so that finance sees what it costs"
             )
         require_approved(record, record.plan)
         if any(other.plan_id == record.plan_id for other in await uow.reservations.find_open()):
