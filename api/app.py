@@ -17,7 +17,7 @@ from api.bootstrap import Product
 from api.http import errors, openapi
 from api.http.conditional import kept_answers
 from api.http.middleware import RequestMiddleware
-from api.http.strict_requests import only_known_input
+from api.http.strict_requests import only_known_parameters
 from api.jobs.cluster_node import ClusterNode
 from api.pages import STATIC
 from api.pages import routes as pages
@@ -91,7 +91,7 @@ def _rooms() -> Sequence[BaseRoute]:
     """All routes. They are made once per process, because that takes tenths of a second; they hold no
     product.
     """
-    together = APIRouter(dependencies=[Depends(only_known_input)])
+    together = APIRouter(dependencies=[Depends(only_known_parameters)])
     for room in (calendars, plans, comparisons, approvals, reservations, prices, market, reoptimizations):
         together.include_router(room.router)
     for room in (

@@ -18,11 +18,10 @@ from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import PlanOptions, Progress, ProgressSink
 from optimizer.memo_cache import MemoCache
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.baselines.recount import false_baselines
 from optimizer.placement.compile_ahead import compile_once
 from optimizer.placement.first_estimate import estimate_costs
 from optimizer.placement.fleets.dividing import divide
-from optimizer.placement.pipeline import BASELINE_SECONDS, make_plan
+from optimizer.placement.pipeline import make_plan
 from optimizer.placement.replan.replan import Replanned, replan
 from optimizer.placement.replan.warm import WarmStart
 from optimizer.placement.rules.check import check_plan
@@ -128,17 +127,9 @@ class JointPlanner:
         """Every violation in plain words, none for a valid plan; never calls the solver."""
         return check_plan(plan, request, offers, self._estimator, self._terms)
 
-    def check_claims(
-        self, plan: Plan, request: PlanRequest, offers: Sequence[Offer], prices_at: datetime
-    ) -> tuple[str, ...]:
-        """Violations of what a plan that passed ``check`` says beside its placements: the time of its prices,
-        and what simpler strategies cost, which are solved again.
-        """
-        untimely = tuple(_untimely(plan, prices_at))
-        if untimely:
-            return untimely
-        work_s = BASELINE_SECONDS
-        return tuple(false_baselines(plan, request, offers, self._estimator, self._terms, work_s))
+    def check_times(self, plan: Plan, prices_at: datetime) -> tuple[str, ...]:
+        """Violations of the times that a plan states, beside the time of the market's prices."""
+        return tuple(_untimely(plan, prices_at))
 
 
 def _untimely(plan: Plan, prices_at: datetime) -> Iterator[str]:

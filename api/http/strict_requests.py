@@ -1,7 +1,7 @@
 """What a request may not have, so that it is not silently misread.
 
 The route class of requests with a JSON body limits size and depth, and refuses duplicate names. Unknown query
-parameters are refused, and bodies of calls that take none: a misspelt filter must not be ignored.
+parameters are refused: a misspelt filter must not be ignored.
 """
 
 from __future__ import annotations
@@ -44,6 +44,14 @@ class FormRoute(APIRoute):
         return checked
 
 
+async def require_no_body(request: Request, example: str) -> None:
+    """Raises InputError for a body where the values are parameters of the address, as in ``example``."""
+    body = (await request.body()).strip()
+    if body not in (b"", b"{}", b"null"):
+        expected = f"no body: its values are parameters of the address, {example}"
+        raise InputError("request", (FieldProblem("", f"a body of {len(body)} bytes", expected),))
+
+
 def require_plain(body: bytes) -> None:
     """Raises InputError unless the bytes are JSON with distinct names, bounded depth and visible text."""
     try:
@@ -53,14 +61,12 @@ def require_plain(body: bytes) -> None:
     require_seen(Document("request", read_json(text, "request")))
 
 
-async def only_known_input(request: Request) -> None:
-    """A dependency of every route. Raises InputError for query parameters that the OpenAPI document lacks,
-    and for a body where the call takes none.
+async def only_known_parameters(request: Request) -> None:
+    """A dependency of every route. Raises InputError for query parameters that the OpenAPI document lacks.
 
     Pages and probes, which it does not tell of at all, take what others hang on their addresses.
     """
-    body = await _unread_body(request)
-    if not request.query_params and not body:
+    if not request.query_params:
         return
     # Until the document is derived, which takes a second at the start, others are answered meanwhile.
     document = request.app.openapi_schema or await run_in_threadpool(request.app.openapi)
@@ -69,28 +75,10 @@ async def only_known_input(request: Request) -> None:
     if operation is None:
         return
     known = [one["name"] for one in operation.get("parameters", ()) if one["in"] == "query"]
-    if body:
-        place = (
-            f"its values are parameters of the address: ?{'=…&'.join(known)}=…" if known else "it takes none"
-        )
-        problem = FieldProblem("", f"a body of {len(body)} bytes", f"no body with this call; {place}")
-        raise InputError("request", (problem,))
     unknown = [name for name in request.query_params if name not in known]
     if unknown:
         told = [_problem(name, request.query_params[name], known) for name in unknown[: MAX_SHOWN + 1]]
         raise input_error("request", told, len(unknown) - len(told))
-
-
-async def _unread_body(request: Request) -> bytes:
-    """The body of a call that takes none; a blank one and an empty object say nothing."""
-    route = request.scope["route"]
-    told = isinstance(route, APIRoute) and (
-        route.body_field is not None or "requestBody" in (route.openapi_extra or {})
-    )
-    if told or not route.include_in_schema:
-        return b""
-    body = (await request.body()).strip()
-    return b"" if body in (b"{}", b"null") else body
 
 
 def _problem(name: str, value: str, known: Sequence[str]) -> FieldProblem:

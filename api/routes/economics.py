@@ -25,6 +25,7 @@ from api.http.dependencies import (
     window_between,
 )
 from api.http.operation_details import may_fail
+from api.http.strict_requests import require_no_body
 from api.routes.parameters import Every, OfTeam, Seed, View
 from api.schemas.base.forms import PageForm
 from api.schemas.finance.economics import (
@@ -157,6 +158,7 @@ async def close_month(
     """Closes a past month for all teams: its reports no longer change, and later differences are
     reported as corrections. A key of all teams with ``spend:approve`` may do so.
     """
+    await require_no_body(request, "?month=2026-10&comment=…")
 
     async def act() -> Answer:
         window = read_month(month, "/month")

@@ -50,7 +50,7 @@ def check(
         planner = build_planner()
         violations = planner.check(answer, request, offers.offers)
         if not violations:
-            violations = planner.check_claims(answer, request, offers.offers, offers.as_of)
+            violations = planner.check_times(answer, offers.as_of)
         verdict = {"ok": not violations, "plan_id": answer.plan_id, "violations": list(violations)}
         said = _praise(answer)
     if as_json:

@@ -106,7 +106,9 @@ class MovesService:
                     for unit in waiting:
                         again = again.with_unit(unit)
                     await uow.reservations.update(again)
+            crash_points.here("move.retry.before")
             await uow.commit()
+            crash_points.here("move.retry.after")
 
     async def _leaving(self, uow: UnitOfWork, ids: Sequence[str]) -> tuple[Reservation, ...]:
         """The reservations to replace. Raises Conflict if one has ended or is already being moved."""
