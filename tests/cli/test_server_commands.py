@@ -547,7 +547,7 @@ def look(state: str) -> dict[str, Any]:
         "cost": cost, "net_usd": "220", "why": "b: 12 → 5 USD per node-hour",
         "prices": [{"offer_id": "b", "before_usd": "12", "after_usd": "5"}],
         "risks": [{"kind": "single_zone", "text": "all of it in one zone"}],
-        "leaves": ["rsv_1"], "state": "proposed", "reason": "",
+        "leaves": ["rsv_1"], "keeps": [], "state": "proposed", "reason": "",
     }  # fmt: skip
     return {
         "reoptimization_id": "reopt_1", "team": "research", "plan_id": "plan_1", "new_plan_id": "plan_2",

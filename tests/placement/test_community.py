@@ -30,7 +30,7 @@ def test_a_run_that_would_cost_half_is_told() -> None:
     found = planned(request(training("run", 10)), [HALL, lent("lent", "1.00")])
     assert found.cost_usd == Decimal(20)
     assert found.notes == (
-        "hosts: [datacenter, community] would save $10.00 or more, with everything else as planned: "
+        "hosts: [datacenter, community] would save $10.00 or more, with everything else as planned, "
         "run at vast",
     )
 
@@ -58,7 +58,7 @@ def test_what_waits_for_a_run_is_placed_anew_with_it() -> None:
     asked = request(training("run", 10), serving(hourly=[3.0], starts_after="run"), hours=18)
     (note,) = planned(asked, [HALL, lent("lent", "1.00")]).notes
     assert "would save $18.00 or more" in note
-    assert note.endswith("with everything else as planned: run with chat at vast")
+    assert note.endswith("with everything else as planned, run with chat at vast")
 
 
 def test_the_note_states_no_cost_beside_those_of_the_plan() -> None:
@@ -67,7 +67,7 @@ def test_the_note_states_no_cost_beside_those_of_the_plan() -> None:
     runs = (training("a", 10, deadline=at(10)), training("b", 5, deadline=at(10)))
     (note,) = planned(request(*runs), [HALL, lent("lent", "1.00", nodes=2)]).notes
     assert "would save $15.00 or more" in note
-    assert note.endswith("with everything else as planned: a at vast $10.00, b at vast $5.00")
+    assert note.endswith("with everything else as planned, a at vast $10.00, b at vast $5.00")
 
 
 def test_a_service_on_few_pools_is_placed_anew_by_the_same_rules() -> None:

@@ -61,7 +61,7 @@ def community_notes(
         ways = [f"{way} {usd_words(in_usd(one.saved_cents))}" for way, one in zip(ways, found, strict=True)]
     more = f", {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     saving = f"hosts: [datacenter, community] would save {usd_words(in_usd(saved))} or more"
-    return (f"{saving}, with everything else as planned: {', '.join(ways[:MOST_NAMED])}{more}",)
+    return (f"{saving}, with everything else as planned, {', '.join(ways[:MOST_NAMED])}{more}",)
 
 
 def _with(one: Cheaper) -> str:
