@@ -13,7 +13,6 @@ from typing import Any
 
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import (
-    ILLUSTRATIVE,
     InventoryItem,
     Recorded,
     draw,
@@ -94,15 +93,10 @@ def _odd_item(
         provider="lambda",
         sku=sku,
         region="us-east-1",
-        zone="",
-        tier="on_demand",
         gpu=gpu_description,
         gpus=gpus,
         usd_per_hour=Decimal(cents) / 100,
         capacity=3,
-        recorded_on="",
-        source=ILLUSTRATIVE,
-        price_key=f"lambda|{sku}",
         vcpus=vcpus,
         memory_gb=gib,
         labels={"description": description, "gpu_description": gpu_description},

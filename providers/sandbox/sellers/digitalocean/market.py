@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from providers.sandbox.market import (
-    ILLUSTRATIVE,
     InventoryItem,
     Recorded,
     draw,
@@ -101,15 +100,10 @@ def _odd_inventory(
             provider="digitalocean",
             sku=sku,
             region=region,
-            zone="",
-            tier="on_demand",
             gpu=gpu,
             gpus=gpus,
             usd_per_hour=Decimal(usd),
             capacity=3,
-            recorded_on="",
-            source=ILLUSTRATIVE,
-            price_key=f"digitalocean|{sku}",
             gpu_memory_gb=gpu_gb,
             vcpus=vcpus,
             memory_gb=gib,

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from providers.sandbox.market import (
-    ILLUSTRATIVE,
     InventoryItem,
     Recorded,
     draw,
@@ -92,15 +91,10 @@ def _odd_item(
         provider="shadeform",
         sku=sku,
         region=_ODD_REGION,
-        zone="",
-        tier="on_demand",
         gpu=gpu_type,
         gpus=gpus,
         usd_per_hour=Decimal(usd),
         capacity=capacity,
-        recorded_on="",
-        source=ILLUSTRATIVE,
-        price_key=f"shadeform|{sku}",
         gpu_memory_gb=gpu_gb,
         vcpus=cores,
         memory_gb=gb,
