@@ -15,7 +15,7 @@ from datetime import datetime
 from decimal import Decimal
 from functools import cache, cached_property, lru_cache, wraps
 from pathlib import Path
-from typing import Any, ParamSpec, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 from broker.domain.basics.money import format_usd
 from providers.sandbox.ledger import Ledger
@@ -157,6 +157,17 @@ def recorded_item(row: Recorded, region: str, capacity: int, **changes: Any) -> 
         memory_gb=row.memory_gb,
     )
     return replace(item, **changes)
+
+
+Sold = TypeVar("Sold", Recorded, InventoryItem)
+
+
+def by_sku(rows: Iterable[Sold]) -> dict[str, list[Sold]]:
+    """Rows or items by SKU, in their order."""
+    groups: dict[str, list[Sold]] = {}
+    for row in rows:
+        groups.setdefault(row.sku, []).append(row)
+    return groups
 
 
 def draw(seed: int, *parts: object) -> float:

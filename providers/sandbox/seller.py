@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from decimal import Decimal
+from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, ClassVar, Generic, TypeVar
 from uuid import UUID
 
@@ -64,6 +64,10 @@ class SellerState:
     def price(self, item: InventoryItem) -> Decimal:
         """USD per unit and hour; zero where the provider lists no price."""
         return self._sandbox.market.price(item) or ZERO
+
+    def cents(self, item: InventoryItem) -> int:
+        """The price in whole US cents."""
+        return int((self.price(item) * 100).to_integral_value(ROUND_HALF_EVEN))
 
     def free(self, item: InventoryItem) -> int:
         """Units that can be bought now."""

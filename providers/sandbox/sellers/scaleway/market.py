@@ -54,8 +54,21 @@ def scaleway_inventory(seed: int) -> Iterator[InventoryItem]:
         zones = (HOME, *(zone for zone in _OTHERS if draw(seed, "scaleway", row.sku, zone) < 0.5))
         for zone in zones:
             yield _item(seed, row, zone)
-    for odd in _ODD:
-        yield _odd_item(*odd)
+    for sku, gpu, gpus, gpu_gb, cores, gib, euros in _ODD:
+        yield InventoryItem(
+            provider="scaleway",
+            sku=sku,
+            region="fr-par",
+            zone=HOME,
+            gpu=gpu,
+            gpus=gpus,
+            usd_per_hour=Decimal(euros) * _RATE,
+            capacity=4,
+            gpu_memory_gb=gpu_gb,
+            vcpus=cores,
+            memory_gb=gib,
+            labels={"gpu_name": gpu, "dollars_per_euro": str(_RATE)},
+        )
 
 
 def _item(seed: int, row: Recorded, zone: str) -> InventoryItem:
@@ -66,21 +79,4 @@ def _item(seed: int, row: Recorded, zone: str) -> InventoryItem:
         draw_count(1, 9, seed, row.sku, zone) if stocked else 0,
         zone=zone,
         labels={"gpu_name": _NAMES[row.gpu], "dollars_per_euro": str(dollars_per_euro(row))},
-    )
-
-
-def _odd_item(sku: str, gpu: str, gpus: int, gpu_gb: int, cores: int, gib: int, euros: str) -> InventoryItem:
-    return InventoryItem(
-        provider="scaleway",
-        sku=sku,
-        region="fr-par",
-        zone=HOME,
-        gpu=gpu,
-        gpus=gpus,
-        usd_per_hour=Decimal(euros) * _RATE,
-        capacity=4,
-        gpu_memory_gb=gpu_gb,
-        vcpus=cores,
-        memory_gb=gib,
-        labels={"gpu_name": gpu, "dollars_per_euro": str(_RATE)},
     )
