@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 from broker.domain.basics.money import format_usd
-from providers.sandbox.ledger import Ledger
+from providers.sandbox.ledger import Entry, Ledger, Tariff
 from providers.sandbox.store import Store
 
 PRICES = Path(__file__).parents[2] / "fixtures" / "market" / "real_prices.csv"
@@ -137,6 +137,27 @@ class InventoryItem:
         """Whether it lies in ``region`` (or zone) and ``tier``; None means any."""
         places = {self.region, self.zone} | self.places
         return (region is None or region in places) and (tier is None or tier == self.tier)
+
+    def bought(
+        self, now: datetime, instance_id: str, tag: str, tariff: Tariff, nodes: int = 1, **changes: Any
+    ) -> Entry:
+        """A purchase of as many units as ``nodes`` from ``now`` on; ``changes``: values of other fields."""
+        entry = Entry(
+            provider=self.provider,
+            instance_id=instance_id,
+            tag=tag,
+            sku=self.sku,
+            region=self.region,
+            zone=self.zone,
+            tier=self.tier,
+            nodes=nodes,
+            units=nodes,
+            stock_key=self.stock_key,
+            created_at=now,
+            starts_at=now,
+            tariff=tariff,
+        )
+        return replace(entry, **changes)
 
 
 def recorded_item(row: Recorded, region: str, capacity: int, **changes: Any) -> InventoryItem:

@@ -110,22 +110,18 @@ class SellerState:
         """
         now = self._now
         starts_at = starts_at or now
-        entry = Entry(
-            provider=self._provider,
-            instance_id=instance_id or self.new_uuid(),
-            tag=str(tag),
+        entry = item.bought(
+            now,
+            instance_id or self.new_uuid(),
+            str(tag),
+            tariff,
+            nodes,
             sku=sku or item.sku,
-            region=item.region,
-            zone=item.zone,
             tier=tier or item.tier,
-            nodes=nodes,
             units=0 if fails else nodes if units is None else units,
-            stock_key=item.stock_key,
-            created_at=now,
             starts_at=starts_at,
             ends_at=ends_at,
             failed_at=(fails_at or starts_at + self._boot) if fails else None,
-            tariff=tariff,
             detail=detail,
         )
         return self._sandbox.ledger.write(entry)
