@@ -15,10 +15,10 @@ from datetime import datetime
 from decimal import Decimal
 from functools import cache, cached_property, lru_cache, wraps
 from pathlib import Path
-from typing import Any, ParamSpec, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 from broker.domain.basics.money import format_usd
-from providers.sandbox.ledger import Ledger
+from providers.sandbox.ledger import Entry, Ledger, Tariff
 from providers.sandbox.store import Store
 
 PRICES = Path(__file__).parents[2] / "fixtures" / "market" / "real_prices.csv"
@@ -86,24 +86,25 @@ def _recorded(row: Mapping[str, str]) -> Recorded:
 class InventoryItem:
     """One SKU in one place, with a price and a stock.
 
-    ``unit``: what price and capacity count ("node", or "gpu" where the provider prices GPUs).
-    ``price_key``: items that the provider's API can only price together share it. ``pool``: items of one
-    pool share their units. ``usd_per_hour`` None: listed without a price. ``aliases`` and ``places``: other
-    names of the SKU and the place, which the control endpoint accepts.
+    Without ``tier``, ``recorded_on`` and ``source`` it is sold on demand and was not recorded. ``unit``:
+    what price and capacity count ("node", or "gpu" where the provider prices GPUs). ``price_key``: items that
+    the provider's API can only price together share it (unless given: all of one SKU). ``pool``: items of
+    one pool share their units. ``usd_per_hour`` None: listed without a price. ``aliases`` and ``places``:
+    other names of the SKU and the place, which the control endpoint accepts.
     """
 
     provider: str
     sku: str
     region: str
-    zone: str
-    tier: str
     gpu: str
     gpus: int
     usd_per_hour: Decimal | None
     capacity: int
-    recorded_on: str
-    source: str
-    price_key: str
+    zone: str = ""
+    tier: str = "on_demand"
+    recorded_on: str = ""
+    source: str = ILLUSTRATIVE
+    price_key: str = ""
     unit: str = "node"
     gpu_memory_gb: int = 0
     vcpus: float | None = None
@@ -112,6 +113,10 @@ class InventoryItem:
     aliases: frozenset[str] = frozenset()
     places: frozenset[str] = frozenset()
     labels: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if not self.price_key:
+            object.__setattr__(self, "price_key", f"{self.provider}|{self.sku}")
 
     @cached_property
     def key(self) -> str:
@@ -133,6 +138,27 @@ class InventoryItem:
         places = {self.region, self.zone} | self.places
         return (region is None or region in places) and (tier is None or tier == self.tier)
 
+    def bought(
+        self, now: datetime, instance_id: str, tag: str, tariff: Tariff, nodes: int = 1, **changes: Any
+    ) -> Entry:
+        """A purchase of as many units as ``nodes`` from ``now`` on; ``changes``: values of other fields."""
+        entry = Entry(
+            provider=self.provider,
+            instance_id=instance_id,
+            tag=tag,
+            sku=self.sku,
+            region=self.region,
+            zone=self.zone,
+            tier=self.tier,
+            nodes=nodes,
+            units=nodes,
+            stock_key=self.stock_key,
+            created_at=now,
+            starts_at=now,
+            tariff=tariff,
+        )
+        return replace(entry, **changes)
+
 
 def recorded_item(row: Recorded, region: str, capacity: int, **changes: Any) -> InventoryItem:
     """A recorded node, sold in ``region`` at its one price; ``changes``: values of other fields."""
@@ -140,7 +166,6 @@ def recorded_item(row: Recorded, region: str, capacity: int, **changes: Any) -> 
         provider=row.provider,
         sku=row.sku,
         region=region,
-        zone="",
         tier=row.tier,
         gpu=row.gpu,
         gpus=row.gpus,
@@ -148,12 +173,22 @@ def recorded_item(row: Recorded, region: str, capacity: int, **changes: Any) -> 
         capacity=capacity,
         recorded_on=row.recorded_on,
         source=row.source,
-        price_key=f"{row.provider}|{row.sku}",
         gpu_memory_gb=row.gpu_memory_gb,
         vcpus=row.vcpus,
         memory_gb=row.memory_gb,
     )
     return replace(item, **changes)
+
+
+Sold = TypeVar("Sold", Recorded, InventoryItem)
+
+
+def by_sku(rows: Iterable[Sold]) -> dict[str, list[Sold]]:
+    """Rows or items by SKU, in their order."""
+    groups: dict[str, list[Sold]] = {}
+    for row in rows:
+        groups.setdefault(row.sku, []).append(row)
+    return groups
 
 
 def draw(seed: int, *parts: object) -> float:

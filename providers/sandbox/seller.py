@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from decimal import Decimal
+from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, ClassVar, Generic, TypeVar
 from uuid import UUID
 
@@ -65,6 +65,10 @@ class SellerState:
         """USD per unit and hour; zero where the provider lists no price."""
         return self._sandbox.market.price(item) or ZERO
 
+    def cents(self, item: InventoryItem) -> int:
+        """The price in whole US cents."""
+        return int((self.price(item) * 100).to_integral_value(ROUND_HALF_EVEN))
+
     def free(self, item: InventoryItem) -> int:
         """Units that can be bought now."""
         return self._sandbox.market.free(item, self._now)
@@ -106,22 +110,18 @@ class SellerState:
         """
         now = self._now
         starts_at = starts_at or now
-        entry = Entry(
-            provider=self._provider,
-            instance_id=instance_id or self.new_uuid(),
-            tag=str(tag),
+        entry = item.bought(
+            now,
+            instance_id or self.new_uuid(),
+            str(tag),
+            tariff,
+            nodes,
             sku=sku or item.sku,
-            region=item.region,
-            zone=item.zone,
             tier=tier or item.tier,
-            nodes=nodes,
             units=0 if fails else nodes if units is None else units,
-            stock_key=item.stock_key,
-            created_at=now,
             starts_at=starts_at,
             ends_at=ends_at,
             failed_at=(fails_at or starts_at + self._boot) if fails else None,
-            tariff=tariff,
             detail=detail,
         )
         return self._sandbox.ledger.write(entry)

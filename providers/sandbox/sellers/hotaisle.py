@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -94,15 +94,12 @@ def _item(
         provider="hotaisle",
         sku=name,
         region="michigan",
-        zone="",
-        tier="on_demand",
         gpu=gpus["model"],
         gpus=gpus["count"],
         usd_per_hour=usd,
         capacity=stock,
         recorded_on=recorded_on,
         source=source,
-        price_key=f"hotaisle|{name}",
         vcpus=specs["cpu_cores"],
         memory_gb=specs["ram_capacity"] / 1e9,
         labels={"path": path, "specs": dict(specs), "minutes": minutes},
@@ -156,15 +153,12 @@ class HotAisle(SellerProtocol):
                 {
                     "Quantity": free[item.key],
                     "MinimumReservationMinutes": item.labels["minutes"],
-                    "OnDemandPrice": self._cents(item),
+                    "OnDemandPrice": self.seller.cents(item),
                     "Specs": item.labels["specs"],
                 }
                 for item in self._inventory(_path(call))
             ]
         )
-
-    def _cents(self, item: InventoryItem) -> int:
-        return int((self.seller.price(item) * 100).to_integral_value(rounding=ROUND_HALF_EVEN))
 
     def _create(self, call: Call) -> Reply:
         path, body = _path(call), call.json_object()
@@ -176,7 +170,7 @@ class HotAisle(SellerProtocol):
         entry = self.seller.sell(
             item,
             body.get("description") or "" if path == METAL else "",
-            Tariff(Decimal(self._cents(item)) / 100, 60, item.labels["minutes"] * 60),
+            Tariff(Decimal(self.seller.cents(item)) / 100, 60, item.labels["minutes"] * 60),
             {"path": path, "team": call.parts["team"]},
             instance_id=f"server-{digits[:8]}" if path == METAL else str(UUID(hex=digits)),
             fails=call.loses_capacity,

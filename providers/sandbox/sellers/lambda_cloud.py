@@ -7,15 +7,15 @@ no region. One launch makes one instance. Errors carry a ``code``; capacity, quo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from decimal import ROUND_HALF_EVEN, Decimal
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from typing import Any
 
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import (
-    ILLUSTRATIVE,
     InventoryItem,
     Recorded,
+    by_sku,
     draw,
     draw_count,
     drawn_once,
@@ -62,19 +62,25 @@ _STATES = Lifecycle({"booting": 1}, up="active", failed="terminated", ending="te
 
 
 @drawn_once
-def lambda_inventory(seed: int) -> list[InventoryItem]:
+def lambda_inventory(seed: int) -> Iterator[InventoryItem]:
     """An item per (type, region). A type recorded as sold out stays so; other stock is drawn."""
-    types: dict[str, list[Recorded]] = {}
-    for row in recorded_prices("lambda"):
-        types.setdefault(row.sku, []).append(row)
-    items = [item for rows in types.values() for item in _type_inventory(seed, rows)]
-    return items + [_odd_item(*odd) for odd in _ODD_TYPES]
-
-
-def _type_inventory(seed: int, rows: list[Recorded]) -> list[InventoryItem]:
-    newest = max(rows, key=lambda row: row.recorded_on)
-    regions = sorted({row.region for row in rows if row.region} or set(_USUAL_REGIONS))
-    return [_item(seed, newest, region) for region in regions]
+    for rows in by_sku(recorded_prices("lambda")).values():
+        newest = max(rows, key=lambda row: row.recorded_on)
+        for region in sorted({row.region for row in rows if row.region} or set(_USUAL_REGIONS)):
+            yield _item(seed, newest, region)
+    for sku, description, gpu_description, cents, vcpus, gib, gpus in _ODD_TYPES:
+        yield InventoryItem(
+            provider="lambda",
+            sku=sku,
+            region="us-east-1",
+            gpu=gpu_description,
+            gpus=gpus,
+            usd_per_hour=Decimal(cents) / 100,
+            capacity=3,
+            vcpus=vcpus,
+            memory_gb=gib,
+            labels={"description": description, "gpu_description": gpu_description},
+        )
 
 
 def _item(seed: int, row: Recorded, region: str) -> InventoryItem:
@@ -85,28 +91,6 @@ def _item(seed: int, row: Recorded, region: str) -> InventoryItem:
     description = _DESCRIPTIONS[row.gpu]
     labels = {"description": f"{row.gpus}x {description}", "gpu_description": description}
     return recorded_item(row, region, capacity, tier="on_demand", labels=labels)
-
-
-def _odd_item(
-    sku: str, description: str, gpu_description: str, cents: int, vcpus: int, gib: int, gpus: int
-) -> InventoryItem:
-    return InventoryItem(
-        provider="lambda",
-        sku=sku,
-        region="us-east-1",
-        zone="",
-        tier="on_demand",
-        gpu=gpu_description,
-        gpus=gpus,
-        usd_per_hour=Decimal(cents) / 100,
-        capacity=3,
-        recorded_on="",
-        source=ILLUSTRATIVE,
-        price_key=f"lambda|{sku}",
-        vcpus=vcpus,
-        memory_gb=gib,
-        labels={"description": description, "gpu_description": gpu_description},
-    )
 
 
 class LambdaCloud(SellerProtocol):
@@ -148,13 +132,13 @@ class LambdaCloud(SellerProtocol):
 
     def _types(self, _: Call) -> Reply:
         free = self.seller.free_by_key()
-        data: dict[str, Any] = {}
-        for item in self.seller.inventory():
-            row = data.setdefault(
-                item.sku, {"instance_type": self._type(item), "regions_with_capacity_available": []}
-            )
-            if free[item.key] > 0:
-                row["regions_with_capacity_available"].append(_region(item.region))
+        data = {
+            sku: {
+                "instance_type": self._type(items[0]),
+                "regions_with_capacity_available": [_region(c.region) for c in items if free[c.key] > 0],
+            }
+            for sku, items in by_sku(self.seller.inventory()).items()
+        }
         return json_reply({"data": data})
 
     def _type(self, item: InventoryItem) -> dict[str, Any]:
@@ -162,7 +146,7 @@ class LambdaCloud(SellerProtocol):
             "name": item.sku,
             "description": item.labels["description"],
             "gpu_description": item.labels["gpu_description"],
-            "price_cents_per_hour": self._cents(item),
+            "price_cents_per_hour": self.seller.cents(item),
             "specs": {
                 "vcpus": int(item.vcpus or 0),
                 "memory_gib": int(item.memory_gb or 0),
@@ -171,9 +155,6 @@ class LambdaCloud(SellerProtocol):
                 "gpus": item.gpus,
             },
         }
-
-    def _cents(self, item: InventoryItem) -> int:
-        return int((self.seller.price(item) * 100).to_integral_value(rounding=ROUND_HALF_EVEN))
 
     def _regions(self, _: Call) -> Reply:
         return json_reply({"data": [_region(name) for name in _REGIONS]})
@@ -189,7 +170,7 @@ class LambdaCloud(SellerProtocol):
         entry = self.seller.sell(
             item,
             body.get("name") or _first_tag(body),
-            Tariff(Decimal(self._cents(item)) / 100, increment_s=60),
+            Tariff(Decimal(self.seller.cents(item)) / 100, increment_s=60),
             {"request": body},
             instance_id=self.seller.new_id(32),
             fails=call.loses_capacity,

@@ -190,22 +190,16 @@ class CapacityBlocks:
         block_id = "cb-" + sandbox.new_id("aws-cb", 17)
         paid_at = now + timedelta(seconds=sandbox.durations.payment_s)
         return sandbox.ledger.write(
-            Entry(
-                provider="aws",
-                instance_id="cr-" + sandbox.new_id("aws-cr", 17),
-                tag=tags[0]["value"] if tags else "",
-                sku=block.item.sku,
-                region=block.item.region,
-                zone=block.item.zone,
+            block.item.bought(
+                now,
+                "cr-" + sandbox.new_id("aws-cr", 17),
+                tags[0]["value"] if tags else "",
+                Tariff(upfront_usd=fee),
                 tier=WINDOW,
                 nodes=count,
-                units=count,
-                stock_key=block.item.stock_key,
-                created_at=now,
                 starts_at=block.start,
                 ends_at=block.end,
                 failed_at=paid_at if call.loses_capacity else None,
-                tariff=Tariff(upfront_usd=fee),
                 detail={
                     "kind": "block",
                     "also_known_as": [block_id],

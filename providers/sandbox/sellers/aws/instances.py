@@ -141,22 +141,15 @@ class Instances:
         tags = call.tags("instance")
         price = sandbox.market.price(item) or Decimal(0)
         fails_at = now + timedelta(seconds=sandbox.durations.boot_s) if call.loses_capacity else None
-        return Entry(
-            provider="aws",
-            instance_id="i-" + sandbox.new_id("aws-i", 17),
-            tag=tags[0]["value"] if tags else call.params.get("ClientToken", ""),
-            sku=item.sku,
-            region=item.region,
-            zone=item.zone,
-            tier=item.tier,
-            nodes=1,
+        return item.bought(
+            now,
+            "i-" + sandbox.new_id("aws-i", 17),
+            tags[0]["value"] if tags else call.params.get("ClientToken", ""),
+            Tariff(price, 1, MINIMUM_BILLED_S) if reservation is None else Tariff(),
             units=1 if reservation is None else 0,
             stock_key=item.stock_key if reservation is None else f"inside|{reservation.instance_id}",
-            created_at=now,
-            starts_at=now,
             ends_at=_taken_back_at(reservation),
             failed_at=fails_at,
-            tariff=Tariff(price, 1, MINIMUM_BILLED_S) if reservation is None else Tariff(),
             detail={
                 "kind": "instance",
                 "launch": launch_id,

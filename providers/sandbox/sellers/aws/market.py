@@ -21,6 +21,7 @@ from providers.sandbox.market import (
     draw,
     draw_count,
     drawn_once,
+    recorded_item,
     recorded_prices,
 )
 from providers.sandbox.protocol import SandboxState
@@ -118,22 +119,12 @@ def _plan_item(seed: int, block: InventoryItem, zone_id: str) -> InventoryItem:
 
 def _item(seed: int, row: Recorded, region: str, zone_id: str) -> InventoryItem:
     price_zone = zone_id if row.tier == "spot" else ""
-    return InventoryItem(
-        provider="aws",
-        sku=row.sku,
-        region=region,
+    return recorded_item(
+        row,
+        region,
+        _capacity(seed, row, zone_id),
         zone=zone_name(region, zone_id),
-        tier=row.tier,
-        gpu=row.gpu,
-        gpus=row.gpus,
-        usd_per_hour=row.usd_per_node_hour,
-        capacity=_capacity(seed, row, zone_id),
-        recorded_on=row.recorded_on,
-        source=row.source,
         price_key=f"aws|{row.sku}|{region}|{price_zone}|{row.tier}",
-        gpu_memory_gb=row.gpu_memory_gb,
-        vcpus=row.vcpus,
-        memory_gb=row.memory_gb,
         places=frozenset({zone_id}),
         labels={"zone_id": zone_id},
     )

@@ -159,22 +159,16 @@ class TrainingPlans:
         tags = call.body.get("Tags") or []
         paid_at = now + timedelta(seconds=sandbox.durations.payment_s)
         return sandbox.ledger.write(
-            Entry(
-                provider="aws",
-                instance_id=f"arn:aws:sagemaker:{call.region}:{OWNER_ID}:training-plan/{name}",
-                tag=str(tags[0]["Value"]) if tags else name,
-                sku=item.sku,
-                region=item.region,
-                zone=item.zone,
+            item.bought(
+                now,
+                f"arn:aws:sagemaker:{call.region}:{OWNER_ID}:training-plan/{name}",
+                str(tags[0]["Value"]) if tags else name,
+                Tariff(upfront_usd=Decimal(offering["fee"])),
                 tier=WINDOW,
                 nodes=count,
-                units=count,
-                stock_key=item.stock_key,
-                created_at=now,
                 starts_at=spans[0][0],
                 ends_at=spans[-1][1],
                 failed_at=paid_at if call.loses_capacity else None,
-                tariff=Tariff(upfront_usd=Decimal(offering["fee"])),
                 detail={
                     "kind": "plan",
                     "tags": tags,

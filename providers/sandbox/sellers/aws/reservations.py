@@ -84,22 +84,15 @@ class CapacityReservations:
         sandbox, now = self._sandbox, self._sandbox.clock.now()
         tags = call.tags("capacity-reservation")
         fails_at = now + timedelta(seconds=sandbox.durations.boot_s) if call.loses_capacity else None
-        entry = Entry(
-            provider="aws",
-            instance_id="cr-" + sandbox.new_id("aws-cr", 17),
-            tag=tags[0]["value"] if tags else call.params.get("ClientToken", ""),
-            sku=item.sku,
-            region=item.region,
-            zone=item.zone,
+        entry = item.bought(
+            now,
+            "cr-" + sandbox.new_id("aws-cr", 17),
+            tags[0]["value"] if tags else call.params.get("ClientToken", ""),
+            Tariff((sandbox.market.price(item) or Decimal(0)) * count, 1, MINIMUM_BILLED_S),
             tier="on_demand",
             nodes=count,
-            units=count,
-            stock_key=item.stock_key,
-            created_at=now,
-            starts_at=now,
             ends_at=self._end(call),
             failed_at=fails_at,
-            tariff=Tariff((sandbox.market.price(item) or Decimal(0)) * count, 1, MINIMUM_BILLED_S),
             detail={
                 "kind": "reservation",
                 "tags": tags,

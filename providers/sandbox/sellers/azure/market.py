@@ -22,6 +22,7 @@ from providers.sandbox.market import (
     draw,
     draw_count,
     drawn_once,
+    recorded_item,
     recorded_prices,
 )
 from providers.sandbox.protocol import SandboxState
@@ -81,22 +82,11 @@ def _item(seed: int, row: Recorded) -> InventoryItem:
     lot = (seed, row.sku, row.region, row.tier)
     is_scarce = row.sku.startswith("Standard_ND")
     empty = is_scarce and row.tier == "on_demand" and draw(*lot, "none") < 0.3
-    return InventoryItem(
-        provider=NAME,
-        sku=row.sku,
-        region=row.region,
-        zone="",
-        tier=row.tier,
-        gpu=row.gpu,
-        gpus=row.gpus,
-        usd_per_hour=row.usd_per_node_hour,
-        capacity=0 if empty else draw_count(2, 8 if is_scarce else 24, *lot),
-        recorded_on=row.recorded_on,
-        source=row.source,
+    return recorded_item(
+        row,
+        row.region,
+        0 if empty else draw_count(2, 8 if is_scarce else 24, *lot),
         price_key=f"{NAME}|{row.sku}|{row.region}|{'spot' if row.tier == 'spot' else 'pay as you go'}",
-        gpu_memory_gb=row.gpu_memory_gb,
-        vcpus=row.vcpus,
-        memory_gb=row.memory_gb,
     )
 
 

@@ -268,21 +268,14 @@ class ScaleSets(Resources):
         is_short = call.loses_capacity or self.sandbox.market.free(item, self.now) < count
         price = (self.sandbox.market.price(item) or Decimal(0)) * count
         ready_at = self.now + timedelta(seconds=self.sandbox.durations.boot_s)
-        entry = Entry(
-            provider="azure",
-            instance_id=_path(call),
-            tag=call.parts["name"],
-            sku=item.sku,
-            region=item.region,
-            zone="",
-            tier=item.tier,
+        entry = item.bought(
+            self.now,
+            _path(call),
+            call.parts["name"],
+            Tariff(price, BILLING_S),
             nodes=count,
             units=0 if is_short else count,
-            stock_key=item.stock_key,
-            created_at=self.now,
-            starts_at=self.now,
             failed_at=ready_at if is_short else None,
-            tariff=Tariff(price, BILLING_S),
             detail={"scope": Scope.of(call).key, "kind": "ScaleSet", "request": body},
         )
         self.sandbox.ledger.write(entry)

@@ -270,22 +270,18 @@ class Reservations(Resources):
         is_short = call.loses_capacity or self._free(item, wish) < wish.nodes
         price = (self.sandbox.market.price(item) or Decimal(0)) * wish.nodes
         ready_at = now + timedelta(seconds=self.sandbox.durations.boot_s)
-        return Entry(
-            provider=NAME,
-            instance_id=_path(call),
-            tag=call.parts["name"],
-            sku=item.sku,
-            region=item.region,
+        return item.bought(
+            now,
+            _path(call),
+            call.parts["name"],
+            _tariff(price, wish),
             zone=wish.zones[0] if wish.zones else "",
             tier=WINDOW if wish.start is not None else "on_demand",
             nodes=wish.nodes,
             units=0 if is_short or wish.kind == "Future" else wish.nodes,
-            stock_key=item.stock_key,
-            created_at=now,
             starts_at=wish.start or now,
             ends_at=wish.end,
             failed_at=ready_at if is_short else None,
-            tariff=_tariff(price, wish),
             detail={
                 "scope": Scope.of(call).key,
                 "kind": wish.kind,

@@ -84,8 +84,6 @@ def _item(
         provider="cudo",
         sku=kind,
         region=region,
-        zone="",
-        tier="on_demand",
         gpu=model or "no GPU",
         gpus=1 if model else 0,
         usd_per_hour=gpu_usd,

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from providers.sandbox.market import (
-    ILLUSTRATIVE,
     InventoryItem,
     Recorded,
+    by_sku,
     draw,
     draw_count,
     drawn_once,
@@ -62,20 +62,29 @@ No GPU, an unknown GPU, a zero price, and what is sold by contract only.
 @drawn_once
 def digitalocean_inventory(seed: int) -> Iterator[InventoryItem]:
     """An item per size and region; the first region of a size has stock, but for those kept sold out."""
-    newest: dict[str, Recorded] = {}
-    regions: dict[str, set[str]] = {}
-    for row in recorded_prices("digitalocean"):
-        if row.sku.startswith("gpu-"):
-            regions.setdefault(row.sku, set()).update({row.region} - {""})
-            if row.sku not in newest or row.recorded_on > newest[row.sku].recorded_on:
-                newest[row.sku] = row
-    for sku, row in newest.items():
+    recorded = [row for row in recorded_prices("digitalocean") if row.sku.startswith("gpu-")]
+    for sku, rows in by_sku(recorded).items():
+        row = max(rows, key=lambda each: each.recorded_on)
+        regions = {each.region for each in rows} - {""}
         drawn = {name for name in _USUAL if draw(seed, "digitalocean", sku, name) < 0.5}
-        places = regions[sku] if row.tier == "spot" and regions[sku] else regions[sku] | drawn | {"tor1"}
+        places = regions if row.tier == "spot" and regions else regions | drawn | {"tor1"}
         for index, region in enumerate(sorted(places)):
             yield _item(seed, row, region, first=index == 0)
-    for odd in _ODD:
-        yield from _odd_inventory(*odd)
+    for sku, gpu, model, gpus, gpu_gb, vcpus, gib, usd, odd_regions in _ODD:
+        for region in odd_regions:
+            yield InventoryItem(
+                provider="digitalocean",
+                sku=sku,
+                region=region,
+                gpu=gpu,
+                gpus=gpus,
+                usd_per_hour=Decimal(usd),
+                capacity=3,
+                gpu_memory_gb=gpu_gb,
+                vcpus=vcpus,
+                memory_gb=gib,
+                labels={"model": model, "disk": 10 if not gpus else 500},
+            )
 
 
 def _item(seed: int, row: Recorded, region: str, *, first: bool) -> InventoryItem:
@@ -83,35 +92,3 @@ def _item(seed: int, row: Recorded, region: str, *, first: bool) -> InventoryIte
     labels = {"model": _MODELS[row.gpu], "disk": 2046 if row.gpus == 8 else 720}
     capacity = draw_count(1, 8, seed, row.sku, region) if stocked else 0
     return recorded_item(row, region, capacity, labels=labels)
-
-
-def _odd_inventory(
-    sku: str,
-    gpu: str,
-    model: str,
-    gpus: int,
-    gpu_gb: int,
-    vcpus: float,
-    gib: float,
-    usd: str,
-    regions: tuple[str, ...],
-) -> Iterator[InventoryItem]:
-    for region in regions:
-        yield InventoryItem(
-            provider="digitalocean",
-            sku=sku,
-            region=region,
-            zone="",
-            tier="on_demand",
-            gpu=gpu,
-            gpus=gpus,
-            usd_per_hour=Decimal(usd),
-            capacity=3,
-            recorded_on="",
-            source=ILLUSTRATIVE,
-            price_key=f"digitalocean|{sku}",
-            gpu_memory_gb=gpu_gb,
-            vcpus=vcpus,
-            memory_gb=gib,
-            labels={"model": model, "disk": 10 if not gpus else 500},
-        )

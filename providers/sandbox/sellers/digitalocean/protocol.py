@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from providers.sandbox.ledger import Entry, Tariff, zulu
-from providers.sandbox.market import InventoryItem
+from providers.sandbox.market import InventoryItem, by_sku
 from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply, page_of
 from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.digitalocean.market import REGIONS, digitalocean_inventory
@@ -76,10 +76,8 @@ class DigitalOcean(SellerProtocol):
 
     def _sizes(self, call: Call) -> Reply:
         free = self.seller.free_by_key()
-        by_slug: dict[str, list[InventoryItem]] = {}
-        for item in self.seller.inventory():
-            by_slug.setdefault(item.sku, []).append(item)
-        return _page(call, "sizes", [self._size(items, free) for items in by_slug.values()])
+        sizes = by_sku(self.seller.inventory()).values()
+        return _page(call, "sizes", [self._size(items, free) for items in sizes])
 
     def _size(self, items: list[InventoryItem], free: dict[str, int]) -> dict[str, Any]:
         item = items[0]

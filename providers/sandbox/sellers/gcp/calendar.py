@@ -190,22 +190,18 @@ class Calendar:
         sandbox, now = self._sandbox, self._sandbox.clock.now()
         decided_at = now + timedelta(seconds=sandbox.durations.payment_s)
         usd = sandbox.market.price(item) or ZERO
-        return Entry(
-            provider="gcp",
-            instance_id=entry_id,
-            tag=str(body.get("description") or body["name"]),
-            sku=item.sku,
+        return item.bought(
+            now,
+            entry_id,
+            str(body.get("description") or body["name"]),
+            Tariff(usd * item.gpus * nodes),
             region=region_of(item.zone),
-            zone=item.zone,
             tier=WINDOW,
             nodes=nodes,
             units=0,
-            stock_key=item.stock_key,
-            created_at=now,
             starts_at=times[0],
             ends_at=times[1],
             failed_at=decided_at if call.loses_capacity else None,
-            tariff=Tariff(usd * item.gpus * nodes),
             detail={
                 "kind": KIND,
                 "project": call.parts["project"],

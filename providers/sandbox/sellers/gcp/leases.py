@@ -194,22 +194,20 @@ class Leases:
         if terms is not None:
             ends_at, fails_at = terms.ends_at, terms.lapses_at
         sandbox.ledger.write(
-            Entry(
-                provider="gcp",
-                instance_id=entry_id,
-                tag=str(body.get("description") or name),
+            item.bought(
+                now,
+                entry_id,
+                str(body.get("description") or name),
+                _with_disk(usd_per_hour(sandbox, item, count), body, kind),
                 sku=machine_type,
                 region=region_of(zone),
                 zone=zone,
                 tier=tier,
                 nodes=count,
                 units=0 if fails_at else units,
-                stock_key=item.stock_key,
-                created_at=now,
                 starts_at=now if terms is None else terms.begins_at,
                 ends_at=ends_at,
                 failed_at=fails_at,
-                tariff=_with_disk(usd_per_hour(sandbox, item, count), body, kind),
                 detail={
                     "kind": kind,
                     "project": call.parts["project"],

@@ -14,12 +14,12 @@ from itertools import groupby
 from typing import Any
 
 from providers.sandbox.market import (
-    ILLUSTRATIVE,
     InventoryItem,
     Recorded,
     draw,
     draw_count,
     drawn_once,
+    recorded_item,
     recorded_prices,
 )
 
@@ -95,21 +95,17 @@ def _word_inventory(seed: int, word: str, rows: list[Recorded]) -> Iterator[Inve
     for region in REGIONS:
         lot = (seed, word, region)
         empty = word.startswith("B300") or draw(*lot, "none") < 0.25
-        yield InventoryItem(
-            provider="hyperstack",
+        yield recorded_item(
+            first,
+            region,
+            0 if empty else draw_count(1, 6 if alone else 40, *lot),
             sku=flavors[0].name if alone else word,
-            region=region,
-            zone="",
-            tier=first.tier,
-            gpu=first.gpu,
             gpus=first.gpus if alone else 1,
             unit="node" if alone else "gpu",
+            vcpus=None,
+            memory_gb=None,
             usd_per_hour=first.usd_per_node_hour if alone else first.usd_per_node_hour / first.gpus,
-            capacity=0 if empty else draw_count(1, 6 if alone else 40, *lot),
-            recorded_on=first.recorded_on,
-            source=first.source,
             price_key=f"hyperstack|{word}",
-            gpu_memory_gb=first.gpu_memory_gb,
             aliases=frozenset({word, *(re.sub(r"x\d+$", "", flavor.name) for flavor in flavors)}),
             labels={"word": word, "flavors": [flavor.to_label() for flavor in flavors]},
         )
@@ -124,14 +120,9 @@ def _odd_item(word: str, flavor: Flavor, usd: str | None, machines: int) -> Inve
         provider="hyperstack",
         sku=flavor.name,
         region="CANADA-1",
-        zone="",
-        tier="on_demand",
         gpu=word,
         gpus=flavor.gpus,
         usd_per_hour=None if usd is None else Decimal(usd),
         capacity=machines,
-        recorded_on="",
-        source=ILLUSTRATIVE,
-        price_key=f"hyperstack|{flavor.name}",
         labels={"word": word, "flavors": [flavor.to_label()]},
     )

@@ -126,7 +126,6 @@ def _made(
         provider="latitude",
         sku=sku,
         region=site,
-        zone="",
         tier=tier,
         gpu=str(plan.gpu.get("type", "no GPU")),
         gpus=int(plan.gpu.get("count", 0)),

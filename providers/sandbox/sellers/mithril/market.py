@@ -102,7 +102,6 @@ def _item(
         provider=NAME,
         sku=kind.name,
         region=region,
-        zone="",
         tier=tier,
         gpu=kind.gpu,
         gpus=kind.gpus,

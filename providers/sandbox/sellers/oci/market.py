@@ -17,6 +17,7 @@ from providers.sandbox.market import (
     draw,
     draw_count,
     drawn_once,
+    recorded_item,
     recorded_prices,
 )
 
@@ -103,21 +104,11 @@ def oci_inventory(seed: int) -> Iterator[InventoryItem]:
 def _item(seed: int, row: Recorded, region: str, domain: str) -> InventoryItem:
     lot = (seed, row.sku, domain)
     unknown_there = draw(*lot, "hardware") < 0.25
-    return InventoryItem(
-        provider="oci",
-        sku=row.sku,
-        region=region,
+    return recorded_item(
+        row,
+        region,
+        0 if unknown_there or draw(*lot, "none") < 0.3 else draw_count(1, 48 // row.gpus + 4, *lot),
         zone=f"{PREFIX}:{domain}",
         tier="on_demand",
-        gpu=row.gpu,
-        gpus=row.gpus,
-        usd_per_hour=row.usd_per_node_hour,
-        capacity=0 if unknown_there or draw(*lot, "none") < 0.3 else draw_count(1, 48 // row.gpus + 4, *lot),
-        recorded_on=row.recorded_on,
-        source=row.source,
-        price_key=f"oci|{row.sku}",
-        gpu_memory_gb=row.gpu_memory_gb,
-        vcpus=row.vcpus,
-        memory_gb=row.memory_gb,
         labels={"supported": not unknown_there},
     )

@@ -10,7 +10,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 
-from providers.sandbox.market import ILLUSTRATIVE, InventoryItem, Recorded, drawn_once, recorded_prices
+from providers.sandbox.market import (
+    ILLUSTRATIVE,
+    InventoryItem,
+    Recorded,
+    drawn_once,
+    recorded_item,
+    recorded_prices,
+)
 from providers.sandbox.sellers.oci.market import DOMAINS
 
 WORDS = {
@@ -71,22 +78,15 @@ def _everywhere(row: Recorded) -> Iterator[Recorded]:
 
 
 def _item(provider: str, cloud: str, row: Recorded) -> InventoryItem:
-    return InventoryItem(
+    return recorded_item(
+        row,
+        row.region,
+        0,
         provider=provider,
         sku=f"{cloud}/{row.sku}",
-        region=row.region,
         zone=row.zone,
-        tier=row.tier,
         gpu=WORDS.get(row.gpu, row.gpu),
-        gpus=row.gpus,
-        usd_per_hour=row.usd_per_node_hour,
-        capacity=0,
-        recorded_on=row.recorded_on,
-        source=row.source,
         price_key=f"{provider}|{cloud}|{row.sku}|{row.region}|{row.zone}|{row.tier}",
-        gpu_memory_gb=row.gpu_memory_gb,
-        vcpus=row.vcpus,
-        memory_gb=row.memory_gb,
         aliases=frozenset({row.sku}),
         labels={"cloud": cloud, "type": row.sku},
     )

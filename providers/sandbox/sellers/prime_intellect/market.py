@@ -14,6 +14,7 @@ from providers.sandbox.market import (
     draw,
     draw_count,
     drawn_once,
+    recorded_item,
     recorded_prices,
 )
 
@@ -106,23 +107,13 @@ def _item(seed: int, row: Recorded) -> InventoryItem:
     lot = (seed, row.sku, row.region, row.zone, row.tier)
     gpu_type, socket = _WORDS[row.gpu]
     provider, _, cloud_id = row.sku.partition(" ")
-    return InventoryItem(
-        provider="prime_intellect",
-        sku=row.sku,
-        region=row.region,
+    return recorded_item(
+        row,
+        row.region,
+        0 if draw(*lot, "none") < 0.2 else draw_count(1, 10, *lot),
         zone=row.zone,
-        tier=row.tier,
-        gpu=row.gpu,
-        gpus=row.gpus,
-        usd_per_hour=row.usd_per_node_hour,
-        capacity=0 if draw(*lot, "none") < 0.2 else draw_count(1, 10, *lot),
-        recorded_on=row.recorded_on,
-        source=row.source,
         price_key=f"prime_intellect|{row.sku}|{row.region}|{row.zone}|{row.tier}",
         pool=f"prime_intellect|{row.sku}|{row.region}|{row.zone}" if _is_in_clusters(row) else "",
-        gpu_memory_gb=row.gpu_memory_gb,
-        vcpus=row.vcpus,
-        memory_gb=row.memory_gb,
         places=frozenset({_REGIONS[row.region]}),
         labels={
             "provider": provider,
@@ -158,14 +149,10 @@ def _odd_item(odd: _Odd) -> InventoryItem:
         sku=sku,
         region="US",
         zone="odd-1",
-        tier="on_demand",
         gpu=odd.gpu_type,
         gpus=odd.gpus,
         usd_per_hour=Decimal(odd.usd),
         capacity=odd.capacity,
-        recorded_on="",
-        source=ILLUSTRATIVE,
-        price_key=f"prime_intellect|{sku}",
         gpu_memory_gb=odd.gpu_gb,
         vcpus=16,
         memory_gb=128,

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from providers.sandbox.market import (
-    ILLUSTRATIVE,
     InventoryItem,
     Recorded,
     draw,
     draw_count,
     drawn_once,
+    recorded_item,
     recorded_prices,
 )
 
@@ -86,19 +86,14 @@ def _item(seed: int, row: Recorded, gpu_id: str, cloud: str, country: str, cente
     lot = (seed, gpu_id, cloud, center or country)
     empty = row.gpu == "MI300X-192GB" or draw(*lot, "none") < 0.2
     found = GPU_TYPES[gpu_id]
-    return InventoryItem(
-        provider="runpod",
+    return recorded_item(
+        row,
+        center or country,
+        0 if empty else draw_count(3, 40 if cloud == SECURE else 12, *lot),
         sku=gpu_id,
-        region=center or country,
         zone=cloud,
-        tier=row.tier,
-        gpu=row.gpu,
         gpus=1,
         unit="gpu",
-        usd_per_hour=row.usd_per_node_hour,
-        capacity=0 if empty else draw_count(3, 40 if cloud == SECURE else 12, *lot),
-        recorded_on=row.recorded_on,
-        source=row.source,
         price_key=f"runpod|{gpu_id}|{cloud}|{row.tier}",
         pool=f"runpod|{gpu_id}|{center or country}|{cloud}",
         gpu_memory_gb=found.memory_gb,
@@ -117,14 +112,11 @@ def _odd_item() -> InventoryItem:
         sku="NVIDIA Q9000 XT",
         region="US-KS-2",
         zone=SECURE,
-        tier="on_demand",
         gpu="Q9000 XT",
         gpus=1,
         unit="gpu",
         usd_per_hour=Decimal("1.11"),
         capacity=4,
-        recorded_on="",
-        source=ILLUSTRATIVE,
         price_key="runpod|NVIDIA Q9000 XT|SECURE|on_demand",
         gpu_memory_gb=64,
         labels={"country": "US", "center": "US-KS-2"},

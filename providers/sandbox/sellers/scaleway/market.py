@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from providers.sandbox.market import (
-    ILLUSTRATIVE,
     InventoryItem,
     Recorded,
     draw,
     draw_count,
     drawn_once,
+    recorded_item,
     recorded_prices,
 )
 
@@ -54,48 +54,29 @@ def scaleway_inventory(seed: int) -> Iterator[InventoryItem]:
         zones = (HOME, *(zone for zone in _OTHERS if draw(seed, "scaleway", row.sku, zone) < 0.5))
         for zone in zones:
             yield _item(seed, row, zone)
-    for odd in _ODD:
-        yield _odd_item(*odd)
+    for sku, gpu, gpus, gpu_gb, cores, gib, euros in _ODD:
+        yield InventoryItem(
+            provider="scaleway",
+            sku=sku,
+            region="fr-par",
+            zone=HOME,
+            gpu=gpu,
+            gpus=gpus,
+            usd_per_hour=Decimal(euros) * _RATE,
+            capacity=4,
+            gpu_memory_gb=gpu_gb,
+            vcpus=cores,
+            memory_gb=gib,
+            labels={"gpu_name": gpu, "dollars_per_euro": str(_RATE)},
+        )
 
 
 def _item(seed: int, row: Recorded, zone: str) -> InventoryItem:
     stocked = row.sku == "H100-1-80G" or draw(seed, row.sku, zone, "stocked") < 0.75
-    return InventoryItem(
-        provider="scaleway",
-        sku=row.sku,
-        region=zone.rpartition("-")[0],
+    return recorded_item(
+        row,
+        zone.rpartition("-")[0],
+        draw_count(1, 9, seed, row.sku, zone) if stocked else 0,
         zone=zone,
-        tier=row.tier,
-        gpu=row.gpu,
-        gpus=row.gpus,
-        usd_per_hour=row.usd_per_node_hour,
-        capacity=draw_count(1, 9, seed, row.sku, zone) if stocked else 0,
-        recorded_on=row.recorded_on,
-        source=row.source,
-        price_key=f"scaleway|{row.sku}",
-        gpu_memory_gb=row.gpu_memory_gb,
-        vcpus=row.vcpus,
-        memory_gb=row.memory_gb,
         labels={"gpu_name": _NAMES[row.gpu], "dollars_per_euro": str(dollars_per_euro(row))},
-    )
-
-
-def _odd_item(sku: str, gpu: str, gpus: int, gpu_gb: int, cores: int, gib: int, euros: str) -> InventoryItem:
-    return InventoryItem(
-        provider="scaleway",
-        sku=sku,
-        region="fr-par",
-        zone=HOME,
-        tier="on_demand",
-        gpu=gpu,
-        gpus=gpus,
-        usd_per_hour=Decimal(euros) * _RATE,
-        capacity=4,
-        recorded_on="",
-        source=ILLUSTRATIVE,
-        price_key=f"scaleway|{sku}",
-        gpu_memory_gb=gpu_gb,
-        vcpus=cores,
-        memory_gb=gib,
-        labels={"gpu_name": gpu, "dollars_per_euro": str(_RATE)},
     )

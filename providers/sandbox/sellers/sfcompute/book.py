@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from broker.domain.basics.money import ZERO
 from providers.sandbox.ledger import Entry
-from providers.sandbox.market import ILLUSTRATIVE, InventoryItem, draw, draw_count, drawn_once
+from providers.sandbox.market import InventoryItem, draw, draw_count, drawn_once
 from providers.sandbox.protocol import SandboxState
 
 HOUR = timedelta(hours=1)
@@ -52,8 +52,6 @@ def sfc_inventory(seed: int) -> Iterator[InventoryItem]:
             gpus=8,
             usd_per_hour=Decimal(usd),
             capacity=draw_count(low, high, seed, name),
-            recorded_on="",
-            source=ILLUSTRATIVE,
             price_key=f"sfcompute|{name}",
             aliases=frozenset(also),
             labels={

@@ -109,21 +109,16 @@ class Orders:
 
     def _open_contract(self, order: Mapping[str, Any], quote: Quote, contract_id: str) -> None:
         self._sandbox.ledger.write(
-            Entry(
-                provider="sfcompute",
-                instance_id=order["id"],
-                tag=order["key"],
+            quote.item.bought(
+                self._sandbox.clock.now(),
+                order["id"],
+                order["key"],
+                Tariff(upfront_usd=Decimal(quote.cents) / 100),
                 sku=order["instance_type"],
-                region=quote.item.region,
-                zone=quote.item.zone,
                 tier="window",
                 nodes=order["quantity"],
-                units=order["quantity"],
-                stock_key=quote.item.stock_key,
-                created_at=self._sandbox.clock.now(),
                 starts_at=quote.start,
                 ends_at=quote.end,
-                tariff=Tariff(upfront_usd=Decimal(quote.cents) / 100),
                 detail={"also_known_as": [contract_id]},
             )
         )

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from providers.sandbox.market import (
-    ILLUSTRATIVE,
     InventoryItem,
     Recorded,
     draw,
@@ -61,7 +60,20 @@ def shadeform_inventory(seed: int) -> Iterator[InventoryItem]:
         for region in sorted(regions[_cloud(sku)]):
             yield _item(seed, row, region)
     for odd in _ODD_TYPES:
-        yield _odd_item(*odd)
+        sku, gpu_type, interconnect, gpus, gpu_gb, cores, gb, usd, capacity, deployment = odd
+        yield InventoryItem(
+            provider="shadeform",
+            sku=sku,
+            region=_ODD_REGION,
+            gpu=gpu_type,
+            gpus=gpus,
+            usd_per_hour=Decimal(usd),
+            capacity=capacity,
+            gpu_memory_gb=gpu_gb,
+            vcpus=cores,
+            memory_gb=gb,
+            labels={"gpu_type": gpu_type, "interconnect": interconnect, "deployment": deployment},
+        )
 
 
 def _cloud(sku: str) -> str:
@@ -74,35 +86,3 @@ def _item(seed: int, row: Recorded, region: str) -> InventoryItem:
     labels = {"gpu_type": gpu_type, "interconnect": interconnect, "deployment": "vm"}
     capacity = 0 if draw(*lot, "none") < 0.3 else draw_count(1, 6, *lot)
     return recorded_item(row, region, capacity, tier="on_demand", labels=labels)
-
-
-def _odd_item(
-    sku: str,
-    gpu_type: str,
-    interconnect: str | None,
-    gpus: int,
-    gpu_gb: int,
-    cores: int,
-    gb: int,
-    usd: str,
-    capacity: int,
-    deployment: str,
-) -> InventoryItem:
-    return InventoryItem(
-        provider="shadeform",
-        sku=sku,
-        region=_ODD_REGION,
-        zone="",
-        tier="on_demand",
-        gpu=gpu_type,
-        gpus=gpus,
-        usd_per_hour=Decimal(usd),
-        capacity=capacity,
-        recorded_on="",
-        source=ILLUSTRATIVE,
-        price_key=f"shadeform|{sku}",
-        gpu_memory_gb=gpu_gb,
-        vcpus=cores,
-        memory_gb=gb,
-        labels={"gpu_type": gpu_type, "interconnect": interconnect, "deployment": deployment},
-    )

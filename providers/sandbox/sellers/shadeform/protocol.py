@@ -10,11 +10,11 @@ rounded (whole hours here). Sources: Shadeform OpenAPI description 1.0.0 and its
 from __future__ import annotations
 
 from collections.abc import Iterable
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import Decimal
 from typing import Any
 
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
-from providers.sandbox.market import InventoryItem
+from providers.sandbox.market import InventoryItem, by_sku
 from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply
 from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.shadeform.market import shadeform_inventory
@@ -67,10 +67,7 @@ class Shadeform(SellerProtocol):
 
     def _types(self, call: Call) -> Reply:
         free = self.seller.free_by_key()
-        by_sku: dict[str, list[InventoryItem]] = {}
-        for item in self.seller.inventory():
-            by_sku.setdefault(item.sku, []).append(item)
-        rows = [self._type(items, free) for items in by_sku.values()]
+        rows = [self._type(items, free) for items in by_sku(self.seller.inventory()).values()]
         shown = [row for row in rows if _is_wanted(row, call)]
         if call.query.get("sort") == "price":
             shown.sort(key=lambda row: row["hourly_price"])
@@ -87,15 +84,12 @@ class Shadeform(SellerProtocol):
             "cloud": cloud,
             "shade_instance_type": shade_type,
             "cloud_instance_type": f"{cloud}-{shade_type}".lower(),
-            "hourly_price": self._cents(item),
+            "hourly_price": self.seller.cents(item),
             "deployment_type": item.labels["deployment"],
             "configuration": _configuration(item),
             "availability": places,
             "boot_time": {"min_boot_in_sec": 180, "max_boot_in_sec": 300},
         }
-
-    def _cents(self, item: InventoryItem) -> int:
-        return int((self.seller.price(item) * 100).to_integral_value(ROUND_HALF_EVEN))
 
     def _create(self, call: Call) -> Reply:
         body = call.json_object()
@@ -108,7 +102,7 @@ class Shadeform(SellerProtocol):
         entry = self.seller.sell(
             item,
             tags[0] if tags else body["name"],
-            Tariff(Decimal(self._cents(item)) / 100, BILLING_INCREMENT_S),
+            Tariff(Decimal(self.seller.cents(item)) / 100, BILLING_INCREMENT_S),
             {"request": body, "configuration": _configuration(item)},
             fails=call.loses_capacity,
         )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from providers.sandbox.market import ILLUSTRATIVE, InventoryItem, draw, draw_count, drawn_once
+from providers.sandbox.market import InventoryItem, draw, draw_count, drawn_once
 
 HOSTS_PER_TYPE = 3
 _PLACES = (
@@ -76,13 +76,10 @@ def _item(
         sku=word,
         region=place[0],
         zone=host,
-        tier="on_demand",
         gpu=name,
         gpus=1,
         usd_per_hour=usd,
         capacity=gpus,
-        recorded_on="",
-        source=ILLUSTRATIVE,
         price_key=f"tensordock|{host}",
         unit="gpu",
         places=frozenset({place[2]}),

@@ -70,7 +70,6 @@ def _item(seed: int, region: str, gpu_type: str, tier: str, gpu: str, row: Recor
         provider=NAME,
         sku=gpu_type,
         region=region,
-        zone="",
         tier=tier,
         gpu=gpu,
         gpus=8,

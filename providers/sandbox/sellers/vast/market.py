@@ -8,7 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
-from providers.sandbox.market import ILLUSTRATIVE, InventoryItem, Recorded, draw, drawn_once, recorded_prices
+from providers.sandbox.market import (
+    InventoryItem,
+    Recorded,
+    draw,
+    drawn_once,
+    recorded_item,
+    recorded_prices,
+)
 
 _NAMES = {"A100-PCIe": "A100 PCIE", "A100-SXM": "A100 SXM4", "H100-SXM": "H100 SXM", "B200-SXM": "B200"}
 
@@ -66,22 +73,14 @@ def _item(
     machine = f"{row.sku}|{row.region}" if alone else f"{row.gpu}|{row.region}"
     name = _gpu_name(row)
     offer_id = int(row.sku.split()[1]) if alone else _number("offer", row.sku, row.region)
-    return InventoryItem(
-        provider="vast",
+    return recorded_item(
+        row,
+        _geolocation(row.region),
+        1,
         sku=f"{row.gpus}x {name}",
-        region=_geolocation(row.region),
         zone=str(offer_id),
         tier="on_demand",
-        gpu=row.gpu,
-        gpus=row.gpus,
-        usd_per_hour=row.usd_per_node_hour,
-        capacity=1,
-        recorded_on=row.recorded_on,
-        source=row.source,
         price_key=f"vast|{offer_id}",
-        gpu_memory_gb=row.gpu_memory_gb,
-        vcpus=row.vcpus,
-        memory_gb=row.memory_gb,
         aliases=frozenset({name, str(offer_id)}),
         labels={
             "gpu_name": name,
@@ -105,13 +104,10 @@ def _odd_item(odd: _Odd, number: int) -> InventoryItem:
         sku=f"{odd.gpus}x {odd.name}",
         region=odd.geolocation,
         zone=str(offer_id),
-        tier="on_demand",
         gpu=odd.name,
         gpus=odd.gpus,
         usd_per_hour=Decimal(odd.usd),
         capacity=1,
-        recorded_on="",
-        source=ILLUSTRATIVE,
         price_key=f"vast|{offer_id}",
         gpu_memory_gb=24 if odd.gpus else 0,
         vcpus=odd.cpu_cores,

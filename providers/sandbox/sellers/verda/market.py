@@ -54,8 +54,24 @@ def verda_inventory(seed: int) -> Iterator[InventoryItem]:
         yield _item(seed, row)
         if row.tier == "spot" and (row.sku, row.region) not in on_demand and row.gpu in singles:
             yield _item(seed, _multiplied(row, singles[row.gpu]))
-    for odd in _ODD_TYPES:
-        yield from _odd_inventory(*odd)
+    for sku, name, model, gpus, gpu_gb, cores, gb, usd, spot_usd, source in _ODD_TYPES:
+        for tier, price in (("on_demand", usd), ("spot", spot_usd)):
+            yield InventoryItem(
+                provider="verda",
+                sku=sku,
+                region="FIN-01",
+                tier=tier,
+                gpu=model,
+                gpus=gpus,
+                usd_per_hour=Decimal(price),
+                capacity=2,
+                source=source,
+                price_key=f"verda|{sku}|{tier}",
+                gpu_memory_gb=gpu_gb,
+                vcpus=cores,
+                memory_gb=gb,
+                labels={"name": name, "model": model, "p2p": "50GB/s" if gpus > 1 else None},
+            )
 
 
 def _multiplied(row: Recorded, single: Recorded) -> Recorded:
@@ -74,36 +90,3 @@ def _item(seed: int, row: Recorded) -> InventoryItem:
     labels = {"name": name, "model": model, "p2p": "300 GB/s" if row.gpus > 1 else None}
     capacity = 0 if draw(*lot, "none") < 0.25 else draw_count(1, 10, *lot)
     return recorded_item(row, row.region, capacity, price_key=f"verda|{row.sku}|{row.tier}", labels=labels)
-
-
-def _odd_inventory(
-    sku: str,
-    name: str,
-    model: str,
-    gpus: int,
-    gpu_gb: int,
-    cores: int,
-    gb: int,
-    usd: str,
-    spot_usd: str,
-    source: str,
-) -> Iterator[InventoryItem]:
-    for tier, price in (("on_demand", usd), ("spot", spot_usd)):
-        yield InventoryItem(
-            provider="verda",
-            sku=sku,
-            region="FIN-01",
-            zone="",
-            tier=tier,
-            gpu=model,
-            gpus=gpus,
-            usd_per_hour=Decimal(price),
-            capacity=2,
-            recorded_on="",
-            source=source,
-            price_key=f"verda|{sku}|{tier}",
-            gpu_memory_gb=gpu_gb,
-            vcpus=cores,
-            memory_gb=gb,
-            labels={"name": name, "model": model, "p2p": "50GB/s" if gpus > 1 else None},
-        )

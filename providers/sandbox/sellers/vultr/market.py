@@ -179,7 +179,6 @@ def vultr_inventory(seed: int) -> Iterator[InventoryItem]:
                 provider="vultr",
                 sku=plan.sku,
                 region=region,
-                zone="",
                 tier="on_demand" if plan.on_demand else "spot",
                 gpu=plan.gpu,
                 gpus=plan.gpus,
