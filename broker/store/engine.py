@@ -17,6 +17,7 @@ from broker.domain.basics.access import EVERY_TEAM, TeamScope
 from broker.domain.basics.errors import Conflict, FieldProblem, InputError, NotFound, StoreUnavailable
 from broker.store import schema
 from broker.store.accounts.sealing import Seal, seal_all, seal_of
+from broker.store.documents import to_json
 from broker.store.failures import PRIMARY_CODE, failures_named
 from broker.store.file_lock import FileLock
 from broker.store.leader import Leadership, LockedLeadership, SoleLeadership
@@ -253,7 +254,9 @@ def _bad_file(path: Path, why: str) -> InputError:
 
 def _postgresql_engine(url: URL) -> AsyncEngine:
     connect_args = {**REACHING, "async_creator_fn": LimitedConnection.connect}
-    engine = create_async_engine(url, pool_pre_ping=True, hide_parameters=True, connect_args=connect_args)
+    engine = create_async_engine(
+        url, pool_pre_ping=True, hide_parameters=True, json_serializer=to_json, connect_args=connect_args
+    )
 
     @event.listens_for(engine.sync_engine, "connect")
     def set_limits(connection: Any, _record: object) -> None:
@@ -269,7 +272,9 @@ def _sqlite_engine(url: URL, connections: SqliteConnections, *, read_only: bool)
     # IMMEDIATE: reads see what is committed and open no transaction. The first write takes the write
     # lock at once, so that it waits for another writer instead of failing because of an old snapshot.
     connect_args = {"isolation_level": "IMMEDIATE", "async_creator_fn": connections.connect}
-    engine = create_async_engine(url, hide_parameters=True, connect_args=connect_args)
+    engine = create_async_engine(
+        url, hide_parameters=True, json_serializer=to_json, connect_args=connect_args
+    )
     pragmas = [f"busy_timeout={BUSY_TIMEOUT_MS}", "foreign_keys=ON", "synchronous=NORMAL"]
     pragmas.append("query_only=ON" if read_only else "journal_mode=WAL")
 
