@@ -118,7 +118,7 @@ class Store:
     async def migrate(self) -> None:
         """Migrates the schema to the newest revision. Several processes may do so at once.
 
-        Raises StoreTooNew, StoreUnavailable, and Conflict for a read-only store.
+        Raises StoreTooNew, StoreUnavailable, and Conflict for a read-only store or too old a revision.
         """
         if self._read_only:
             raise Conflict("the database was opened read-only; only its broker may migrate it")
@@ -141,7 +141,10 @@ class Store:
         return not self._seal.is_open
 
     async def revision_is_current(self) -> bool:
-        """Whether the schema is at the revision of this program. Raises StoreTooNew, StoreUnavailable."""
+        """Whether the schema is at the revision of this program.
+
+        Raises StoreTooNew, StoreUnavailable, and Conflict for a revision that is too old.
+        """
         async with failures_named(), self._engine.connect() as connection:
             return await connection.run_sync(schema.is_current)
 
