@@ -201,7 +201,6 @@ PLAN = Form(
     order=("penalty_usd delay_usd solve_seconds",),
     lenient=True,
 )
-PlanForm = Annotated[Plan, PLAN]
 
 
 def read_plan(text: str, source: str) -> Plan:
