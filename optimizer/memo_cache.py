@@ -23,13 +23,6 @@ class MemoCache:
         self._answers: OrderedDict[Hashable, object] = OrderedDict()
         self._newest: OrderedDict[Hashable, object] = OrderedDict()
 
-    def copy(self) -> MemoCache:
-        """An independent copy with the same contents."""
-        found = MemoCache(self._most)
-        found._answers.update(self._answers)
-        found._newest.update(self._newest)
-        return found
-
     def __len__(self) -> int:
         return len(self._answers)
 

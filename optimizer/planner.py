@@ -49,12 +49,6 @@ class JointPlanner:
         self._terms = terms or MovingTerms()
         self._memo = MemoCache()
 
-    def twin(self) -> JointPlanner:
-        """A planner with an independent copy of the cache."""
-        found = JointPlanner(self._estimator, self._terms, self._wall)
-        found._memo = self._memo.copy()
-        return found
-
     def plan(
         self,
         request: PlanRequest,

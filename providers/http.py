@@ -180,7 +180,6 @@ class ProviderHttp:
             follow_redirects=False,
         )
         self._hears = hears
-        self.last_request_id: str | None = None
         self._retirements: set[tuple[object, ...]] = set()
 
     async def aclose(self) -> None:
@@ -368,7 +367,6 @@ class ProviderHttp:
         except (httpx.HTTPError, TimeoutError) as error:
             # The cause is cut: httpx puts the URL, and so query strings, into its messages.
             raise self._fault(error, repeatable=safe) from None
-        self.last_request_id = reply.request_id
         reply = self._heard(request, reply)
         if reply.status >= 300:
             raise self.error(reply)

@@ -24,7 +24,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
 from broker.domain.basics.errors import FieldProblem, InputError, OrderRejected
@@ -69,21 +68,6 @@ HOLDING = frozenset(
     }
 )
 """The capabilities of a seller whose API sells, lists and releases capacity."""
-
-METHOD_OF: Mapping[Capability, str] = MappingProxyType(
-    {
-        Capability.OFFERS: "list_offers",
-        Capability.RESERVE: "reserve",
-        Capability.FIND_LEASE: "find_lease",
-        Capability.LIST_LEASES: "list_leases",
-        Capability.RELEASE: "release",
-        Capability.DRY_RUN: "dry_run",
-    }
-)
-"""The method of each capability that is one.
-
-The others show in offers (tier, stock, fabric, nodes per order), and ``lease_price`` in hourly leases.
-"""
 
 
 @dataclass(frozen=True, slots=True)

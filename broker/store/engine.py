@@ -17,6 +17,7 @@ from broker.domain.basics.access import EVERY_TEAM, TeamScope
 from broker.domain.basics.errors import Conflict, FieldProblem, InputError, NotFound, StoreUnavailable
 from broker.store import schema
 from broker.store.accounts.sealing import Seal, seal_all, seal_of
+from broker.store.documents import to_json
 from broker.store.failures import PRIMARY_CODE, failures_named
 from broker.store.file_lock import FileLock
 from broker.store.leader import Leadership, LockedLeadership, SoleLeadership
@@ -117,7 +118,7 @@ class Store:
     async def migrate(self) -> None:
         """Migrates the schema to the newest revision. Several processes may do so at once.
 
-        Raises StoreTooNew, StoreUnavailable, and Conflict for a read-only store.
+        Raises StoreTooNew, StoreUnavailable, and Conflict for a read-only store or too old a revision.
         """
         if self._read_only:
             raise Conflict("the database was opened read-only; only its broker may migrate it")
@@ -140,7 +141,10 @@ class Store:
         return not self._seal.is_open
 
     async def revision_is_current(self) -> bool:
-        """Whether the schema is at the revision of this program. Raises StoreTooNew, StoreUnavailable."""
+        """Whether the schema is at the revision of this program.
+
+        Raises StoreTooNew, StoreUnavailable, and Conflict for a revision that is too old.
+        """
         async with failures_named(), self._engine.connect() as connection:
             return await connection.run_sync(schema.is_current)
 
@@ -253,7 +257,9 @@ def _bad_file(path: Path, why: str) -> InputError:
 
 def _postgresql_engine(url: URL) -> AsyncEngine:
     connect_args = {**REACHING, "async_creator_fn": LimitedConnection.connect}
-    engine = create_async_engine(url, pool_pre_ping=True, hide_parameters=True, connect_args=connect_args)
+    engine = create_async_engine(
+        url, pool_pre_ping=True, hide_parameters=True, json_serializer=to_json, connect_args=connect_args
+    )
 
     @event.listens_for(engine.sync_engine, "connect")
     def set_limits(connection: Any, _record: object) -> None:
@@ -269,7 +275,9 @@ def _sqlite_engine(url: URL, connections: SqliteConnections, *, read_only: bool)
     # IMMEDIATE: reads see what is committed and open no transaction. The first write takes the write
     # lock at once, so that it waits for another writer instead of failing because of an old snapshot.
     connect_args = {"isolation_level": "IMMEDIATE", "async_creator_fn": connections.connect}
-    engine = create_async_engine(url, hide_parameters=True, connect_args=connect_args)
+    engine = create_async_engine(
+        url, hide_parameters=True, json_serializer=to_json, connect_args=connect_args
+    )
     pragmas = [f"busy_timeout={BUSY_TIMEOUT_MS}", "foreign_keys=ON", "synchronous=NORMAL"]
     pragmas.append("query_only=ON" if read_only else "journal_mode=WAL")
 

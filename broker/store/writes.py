@@ -17,7 +17,6 @@ from broker.store.tables import Row
 from broker.store.team_session import TeamSession, team_rows
 
 Values = Mapping[str, Any]
-Upsert = sqlite.Insert | postgresql.Insert
 KEYS_PER_STATEMENT = 1000
 UNSYNCHRONIZED = MappingProxyType({"synchronize_session": False})
 """Sessions need not follow changes of a statement, because repositories always read again."""

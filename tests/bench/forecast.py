@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,9 @@ from rich.table import Table
 
 from api.schemas.market.history import read_history
 from broker.catalogue import load_provider_classes
-from broker.domain.market.forecast import DailyPrices, Forecaster, ForecastRules, daily_prices, midnights
+from broker.domain.basics.money import to_micro_usd
+from broker.domain.basics.window import Window
+from broker.domain.market.forecast import DailyPrices, Family, Forecaster, ForecastRules, midnights
 from broker.domain.market.market import PricePoint
 from broker.domain.market.market_history import MarketHistory
 from broker.services.market.forecasting import ForecastSources
@@ -52,6 +55,17 @@ def past_of(history: MarketHistory, sources: ForecastSources) -> list[DailyPrice
     return [
         daily_prices(key, sources.family_of(history.offers[key]), mine, span) for key, mine in points.items()
     ]
+
+
+def daily_prices(offer_id: str, family: Family, points: Sequence[PricePoint], known: Window) -> DailyPrices:
+    """The prices at the midnights in ``known``. ``points`` must be in order of time."""
+    found: list[int | None] = []
+    times = [point.at for point in points]
+    for midnight in midnights(known):
+        before = bisect_right(times, midnight)
+        point = points[before - 1] if before else None
+        found.append(to_micro_usd(point.price_usd_per_node_hour) if point and point.available else None)
+    return DailyPrices(offer_id, family, tuple(found))
 
 
 def compare(

@@ -13,6 +13,7 @@ busy machine gives the same figures). Figures of one run.
 from __future__ import annotations
 
 import argparse
+import copy
 import random
 import sys
 import time
@@ -147,14 +148,23 @@ def _repriced(offer: Offer, factor: Decimal) -> dict[str, Any]:
     return found
 
 
+def _twin(planner: JointPlanner) -> JointPlanner:
+    """A planner with an independent copy of the cache."""
+    twin = copy.copy(planner)
+    twin._memo = copy.copy(planner._memo)
+    twin._memo._answers, twin._memo._newest = planner._memo._answers.copy(), planner._memo._newest.copy()
+    return twin
+
+
 def _cells(scene: Scene, offers: Sequence[Offer], old: Plan, leaving: float) -> tuple[tuple[str, ...], float]:
     costs: defaultdict[str, Decimal] = defaultdict(Decimal)
     for placement in old.placements:
         costs[placement.workload] += placement.cost_usd
     each = {name: cost * Decimal(str(leaving)) for name, cost in costs.items()} if leaving else {}
     seen: list[Progress] = []
+    twin = _twin(scene.planner)
     spent = time.process_time()
-    found = scene.planner.twin().replan(
+    found = twin.replan(
         scene.request,
         offers,
         scene.request.horizon.start,

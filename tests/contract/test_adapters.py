@@ -16,7 +16,7 @@ from broker.domain.basics import errors
 from broker.domain.market.offer import Offer, OfferBatch, Tier
 from broker.domain.market.stock_pools import sited
 from providers.registry import SPECS
-from providers.spec import METHOD_OF, Capability, ProviderAdapter, ProviderSpec
+from providers.spec import Capability, ProviderAdapter, ProviderSpec
 from tests.contract.damage import damages
 from tests.contract.exchanges import (
     FIXTURES,
@@ -55,6 +55,20 @@ NEEDED_OF_SELLERS = {
     ("list_leases", None),
     ("release", None),
 }
+
+
+METHOD_OF = {
+    Capability.OFFERS: "list_offers",
+    Capability.RESERVE: "reserve",
+    Capability.FIND_LEASE: "find_lease",
+    Capability.LIST_LEASES: "list_leases",
+    Capability.RELEASE: "release",
+    Capability.DRY_RUN: "dry_run",
+}
+"""The method of each capability that is one.
+
+The others show in offers (tier, stock, fabric, nodes per order), and ``lease_price`` in hourly leases.
+"""
 
 
 def parsed(spec: ProviderSpec) -> OfferBatch:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from random import Random
 
 import pytest
@@ -18,10 +16,8 @@ from broker.domain.market.forecast import (
     Forecaster,
     ForecastRules,
     HistorySource,
-    daily_prices,
     midnights,
 )
-from broker.domain.market.market import PricePoint
 from broker.domain.market.offer import Tier
 from tests.depth import examples
 
@@ -151,17 +147,8 @@ def test_pieces_keep_what_follows_what() -> None:
     assert 600_000 < forecast.at(0.05) <= forecast.at(0.95) < 1_600_000
 
 
-def points(*said: tuple[float, str, bool]) -> Sequence[PricePoint]:
-    return [
-        PricePoint("a", MIDNIGHT + hours * HOUR, Decimal(usd), None, available)
-        for hours, usd, available in said
-    ]
-
-
-def test_daily_prices_are_those_in_force_at_midnight() -> None:
-    said = points((1, "2", True), (24, "3", True), (30, "4", True), (49, "4", False), (80, "5", True))
-    known = Window(MIDNIGHT, MIDNIGHT + 4 * DAY + HOUR)
-
-    assert midnights(known) == tuple(MIDNIGHT + n * DAY for n in range(5))
-    assert daily_prices("a", KIN, said, known).micro_usd == (None, 3_000_000, 4_000_000, None, 5_000_000)
-    assert daily_prices("a", KIN, said, Window(MIDNIGHT + HOUR, MIDNIGHT + DAY)).micro_usd == (3_000_000,)
+def test_midnights_are_those_of_a_window_with_its_end() -> None:
+    assert midnights(Window(MIDNIGHT, MIDNIGHT + 4 * DAY + HOUR)) == tuple(
+        MIDNIGHT + n * DAY for n in range(5)
+    )
+    assert midnights(Window(MIDNIGHT + HOUR, MIDNIGHT + DAY)) == (MIDNIGHT + DAY,)

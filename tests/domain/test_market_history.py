@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.schemas.market.history import points_csv, read_points
+from api.schemas.market.history import read_points
 from broker.domain.basics.errors import InputError
 from broker.domain.basics.window import Window
 from broker.domain.holding.holding_orders import Intent
@@ -20,6 +20,7 @@ from broker.domain.market.offer import Offer, Tier
 from broker.domain.moving.replay_ledger import Ledger
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer
+from tests.fakes.market_csv import points_csv
 
 HOUR = timedelta(hours=1)
 markets = st.lists(

@@ -15,10 +15,11 @@ from broker.domain.holding.holding_orders import Intent
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.moving.moving import OpenRows, find_change, handover, overlap, successors_of
 from broker.domain.moving.moving_costs import MovingTerms
-from broker.domain.moving.remaining import held_as_planned, remaining
+from broker.domain.moving.remaining import remaining
 from broker.domain.planning.workload import WorkloadKind
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_request, a_segment, an_offer
+from tests.fakes.planned import held_as_planned
 
 HOUR = timedelta(hours=1)
 OFFER = an_offer("a", "10")

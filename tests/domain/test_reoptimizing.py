@@ -17,7 +17,7 @@ from broker.domain.market.offer import Offer, Stock, StockLevel
 from broker.domain.moving.merging import merged
 from broker.domain.moving.move_cost_benefit import MoveContext, PastMove, leaving_usd
 from broker.domain.moving.moving_costs import MovingTerms
-from broker.domain.moving.remaining import held_as_planned, remaining
+from broker.domain.moving.remaining import remaining
 from broker.domain.moving.reoptimization import RiskKind
 from broker.domain.moving.reoptimizing import Decision, decide_moves
 from broker.domain.planning.assumed_stock import most_gpus, most_nodes
@@ -28,6 +28,7 @@ from broker.domain.reconciling.held_offers import with_held
 from tests.depth import examples
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_request, a_segment, an_offer
+from tests.fakes.planned import held_as_planned
 
 HOUR = timedelta(hours=1)
 TERMS = MovingTerms(egress_usd_per_gb={"fake": Decimal("0.09")})

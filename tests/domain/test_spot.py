@@ -13,13 +13,14 @@ from broker.domain.holding.reservation import Reservation, ReservationState, Uni
 from broker.domain.holding.spot import Progress, SpotBook, SpotPrior, SpotTime, may_stay_on_spot, spot_time
 from broker.domain.market.offer import RateBasis, Tier
 from broker.domain.moving.moving_costs import MovingTerms
-from broker.domain.moving.remaining import held_as_planned, remaining
+from broker.domain.moving.remaining import remaining
 from broker.domain.moving.spot_fallback import BEHIND, behind_on_spot
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import Batch, PlanRequest, Training, WorkloadKind
 from tests.domain.test_reoptimizing import interruptible, plan_of
 from tests.fakes.clock import NOON
 from tests.fakes.examples import TINY, a_placement, a_plan, a_request, a_segment, an_offer
+from tests.fakes.planned import held_as_planned
 
 HOUR = timedelta(hours=1)
 SPOT = replace(an_offer("s", "3"), tier=Tier.SPOT)

@@ -35,10 +35,9 @@ from broker.domain.spend.budgets import Budget, BudgetPeriod, Reach, budget_outl
 from broker.domain.spend.intervals import Quantiles
 from broker.domain.spend.spend import Charge, ChargeBasis, CostView, Interval
 from broker.services.spend.settled_spend import SumKey
-from broker.services.spend.summaries import sum_by_key
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer, slot_terms
-from tests.pages.test_views import charges
+from tests.pages.test_views import charges, sum_by_key
 
 EVIL = '<script>alert("x")</script>&'
 usd = st.floats(-1e7, 1e7)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -22,9 +23,16 @@ from broker.domain.market.offer import Tier
 from broker.domain.market.offer_pages import OfferCount, OfferFilter
 from broker.domain.planning.plan import Baseline, Plan
 from broker.domain.planning.workload import WorkloadKind
-from broker.domain.spend.spend import Charge, ChargeBasis, Commitment, CostView, Interval
+from broker.domain.spend.spend import (
+    Charge,
+    ChargeBasis,
+    Commitment,
+    CostView,
+    Interval,
+    group_of,
+    period_of,
+)
 from broker.services.spend.settled_spend import SumKey
-from broker.services.spend.summaries import sum_by_key
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer
 
@@ -48,6 +56,17 @@ charges = st.lists(
     ),
     max_size=40,
 )
+
+
+def sum_by_key(
+    charges: Iterable[Charge], interval: Interval, group_by: str, view: CostView
+) -> dict[SumKey, Decimal]:
+    """The sums of ``charges``."""
+    sums: defaultdict[SumKey, Decimal] = defaultdict(Decimal)
+    for charge in charges:
+        period = period_of(charge.at(view), interval)
+        sums[SumKey(period, group_of(charge, group_by), charge.basis, charge.commitment)] += charge.usd
+    return dict(sums)
 
 
 def drawn(svg: str) -> Decimal:

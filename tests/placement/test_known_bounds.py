@@ -83,7 +83,7 @@ def test_a_planner_that_remembers_proves_no_more_than_is_true(
     asked, offers = company
     now, mind = repriced(offers, factors), planner()
     old = mind.plan(asked, offers, T0, OPTIONS)
-    again = mind.twin().replan(asked, now, T0, OPTIONS, WarmStart(old)).plan
+    again = mind.replan(asked, now, T0, OPTIONS, WarmStart(old)).plan
     fresh = plan(asked, now)
     assert again.bound_usd is not None
     assert fresh.bound_usd is not None
@@ -144,6 +144,3 @@ def test_recall_keeps_what_was_used_last() -> None:
     assert memo.kept(0, int) is None
     assert memo.kept(1, int) == 1
     assert memo.kept(1, str) is None
-    twin = memo.copy()
-    twin.keep(1, 7)
-    assert (memo.kept(1, int), twin.kept(1, int)) == (1, 7)

@@ -17,7 +17,7 @@ from api.schemas.plans.division import division_to_document
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.market.offer import Offer
 from broker.domain.market.sku import Sku
-from broker.domain.planning.lanes import Division
+from broker.domain.planning.lanes import Division, lane_service
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import Batch, PlanRequest, Policy, Precision, Quota, RequestSize, Serving
 from broker.ports.planning import PlanOptions
@@ -51,6 +51,23 @@ class SizedEstimator(FakeEstimator):
         busy_s = sum(one.share / RATES.get((sku.gpu, one.input_tokens), usual) for one in sizes)
         rate = layout.tp / busy_s
         return replace(found, value={**found.value, "requests_per_s_per_replica": rate})
+
+
+def applied(division: Division, request: PlanRequest) -> PlanRequest:
+    """``request`` with the divided services replaced by their lanes."""
+    lanes = {one.service.name: one.lanes for one in division.divided}
+    return replace(
+        request,
+        workloads=tuple(
+            part
+            for workload in request.workloads
+            for part in (
+                [lane_service(workload, lane) for lane in lanes[workload.name]]
+                if isinstance(workload, Serving) and workload.name in lanes
+                else [workload]
+            )
+        ),
+    )
 
 
 def mixed(name: str = "chat", hourly: Sequence[float] = (40.0,), **changes: object) -> Serving:
@@ -167,7 +184,7 @@ def test_lanes_save_what_their_plans_say_and_the_plan_of_the_document_costs_that
     assert one.whole.bound_usd is not None
     assert one.surely_saves_usd == one.whole.bound_usd - one.divided.cost_usd > 0
 
-    divided = found.apply(asked)
+    divided = applied(found, asked)
     assert [workload.name for workload in divided.workloads] == ["chat-1", "chat-2", "run"]
     services = [workload for workload in divided.workloads if isinstance(workload, Serving)]
     plan = alone(replace(divided, workloads=tuple(services)), market())
@@ -179,7 +196,7 @@ def test_lanes_hold_zones_and_share_the_price_of_leaving_out() -> None:
     service = mixed(zones=2, spare=1, unplaced_usd=Decimal("1000.01"))
     found = planner(SizedEstimator()).divide(request(service, hours=24), market(), T0, OPTIONS, 0.02)
     (one,) = found.divided
-    divided = found.apply(request(service, hours=24))
+    divided = applied(found, request(service, hours=24))
     prices = [workload.unplaced_usd for workload in divided.workloads]
     assert sum(price for price in prices if price is not None) == pytest.approx(Decimal("1000.01"))
     for lane in one.lanes:
@@ -195,7 +212,7 @@ def test_what_saves_too_little_stays_whole_and_says_what_it_would_be() -> None:
     assert kept.service == "chat"
     assert "in 2 lanes it costs $" in kept.why
     assert "less than whole" in kept.why
-    assert found.apply(asked) == asked
+    assert applied(found, asked) == asked
 
 
 def test_a_size_that_stands_twice_in_a_mix_goes_one_way() -> None:
@@ -245,6 +262,6 @@ def test_a_service_that_waits_for_a_run_is_divided_and_still_waits() -> None:
     service = replace(mixed(), starts_after="run")
     asked = request(run, service, hours=24)
     found = planner(SizedEstimator()).divide(asked, market(), T0, OPTIONS, 0.02)
-    lanes = [w for w in found.apply(asked).workloads if isinstance(w, Serving)]
+    lanes = [w for w in applied(found, asked).workloads if isinstance(w, Serving)]
     assert [lane.starts_after for lane in lanes] == ["run", "run"]
-    assert not alone(found.apply(asked), market()).unplaced
+    assert not alone(applied(found, asked), market()).unplaced

@@ -109,8 +109,9 @@ class Forms:
             await self._converted(folder, f"focus-{version}", text, "BilledCost", found.actual_usd)
         expected = (await spend.projection_rows(ADMIN)).rows
         text = await chunks(csv_chunks(expected, PROJECTION_COLUMNS))
-        assert total(from_csv(text), "ProjectedEffectiveCost") == found.projected_usd
-        await self._converted(folder, "expected", text, "ProjectedEffectiveCost", found.projected_usd)
+        projected_usd = found.total_usd - found.actual_usd
+        assert total(from_csv(text), "ProjectedEffectiveCost") == projected_usd
+        await self._converted(folder, "expected", text, "ProjectedEffectiveCost", projected_usd)
 
     async def _converted(self, folder: Path, name: str, text: bytes, column: str, usd: Decimal) -> None:
         rows = folder / f"{name}.csv"
@@ -129,7 +130,9 @@ class Forms:
                 mine = await self.sums(narrowed=narrowed)
                 expected = (await spend.projection_rows(ADMIN, narrowed=narrowed)).rows
                 text = await chunks(csv_chunks(expected, PROJECTION_COLUMNS))
-                assert total(from_csv(text), "ProjectedEffectiveCost") == mine.projected_usd, narrowed
+                assert total(from_csv(text), "ProjectedEffectiveCost") == mine.total_usd - mine.actual_usd, (
+                    narrowed
+                )
                 if name != "kind":
                     actual = spend.focus(ADMIN, narrowed=narrowed).rows
                     text = await chunks(focus_csv(actual, FocusVersion.V1_2))

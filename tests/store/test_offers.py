@@ -116,6 +116,16 @@ async def test_as_of_is_the_newest_observation(store: Store) -> None:
         assert await unit.offers.find_as_of() == NOON + HOUR
 
 
+async def test_equal_parts_of_read_offers_are_one_object_and_unequal_ones_are_not(store: Store) -> None:
+    offers = [offer(str(nodes), stock=Stock(StockLevel.HIGH, nodes // 2)) for nodes in (6, 7, 8)]
+    await record(store, poll(3), offers)
+    async with store.unit_of_work(EVERY_TEAM) as unit:
+        found = sorted(await unit.offers.find_current(), key=lambda one: one.offer_id)
+    assert found == offers
+    assert found[0].stock is found[1].stock
+    assert found[0].sku is found[2].sku
+
+
 async def test_a_point_of_history_is_kept_only_when_something_changed(store: Store) -> None:
     seen = [
         [offer("a", observed_at=NOON)],

@@ -8,20 +8,16 @@ true or false).
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from api.schemas.base.csv_reader import read_table
 from api.schemas.base.document import input_error
 from api.schemas.base.parts import plain_digits
-from api.schemas.base.times import format_time, parse_time
+from api.schemas.base.times import parse_time
 from api.schemas.market.market import read_market
 from broker.domain.basics.errors import FieldProblem, InputError
-from broker.domain.basics.money import format_usd
 from broker.domain.market.market import PricePoint
 from broker.domain.market.market_history import MarketHistory, history_of
 from broker.domain.market.offer import Offer
@@ -117,20 +113,3 @@ def _nodes(text: str) -> int | None:
     if nodes < 0:
         raise ValueError
     return nodes
-
-
-def points_csv(history: MarketHistory) -> str:
-    """The CSV text of a history's points."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for point in history.points:
-        writer.writerow(_row(point))
-    return out.getvalue()
-
-
-def _row(point: PricePoint) -> tuple[str, ...]:
-    nodes = "" if point.stock_nodes is None else str(point.stock_nodes)
-    at: datetime = point.at
-    price = format_usd(point.price_usd_per_node_hour)
-    return format_time(at), point.offer_id, price, nodes, str(point.available).lower()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +20,7 @@ from enum import StrEnum
 from itertools import accumulate, pairwise
 from random import Random
 
-from broker.domain.basics.money import to_micro_usd
 from broker.domain.basics.window import Window
-from broker.domain.market.market import PricePoint
 from broker.domain.market.offer import Tier
 
 DAY = timedelta(days=1)
@@ -71,17 +68,6 @@ class DailyPrices:
     offer_id: str
     family: Family
     micro_usd: tuple[int | None, ...]
-
-
-def daily_prices(offer_id: str, family: Family, points: Sequence[PricePoint], known: Window) -> DailyPrices:
-    """The prices at the midnights in ``known``. ``points`` must be in order of time."""
-    found: list[int | None] = []
-    times = [point.at for point in points]
-    for midnight in midnights(known):
-        before = bisect_right(times, midnight)
-        point = points[before - 1] if before else None
-        found.append(to_micro_usd(point.price_usd_per_node_hour) if point and point.available else None)
-    return DailyPrices(offer_id, family, tuple(found))
 
 
 def midnights(known: Window) -> tuple[datetime, ...]:

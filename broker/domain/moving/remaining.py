@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from broker.domain.basics.money import ZERO
 from broker.domain.basics.node_launch import COLD_START
 from broker.domain.holding.cost_of_keeping import HeldCapacity
-from broker.domain.market.billing import holdings
-from broker.domain.market.offer import Offer, Tier
+from broker.domain.market.offer import Tier
 from broker.domain.moving.moving_costs import MovingTerms, finished_weights_gb, since_checkpoint
 from broker.domain.planning.batch_hours import REQUEST_RATE
 from broker.domain.planning.plan import Placement, Plan
@@ -197,24 +196,3 @@ def _unchained(
     for placed in plan.placements_of(run.name):
         weights = Dataset(finished_weights_gb(run.model), placed.provider, placed.region)
     return replace(workload, starts_after=None, starts_at=fixed[run.name], weights=weights)
-
-
-def held_as_planned(plan: Plan, offers: Mapping[str, Offer], now: datetime) -> tuple[HeldCapacity, ...]:
-    """The holdings of ``plan`` at ``now`` if everything went as planned, for replays without reservations.
-
-    ``offers`` are those of the plan as ordered. Windows are bought in advance, other capacity at its start.
-    """
-    return tuple(
-        HeldCapacity(
-            workload=placement.workload,
-            offer=placement.ordered(offers[placement.offer_id]),
-            nodes=holding.nodes,
-            start=holding.window.start,
-            end=holding.window.end,
-            is_bought=offers[placement.offer_id].window is not None or holding.window.start <= now,
-            active_since=holding.window.start if holding.window.start <= now else None,
-        )
-        for placement in plan.placements
-        for holding in holdings(placement.segments)
-        if holding.window.end > now
-    )

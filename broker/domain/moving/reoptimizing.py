@@ -2,8 +2,7 @@
 
 The service and a replay of the past call it in the same way:
 
-1. ``held`` are current and future holdings: ``cost_of_keeping.held_of`` of each reservation or, without
-   reservations, ``remaining.held_as_planned(plan, offers_as_ordered, now)``.
+1. ``held`` are current and future holdings: ``cost_of_keeping.held_of`` of each reservation.
 2. ``left = remaining.remaining(request, plan, held, now, terms)``. If it has no workloads, nothing is to do.
 3. ``steer = move_cost_benefit.leaving_usd(situation, terms)`` is the cost of leaving for the next search.
    Plan again from the plan in force: a ``ReplanCall`` over ``left.request`` and

@@ -14,7 +14,7 @@ from decimal import Decimal
 
 from broker.domain.basics.money import to_cents
 from broker.domain.planning.plan import Plan
-from broker.domain.planning.workload import PlanRequest, RequestSize, Serving, Traffic, mean_tokens
+from broker.domain.planning.workload import RequestSize, Serving, Traffic, mean_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +79,6 @@ class Division:
 
     divided: tuple[DividedService, ...]
     kept: tuple[Undivided, ...]
-
-    def apply(self, request: PlanRequest) -> PlanRequest:
-        """``request`` with the divided services replaced by their lanes."""
-        lanes = {one.service.name: one.lanes for one in self.divided}
-        return replace(
-            request,
-            workloads=tuple(
-                part
-                for workload in request.workloads
-                for part in (
-                    [lane_service(workload, lane) for lane in lanes[workload.name]]
-                    if isinstance(workload, Serving) and workload.name in lanes
-                    else [workload]
-                )
-            ),
-        )
 
 
 def lane_service(service: Serving, lane: Lane) -> Serving:

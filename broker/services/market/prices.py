@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from broker.domain.basics.access import EVERY_TEAM
@@ -46,14 +46,6 @@ class OfferForecast:
     as_of: datetime
     grounds: ForecastBasis | None
     horizons: tuple[PriceForecast, ...]
-
-
-@dataclass(slots=True)
-class Upkeep:
-    """The result of a maintenance pass: summarised days, and the number of deleted points."""
-
-    days: list[date] = field(default_factory=list)
-    points_gone: int = 0
 
 
 class PricesService:
@@ -127,9 +119,9 @@ class PricesService:
         horizons = forecaster.forecasts(offer_id, family, price, tuple(hours), seed=seed)
         return OfferForecast(offer, now, forecaster.basis_of(offer_id, family), horizons)
 
-    async def keep_up(self) -> Upkeep:
+    async def keep_up(self) -> None:
         """Summarises a few past days per pass, and deletes points that are older than the rules allow."""
-        done, now = Upkeep(), self._clock.now()
+        days, now = 0, self._clock.now()
         for _ in range(DAYS_A_PASS):
             async with self._units(EVERY_TEAM) as unit:
                 day = await unit.prices.find_next_day()
@@ -137,16 +129,13 @@ class PricesService:
                     break
                 await unit.prices.summarise(day)
                 await unit.commit()
-            done.days.append(day)
-        if done.days:
+            days += 1
+        if days:
             async with self._units(EVERY_TEAM) as unit:
-                done.points_gone = await unit.prices.thin(
-                    (now - timedelta(days=self._rules.full_days)).date()
-                )
+                await unit.prices.thin((now - timedelta(days=self._rules.full_days)).date())
                 oldest = (now - timedelta(days=self._rules.kept_days)).date()
-                done.points_gone += await unit.prices.forget(oldest)
+                await unit.prices.forget(oldest)
                 await unit.commit()
-        return done
 
 
 def _days(window: Window) -> tuple[date, ...]:

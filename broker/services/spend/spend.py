@@ -87,11 +87,6 @@ class Projection:
         return sum((usd for key, usd in self.by_key.items() if key.basis is ChargeBasis.ACTUAL), ZERO)
 
     @property
-    def projected_usd(self) -> Decimal:
-        """Projected charges in USD."""
-        return self.total_usd - self.actual_usd
-
-    @property
     def committed_usd(self) -> Decimal:
         """Committed spend in USD."""
         return self._of(Commitment.COMMITTED)

@@ -87,17 +87,6 @@ class Expected:
     charges: tuple[Charge, ...]
 
 
-def sum_by_key(
-    charges: Iterable[Charge], interval: Interval, group_by: str, view: CostView
-) -> dict[SumKey, Decimal]:
-    """The sums of ``charges``."""
-    sums: defaultdict[SumKey, Decimal] = defaultdict(Decimal)
-    for charge in charges:
-        period = period_of(charge.at(view), interval)
-        sums[SumKey(period, group_of(charge, group_by), charge.basis, charge.commitment)] += charge.usd
-    return dict(sums)
-
-
 def settled_bills(entries: Entries, now: datetime) -> Mapping[str, tuple[Charge, ...]]:
     """Charges of settled bills: nothing is open, all charges are actual, and time changes nothing.
 

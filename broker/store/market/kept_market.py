@@ -6,7 +6,7 @@ them independently of who wrote them and of commits. Cached offers were read tog
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,12 +15,14 @@ from sqlalchemy import func, select
 from broker.domain.basics.copies import copy_with
 from broker.domain.market.offer import Offer
 from broker.domain.market.offer_pages import OfferCount
-from broker.store.documents import Reader, from_document
+from broker.store.documents import from_document
 from broker.store.tables import FeedRow, OfferRow
 from broker.store.team_session import TeamSession
 from broker.store.writes import batches
 
 DIGEST_BITS = 128
+SHARED = ("sku", "stock", "window", "launch")
+"""Parts of offers of which equal ones are kept as one object, because a market is sent to planners."""
 
 
 def digest_of(fingerprints: Iterable[str], before: str = "") -> str:
@@ -135,15 +137,17 @@ async def _read_shelf(session: TeamSession, provider: str, before: _Shelf | None
             unknown.append(offer_id)
         else:
             found.append(kept)
-    reader = Reader(Offer)
-    for part in batches(unknown):
-        found.extend(await _read_offers(session, part, reader))
+    parts: dict[Hashable, Hashable] = {}
+    for some in batches(unknown):
+        found.extend(await _read_offers(session, some, parts))
     found.sort(key=lambda kept: kept.rank)
     digest = digest_of(kept.fingerprint for kept in found)
     return _Shelf(digest, None, tuple(found))
 
 
-async def _read_offers(session: TeamSession, offer_ids: Sequence[str], reader: Reader[Offer]) -> list[_Kept]:
+async def _read_offers(
+    session: TeamSession, offer_ids: Sequence[str], parts: dict[Hashable, Hashable]
+) -> list[_Kept]:
     statement = (
         select(
             OfferRow.offer_id,
@@ -157,20 +161,21 @@ async def _read_offers(session: TeamSession, offer_ids: Sequence[str], reader: R
         .where(OfferRow.offer_id.in_(offer_ids))
     )
     rows = (await session.execute(statement)).all()
-    offers = reader.read([_dated(document, at or seen_at) for *_, at, document, seen_at in rows])
     return [
-        _Kept((rank, offer_id), fingerprint, at is not None, offer)
-        for (offer_id, rank, fingerprint, at, _, _), offer in zip(rows, offers, strict=True)
+        _Kept((rank, offer_id), mark, at is not None, _shared(offer_from(document, at or seen_at), parts))
+        for offer_id, rank, mark, at, document, seen_at in rows
     ]
 
 
-def offer_from(document: dict[str, object], seen_at: datetime) -> Offer:
+def _shared(offer: Offer, parts: dict[Hashable, Hashable]) -> Offer:
+    """``offer`` with the objects ``parts`` instead of equal ones of its own, which are added."""
+    own = {name: getattr(offer, name) for name in SHARED}
+    return copy_with(offer, **{name: parts.setdefault(part, part) for name, part in own.items()})
+
+
+def offer_from(document: Mapping[str, object], seen_at: datetime) -> Offer:
     """The offer of a stored document, observed at ``seen_at``."""
-    return from_document(Offer, _dated(document, seen_at))
-
-
-def _dated(document: dict[str, object], seen_at: datetime) -> dict[str, object]:
-    return {**document, "observed_at": seen_at.isoformat()}
+    return from_document(Offer, {**document, "observed_at": seen_at})
 
 
 async def _read_counts(session: TeamSession, provider: str) -> tuple[str, tuple[OfferCount, ...]]:

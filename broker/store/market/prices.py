@@ -25,8 +25,8 @@ from broker.domain.market.price_days import (
     price_days,
     start_of,
 )
-from broker.store.documents import from_document
 from broker.store.market import price_upkeep
+from broker.store.market.kept_market import offer_from
 from broker.store.market.price_queries import in_force_at, price_day_of
 from broker.store.market.price_tables import EpochMicros, PriceDayRow, PriceRow, SeriesRow, SkuDayRow
 from broker.store.tables import OfferRow
@@ -137,7 +137,7 @@ class SqlPriceRepository:
         )
         statement = _said(OfferRow.document, SeriesRow.document).where(known, *_filters(gpu, None, provider))
         rows = await self._session.execute(statement.order_by(SeriesRow.offer_id))
-        return tuple(_offer(now or then, window.end) for now, then in rows if now or then)
+        return tuple(offer_from(now or then, window.end) for now, then in rows if now or then)
 
     async def find_days(self, offer_id: str, days: Sequence[date], now: datetime) -> tuple[PriceDay, ...]:
         """Statistics of those of ``days`` on which the offer was on sale; of today up to ``now``."""
@@ -259,11 +259,7 @@ _POINT = (PriceRow.at, PriceRow.micro_usd, PriceRow.stock_nodes, PriceRow.availa
 
 def known_then(point: PricePoint, document: Mapping[str, Any]) -> Offer:
     """The offer of a document, with the price and stock of a point."""
-    return as_of_point(_offer(document, point.at), point)
-
-
-def _offer(document: Mapping[str, Any], seen_at: datetime) -> Offer:
-    return from_document(Offer, {**document, "observed_at": seen_at.isoformat()})
+    return as_of_point(offer_from(document, point.at), point)
 
 
 def _by_price(offer: Offer) -> tuple[Decimal, str]:
