@@ -54,7 +54,7 @@ from providers.payload import (
     without_noise,
 )
 from providers.rows import gpu_node, page_by_page, rows_under
-from providers.schema import FOR_PEOPLE, NOT_OF_A_PRICE, PER_MONTH, Rows, Schema, Words
+from providers.schema import Rows, Words
 from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, refuse_unless_single
 
 NAME = "digitalocean"
@@ -330,25 +330,7 @@ def _base_image(sku: Sku) -> str:
     return str(images.get(linked) or images[vendor])
 
 
-SCHEMA = Schema(
-    (
-        Rows(
-            "GET /v2/sizes",
-            "sizes[]",
-            _SizeRow,
-            unread={
-                "transfer": "traffic beyond it is not planned",
-                "price_monthly": PER_MONTH,
-                "description": FOR_PEOPLE,
-                "networking_throughput": "the public network, not one between nodes",
-                "disk_info.type": NOT_OF_A_PRICE,
-                "disk_info.size.unit": "always gib",
-                "gpu_info.vram.unit": "always gib",
-            },
-        ),
-    ),
-    "OpenAPI specification as pydo 0.13 carries it; rows of 2026-10",
-)
+ROWS = (Rows("GET /v2/sizes", "sizes[]", _SizeRow),)
 
 
 SPEC = ProviderSpec(
@@ -362,5 +344,5 @@ SPEC = ProviderSpec(
     adapter=DigitalOcean,
     build=DigitalOcean,
     parse=page_by_page(parse_offers),
-    schema=SCHEMA,
+    rows=ROWS,
 )

@@ -33,7 +33,7 @@ from broker.domain.market.offer import (
 from providers.gcp.machines import PRICED_AS, Machine, region_of, zone_of
 from providers.gcp.prices import PROVIDER, Mode, Rates
 from providers.payload import PayloadModel, RowRejected, as_dict, as_list, collect, decode_json
-from providers.schema import OWN_ID, Rows
+from providers.schema import Rows
 
 SOURCE = "POST advice/calendarMode, GET skus"
 MOST_NODES = 80
@@ -243,11 +243,5 @@ def _offer(
 
 
 ROWS = Rows(
-    "POST regions/{region}/advice/calendarMode",
-    "recommendations[].recommendationsPerSpec.*",
-    _Recommendation,
-    unread={
-        "recommendationId": OWN_ID,
-        "recommendationType": "FUTURE_RESERVATION of every row",
-    },
+    "POST regions/{region}/advice/calendarMode", "recommendations[].recommendationsPerSpec.*", _Recommendation
 )

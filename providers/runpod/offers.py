@@ -40,7 +40,7 @@ from providers.payload import (
     with_disk,
 )
 from providers.rows import gpu_node, rows_under
-from providers.schema import FOR_PEOPLE, SAME_AS, Rows, Schema, Words
+from providers.schema import Rows, Words
 from providers.spec import NamedPayload
 
 NAME = "runpod"
@@ -280,63 +280,7 @@ def graphql_message(envelope: Mapping[str, Any]) -> str:
     return str(first.get("message", "error without message")) if isinstance(first, dict) else str(first)
 
 
-_COMMUNITY = "the community cloud is not sold here"
-
-SCHEMA = Schema(
-    (
-        Rows(
-            "GET /v2/catalog/gpus",
-            "gpus[]",
-            _Gpu,
-            unread={
-                "pool": "groups cards for RunPod's serverless endpoints",
-                "manufacturer": "the card tells it",
-                "secure": SAME_AS.format("price.secure, which is null or zero without it"),
-                "community": _COMMUNITY,
-                "price.community": _COMMUNITY,
-                "maxCount.community": _COMMUNITY,
-                "availability": SAME_AS.format("dataCenters.availability, over all of them"),
-                "dataCenters.name": FOR_PEOPLE,
-            },
-        ),
-        Rows(
-            "POST /graphql: gpuTypes",
-            "data.gpuTypes[]",
-            _GpuType,
-            at_times=("securePrice", "secureSpotPrice"),
-            unread={
-                "manufacturer": "the card tells it",
-                "cudaCores": "the card tells it",
-                "secureCloud": SAME_AS.format("the price, which is null or zero without it"),
-                "communityCloud": _COMMUNITY,
-                "communityPrice": _COMMUNITY,
-                "communitySpotPrice": _COMMUNITY,
-                "oneWeekPrice": "a savings plan, which an order has no word for",
-                "oneMonthPrice": "a savings plan, which an order has no word for",
-                "threeMonthPrice": "a savings plan, which an order has no word for",
-                "sixMonthPrice": "a savings plan, which an order has no word for",
-                "maxGpuCount": SAME_AS.format("lowestPrice, which is null for a count that is not sold"),
-                "maxGpuCountSecureCloud": SAME_AS.format("lowestPrice, which is null for such a count"),
-                "maxGpuCountCommunityCloud": _COMMUNITY,
-                "minPodGpuCount": SAME_AS.format("lowestPrice, which is null for a count that is not sold"),
-                "nodeGroupDatacenters": "data centres of clusters, which are not sold here",
-                "nodeGroupGpuSizes": "sizes of clusters, which are not sold here",
-                "throughput": "traffic that RunPod saw",
-                "lowestPrice.rentedCount": "what others rent",
-                "lowestPrice.totalCount": "what there is, rented or not",
-                "lowestPrice.rentalPercentage": "what others rent",
-                "lowestPrice.minDisk": "the least disk of a host; an order names its own",
-                "lowestPrice.minDownload": "the least rate of a host",
-                "lowestPrice.minUpload": "the least rate of a host",
-                "lowestPrice.countryCode": "of the cheapest host alone; pods are placed anywhere",
-                "lowestPrice.supportPublicIp": "an order asks for the port of SSH",
-                "lowestPrice.compliance": "of the cheapest host alone",
-            },
-            unknown={
-                "lowestPrice.maxUnreservedGpuCount": "whether it is what one pod or one host may have",
-                "lowestPrice.availableGpuCounts": "whether it holds for the asked cloud",
-            },
-        ),
-    ),
-    "REST v2 specification and GraphQL documentation (2026-08), runpod's Python client",
+ROWS = (
+    Rows("GET /v2/catalog/gpus", "gpus[]", _Gpu),
+    Rows("POST /graphql: gpuTypes", "data.gpuTypes[]", _GpuType, at_times=("securePrice", "secureSpotPrice")),
 )

@@ -30,7 +30,7 @@ from providers.payload import (
     require_price,
 )
 from providers.rows import gpu_node, page_by_page
-from providers.schema import NOT_OF_A_PRICE, OF_THE_HOST, PER_MONTH, SAME_AS, Rows, Schema
+from providers.schema import Rows
 
 NAME = "vultr"
 VIRTUAL, METAL = "plans", "plans_metal"
@@ -212,44 +212,9 @@ parse = page_by_page(parse_offers)
 """Recorded pages of the two lists."""
 
 
-_UNREAD = {
-    "bandwidth": "traffic beyond it is not planned",
-    "monthly_cost": PER_MONTH,
-    "monthly_cost_preemptible": PER_MONTH,
-    "location_cost.*.monthly_cost": PER_MONTH,
-    "location_cost.*.monthly_cost_preemptible": PER_MONTH,
-    "type": "the kind of the plan, which its list and its GPU tell",
-    "invoice_type": "hourly of all plans with GPUs that were seen",
-    "disk_type": NOT_OF_A_PRICE,
-    "storage_type": NOT_OF_A_PRICE,
-    "cpu_vendor": OF_THE_HOST,
-    "vcpu_type": OF_THE_HOST,
-}
-
-SCHEMA = Schema(
-    (
-        Rows(
-            "GET /v2/plans",
-            "plans[]",
-            _Plan,
-            at_times=("cpu_threads", "location_cost.*.hourly_cost_preemptible"),
-            unread=_UNREAD,
-        ),
-        Rows(
-            "GET /v2/plans-metal",
-            "plans_metal[]",
-            _Plan,
-            at_times=("vcpu_count",),
-            unread={
-                **_UNREAD,
-                "physical_cpus": OF_THE_HOST,
-                "cpu_count": SAME_AS.format("cpu_threads, in cores"),
-                "cpu_cores": SAME_AS.format("cpu_threads, in cores"),
-                "cpu_model": OF_THE_HOST,
-                "cpu_manufacturer": OF_THE_HOST,
-                "cpu_mhz": OF_THE_HOST,
-            },
-        ),
+ROWS = (
+    Rows(
+        "GET /v2/plans", "plans[]", _Plan, at_times=("cpu_threads", "location_cost.*.hourly_cost_preemptible")
     ),
-    "Vultr's Go client (govultr) and rows that public collectors recorded (2026)",
+    Rows("GET /v2/plans-metal", "plans_metal[]", _Plan, at_times=("vcpu_count",)),
 )
