@@ -53,7 +53,7 @@ from providers.payload import (
     require_price,
     without_noise,
 )
-from providers.rows import gpu_node, page_by_page, rows_under
+from providers.rows import gpu_node, page_by_page, row_name, rows_under
 from providers.schema import Rows, Words
 from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, refuse_unless_single
 
@@ -95,11 +95,9 @@ def parse_offers(payload: bytes, observed_at: datetime) -> OfferBatch:
     """Offers of one page of ``GET /v2/sizes``: one per size and region that has it now."""
     facts = load_provider_facts(NAME)
     rows = rows_under(NAME, payload, "sizes")
-    return collect(((_row_name(row), row) for row in rows), lambda row: _offers_of(row, facts, observed_at))
-
-
-def _row_name(row: Any) -> str:
-    return str(row.get("slug", "row without slug")) if isinstance(row, dict) else "row that is no object"
+    return collect(
+        ((row_name(row, "slug"), row) for row in rows), lambda row: _offers_of(row, facts, observed_at)
+    )
 
 
 def _offers_of(row: Any, facts: ProviderFacts, observed_at: datetime) -> Iterator[Offer]:

@@ -31,8 +31,9 @@ from broker.domain.market.offer import (
 )
 from providers.aws.menu import asked
 from providers.aws.nodes import BLOCK_ANCHOR_UTC, PROVIDER, billing, compliance, country_of, region_of, sku_of
-from providers.aws.query import Node, Params, time_text
+from providers.aws.query import Node, Params
 from providers.payload import RowRejected, require_price
+from providers.rows import time_text
 from providers.schema import Rows
 
 ACTION = "DescribeCapacityBlockOfferings"

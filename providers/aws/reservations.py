@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Lease, LeaseState, Order
-from providers.aws.query import PROVIDER, TAG_KEY, Node, Params, listed, tagged, time_text
+from providers.aws.query import PROVIDER, TAG_KEY, Node, Params, listed, tagged
 from providers.payload import RowRejected
+from providers.rows import time_text
 
 PLATFORM = "Linux/UNIX"
 _LONGEST_CLIENT_TOKEN = 64

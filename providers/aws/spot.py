@@ -20,8 +20,9 @@ from providers.aws.nodes import (
     region_of,
     sku_of,
 )
-from providers.aws.query import Node, Params, listed, time_text
+from providers.aws.query import Node, Params, listed
 from providers.payload import RowRejected
+from providers.rows import time_text
 from providers.schema import Rows
 
 ACTION = "DescribeSpotPriceHistory"

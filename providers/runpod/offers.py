@@ -39,7 +39,7 @@ from providers.payload import (
     sold_amount,
     with_disk,
 )
-from providers.rows import gpu_node, rows_under
+from providers.rows import gpu_node, row_name, rows_under
 from providers.schema import Rows, Words
 from providers.spec import NamedPayload
 
@@ -181,12 +181,8 @@ def parse_offers(payload: bytes, asked_count: int | None, observed_at: datetime)
     rows = rows_under(NAME, payload, "gpus")
     counts = COUNTS if asked_count is None else (asked_count,)
     asked = asked_count or 1
-    named = ((f"{_row_name(row)} x{count}", (row, count)) for count in counts for row in rows)
+    named = ((f"{row_name(row)} x{count}", (row, count)) for count in counts for row in rows)
     return collect(named, lambda item: _catalogue_offers(item[0], item[1], asked, observed_at))
-
-
-def _row_name(row: Any) -> str:
-    return str(row.get("id", "row without id")) if isinstance(row, dict) else "row that is no object"
 
 
 def _catalogue_offers(row: Any, count: int, asked_count: int, observed_at: datetime) -> Iterator[Offer]:
@@ -217,7 +213,7 @@ def parse_gpu_types(payload: bytes, asked_count: int | None, observed_at: dateti
         raise PayloadUnreadable(NAME, graphql_message(envelope))
     data = as_dict(NAME, envelope.get("data"), "data")
     rows = as_list(NAME, data.get("gpuTypes"), "data.gpuTypes")
-    named = ((f"{_row_name(row)} x{count}", row) for row in rows)
+    named = ((f"{row_name(row)} x{count}", row) for row in rows)
     return collect(named, lambda row: _gpu_type_offers(row, count, observed_at))
 
 

@@ -30,6 +30,7 @@ from providers.payload import (
     sold_amount,
     with_disk,
 )
+from providers.rows import row_name
 from providers.schema import Rows
 from providers.spec import NamedPayload
 
@@ -117,7 +118,7 @@ def parse_offers(
     facts = load_provider_facts(NAME)
     places = _places(availability) if availability else None
     rows = [row for body in types for row in as_list(NAME, decode_json(NAME, body), "instance types")]
-    named = ((_row_name(row), row) for row in rows)
+    named = ((row_name(row, "instance_type"), row) for row in rows)
     batch = collect(named, lambda row: _offers_of(row, places, facts, observed_at))
     disk = _system_disk(volumes, disk_gb)
     if disk is None:
@@ -151,12 +152,6 @@ def _places(feeds: Sequence[AvailabilityFeed]) -> _Places:
                 if place.location_code not in found[tier][kind]:
                     found[tier][kind] = (*found[tier][kind], place.location_code)
     return found
-
-
-def _row_name(row: Any) -> str:
-    if not isinstance(row, dict):
-        return "row that is no object"
-    return str(row.get("instance_type", "row without instance_type"))
 
 
 def _offers_of(

@@ -29,7 +29,7 @@ from providers.payload import (
     require_gpus,
     require_price,
 )
-from providers.rows import gpu_node, page_by_page
+from providers.rows import gpu_node, page_by_page, row_name
 from providers.schema import Rows
 
 NAME = "vultr"
@@ -80,12 +80,8 @@ def parse_offers(payload: bytes, observed_at: datetime) -> OfferBatch:
     key = METAL if METAL in envelope else VIRTUAL
     rows = as_list(NAME, envelope.get(key), key)
     return collect(
-        ((_row_name(row), row) for row in rows), lambda row: _offers_of(row, key, facts, observed_at)
+        ((row_name(row), row) for row in rows), lambda row: _offers_of(row, key, facts, observed_at)
     )
-
-
-def _row_name(row: Any) -> str:
-    return str(row.get("id", "row without id")) if isinstance(row, dict) else "row that is no object"
 
 
 def _offers_of(
