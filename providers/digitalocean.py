@@ -53,8 +53,8 @@ from providers.payload import (
     require_price,
     without_noise,
 )
-from providers.rows import gpu_node, page_by_page, rows_under
-from providers.schema import FOR_PEOPLE, NOT_OF_A_PRICE, PER_MONTH, Rows, Schema, Words
+from providers.rows import gpu_node, page_by_page, row_name, rows_under
+from providers.schema import Rows, Words
 from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, refuse_unless_single
 
 NAME = "digitalocean"
@@ -95,11 +95,9 @@ def parse_offers(payload: bytes, observed_at: datetime) -> OfferBatch:
     """Offers of one page of ``GET /v2/sizes``: one per size and region that has it now."""
     facts = load_provider_facts(NAME)
     rows = rows_under(NAME, payload, "sizes")
-    return collect(((_row_name(row), row) for row in rows), lambda row: _offers_of(row, facts, observed_at))
-
-
-def _row_name(row: Any) -> str:
-    return str(row.get("slug", "row without slug")) if isinstance(row, dict) else "row that is no object"
+    return collect(
+        ((row_name(row, "slug"), row) for row in rows), lambda row: _offers_of(row, facts, observed_at)
+    )
 
 
 def _offers_of(row: Any, facts: ProviderFacts, observed_at: datetime) -> Iterator[Offer]:
@@ -330,25 +328,7 @@ def _base_image(sku: Sku) -> str:
     return str(images.get(linked) or images[vendor])
 
 
-SCHEMA = Schema(
-    (
-        Rows(
-            "GET /v2/sizes",
-            "sizes[]",
-            _SizeRow,
-            unread={
-                "transfer": "traffic beyond it is not planned",
-                "price_monthly": PER_MONTH,
-                "description": FOR_PEOPLE,
-                "networking_throughput": "the public network, not one between nodes",
-                "disk_info.type": NOT_OF_A_PRICE,
-                "disk_info.size.unit": "always gib",
-                "gpu_info.vram.unit": "always gib",
-            },
-        ),
-    ),
-    "OpenAPI specification as pydo 0.13 carries it; rows of 2026-10",
-)
+ROWS = (Rows("GET /v2/sizes", "sizes[]", _SizeRow),)
 
 
 SPEC = ProviderSpec(
@@ -362,5 +342,5 @@ SPEC = ProviderSpec(
     adapter=DigitalOcean,
     build=DigitalOcean,
     parse=page_by_page(parse_offers),
-    schema=SCHEMA,
+    rows=ROWS,
 )

@@ -36,7 +36,7 @@ from providers.hosted_list import (
 )
 from providers.http import HttpFactory, HttpPolicy, Operation
 from providers.payload import RowRejected, gb_of_gib
-from providers.schema import Rows, Schema
+from providers.schema import Rows
 from providers.spec import Capability, NamedPayload, ProviderSettings, ProviderSpec
 
 NAME = "gpuhunt"
@@ -216,22 +216,7 @@ class GpuHunt:
         return known
 
 
-SCHEMA = Schema(
-    (
-        Rows(
-            f"GET {CATALOG_PATH}",
-            "",
-            (*COLUMNS, "cpu", "memory", "flags"),
-            unread={
-                "gpu_vendor": "the card tells it",
-                "cpu_arch": "the card tells it: Grace superchips alone have an ARM host",
-                "disk_size": "nothing is ordered from a price list",
-                "provider_data": "what dstack needs in order to order; nothing is ordered from a price list",
-            },
-        ),
-    ),
-    "gpuhunt 0.1.34 (its columns, and its own reader in tests/providers/test_readers.py)",
-)
+ROWS = (Rows(f"GET {CATALOG_PATH}", "", (*COLUMNS, "cpu", "memory", "flags")),)
 
 
 SPEC = ProviderSpec(
@@ -245,7 +230,7 @@ SPEC = ProviderSpec(
     adapter=GpuHunt,
     build=GpuHunt,
     parse=parse,
-    schema=SCHEMA,
+    rows=ROWS,
     keyless=True,
     poll_every_s=HOSTED_EVERY_S,
     name_of_cloud=name_of_cloud,

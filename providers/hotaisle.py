@@ -68,7 +68,7 @@ from providers.payload import (
     require_price,
     slug,
 )
-from providers.schema import OF_THE_HOST, Rows, Schema, Words
+from providers.schema import Rows, Words
 from providers.spec import HOLDING, NamedPayload, ProviderSettings, ProviderSpec, refuse_unless_single
 
 log = structlog.get_logger(__name__)
@@ -372,23 +372,7 @@ class HotAisle(Seller):
                 return
 
 
-SCHEMA = Schema(
-    (
-        Rows(
-            "GET /teams/{team}/virtual_machines/available/, …/bare_metal/available/",
-            "[]",
-            _Kind,
-            unread={
-                "Specs.cpus": OF_THE_HOST,
-                "Specs.memory_modules": OF_THE_HOST,
-                "Specs.disks": OF_THE_HOST,
-                "Specs.gpus.manufacturer": OF_THE_HOST,
-            },
-        ),
-    ),
-    "API description (swagger.json of hotaisle-cli) and a public capture of 2026-06-13; the price of a "
-    "longer contract is in no answer that was seen",
-)
+ROWS = (Rows("GET /teams/{team}/virtual_machines/available/, …/bare_metal/available/", "[]", _Kind),)
 
 
 SPEC = ProviderSpec(
@@ -402,5 +386,5 @@ SPEC = ProviderSpec(
     adapter=HotAisle,
     build=HotAisle,
     parse=parse,
-    schema=SCHEMA,
+    rows=ROWS,
 )

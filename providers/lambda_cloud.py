@@ -49,7 +49,7 @@ from providers.payload import (
     require_price,
 )
 from providers.rows import gpu_node, page_by_page, rate_of
-from providers.schema import FOR_PEOPLE, Rows, Schema, Words
+from providers.schema import Rows, Words
 from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, refuse_unless_single
 
 NAME = "lambda"
@@ -268,21 +268,7 @@ class LambdaCloud(SellerClient):
         await self._end("POST", "/api/v1/instance-operations/terminate", wish)
 
 
-SCHEMA = Schema(
-    (
-        Rows(
-            "GET /api/v1/instance-types",
-            "data.*",
-            _TypeRow,
-            unread={
-                "instance_type.description": FOR_PEOPLE,
-                "regions_with_capacity_available.description": FOR_PEOPLE,
-                "instance_type.architecture": "the card tells it: GH200 alone has an ARM host",
-            },
-        ),
-    ),
-    "API specification 1.10.0 and Lambda's generated Python client; architecture in an answer of 2026-08",
-)
+ROWS = (Rows("GET /api/v1/instance-types", "data.*", _TypeRow),)
 
 
 SPEC = ProviderSpec(
@@ -296,5 +282,5 @@ SPEC = ProviderSpec(
     adapter=LambdaCloud,
     build=LambdaCloud,
     parse=page_by_page(parse_offers),
-    schema=SCHEMA,
+    rows=ROWS,
 )

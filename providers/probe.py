@@ -10,7 +10,7 @@ known secrets are removed from the report.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache, partial
@@ -34,7 +34,6 @@ from broker.domain.market.probing import ComparedCall, Finding, FindingKind, Pro
 from providers.http import Exchange, HttpFactory, ProviderHttp
 from providers.registry import find_spec
 from providers.reply import Operation, Reply
-from providers.schema import Rows
 from providers.shapes import Differences, blocked_at, compare_model, compare_rows, decoded, rows_at
 from providers.spec import Missing, ProviderAdapter, ProviderSettings, ProviderSpec, RunsDry
 
@@ -178,25 +177,26 @@ def _cleaned(finding: Finding, secrets: tuple[str, ...]) -> Finding:
 
 
 def compare(spec: ProviderSpec, heard: list[_Heard]) -> tuple[tuple[ComparedCall, ...], tuple[Finding, ...]]:
-    """Compares every answer with the schema of its rows, or else with the models by which it was read.
+    """Compares every answer with the declared rows, or else with the models by which it was read.
 
     Only the adapter knows where rows of held resources stand, since it may read several forms of a list.
     """
     findings: dict[Finding, None] = {}
     for one in heard:
         findings.update(dict.fromkeys(_notices(one.reply)))
-    has_tables = any(not rows.at for rows in spec.schema.every)
+    has_tables = any(not rows.at for rows in spec.rows)
     good = [one for one in heard if one.reply.status < 300 and one.reply.body]
     values = {id(one): value for one in good if (value := _value(one.reply, has_tables)) is not None}
     read = [one for one in good if id(one) in values]
     compared: list[ComparedCall] = []
-    for (call, at), declared in _declared(spec).items():
+    for declared in spec.rows:
+        call, at = declared.call, declared.at
         answers = [values[id(one)] for one in read if is_call(call, one.exchange)]
         if not answers:
             continue
         differences = Differences(call)
         blocked = [found for answer in answers if (found := blocked_at(answer, _at(at, answer)))]
-        if len(blocked) == len(answers) and declared[0] not in spec.schema.held:
+        if len(blocked) == len(answers) and not declared.held:
             differences.note(*blocked[0])
         rows = [row for answer in answers for row in rows_at(answer, _at(at, answer))]
         compare_rows(declared, rows, differences)
@@ -204,7 +204,7 @@ def compare(spec: ProviderSpec, heard: list[_Heard]) -> tuple[tuple[ComparedCall
         findings.update(dict.fromkeys(differences.findings()))
     held: dict[str, list[_Heard]] = {}
     for one in read:
-        is_declared = any(is_call(rows.call, one.exchange) for rows in spec.schema.held)
+        is_declared = any(is_call(rows.call, one.exchange) for rows in spec.rows if rows.held)
         if one.reply.operation is Operation.LEASES and not is_declared:
             held.setdefault(_without_ids(one.reply.endpoint), []).append(one)
     for endpoint, answers_ in held.items():
@@ -240,13 +240,6 @@ def _objects(value: object) -> list[dict[str, object]]:
 def _at(at: str, answer: object) -> str:
     """The place of the rows; tables and XML become lists of rows."""
     return "[]" if not at and isinstance(answer, list) else at
-
-
-def _declared(spec: ProviderSpec) -> Mapping[tuple[str, str], list[Rows]]:
-    found: dict[tuple[str, str], list[Rows]] = {}
-    for rows in spec.schema.every:
-        found.setdefault((rows.call, rows.at), []).append(rows)
-    return found
 
 
 def _notices(reply: Reply) -> list[Finding]:

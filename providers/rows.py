@@ -64,6 +64,11 @@ def page_by_page(parse_page: Callable[[bytes, datetime], OfferBatch]) -> Parse:
     return parse
 
 
+def row_name(row: Any, key: str = "id") -> str:
+    """How a row is named where it is rejected: by its value under ``key``."""
+    return str(row.get(key, f"row without {key}")) if isinstance(row, dict) else "row that is no object"
+
+
 def rate_of(usd_per_hour: Decimal | None, nodes: int = 1) -> Decimal | None:
     """USD per node-hour of a rate for ``nodes`` nodes; None where it is no price.
 
@@ -73,6 +78,11 @@ def rate_of(usd_per_hour: Decimal | None, nodes: int = 1) -> Decimal | None:
         return require_price(usd_per_hour) / max(1, nodes)
     except RowRejected:
         return None
+
+
+def time_text(at: datetime) -> str:
+    """ISO 8601 in UTC to the second."""
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def as_utc(instant: datetime) -> datetime:

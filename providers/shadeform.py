@@ -54,7 +54,7 @@ from providers.payload import (
     slug,
 )
 from providers.rows import page_by_page, rate_of, rows_under
-from providers.schema import FOR_PEOPLE, OF_THE_HOST, OWN_ID, Rows, Schema, Words
+from providers.schema import Rows, Words
 from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, refuse_unless_single
 
 NAME = "shadeform"
@@ -323,24 +323,7 @@ class Shadeform(SellerClient):
         await self._end("POST", f"/v1/instances/{lease.reference}/delete")
 
 
-SCHEMA = Schema(
-    (
-        Rows(
-            "GET /v1/instances/types",
-            "instance_types[]",
-            _Type,
-            at_times=("availability.rental_type",),
-            unread={
-                "cloud_instance_type": OWN_ID,
-                "configuration.gpu_manufacturer": OF_THE_HOST,
-                "configuration.os_options": "an order without an image boots the type's own",
-                "availability.display_name": FOR_PEOPLE,
-            },
-        ),
-    ),
-    "OpenAPI description 1.0.0 and SkyPilot's client 0.14.1; rental_type as brevdev/cloud reads it "
-    "(2026-09); which values it has beside on_demand and spot is unknown",
-)
+ROWS = (Rows("GET /v1/instances/types", "instance_types[]", _Type, at_times=("availability.rental_type",)),)
 
 
 SPEC = ProviderSpec(
@@ -354,5 +337,5 @@ SPEC = ProviderSpec(
     adapter=Shadeform,
     build=Shadeform,
     parse=page_by_page(parse_offers),
-    schema=SCHEMA,
+    rows=ROWS,
 )

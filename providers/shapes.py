@@ -1,4 +1,4 @@
-"""Compares answers with what their adapter declares: fields that are new, missing, or of another type.
+"""Compares answers with what their adapter reads: missing fields, fields of another type, unknown words.
 
 Pure functions. A field is reported once per call, however many rows have it. Findings contain no values,
 except words of enumerations.
@@ -104,26 +104,20 @@ def blocked_at(value: Any, at: str) -> tuple[FindingKind, str, str] | None:
     return None
 
 
-def compare_rows(declared: Sequence[Rows], rows: Sequence[Any], differences: Differences) -> None:
-    """Compares the rows of one place with everything that is declared of them.
-
-    Several ``declared`` are several readers of one row: a field that one of them declares is declared.
-    """
+def compare_rows(declared: Rows, rows: Sequence[Any], differences: Differences) -> None:
+    """Compares the rows of one place with what is read of them."""
     objects = [row for row in rows if isinstance(row, dict)]
     if len(objects) < len(rows):
-        differences.note(FindingKind.OTHER_TYPE, declared[0].at or "row", "a row is no object")
-    told = {name for each in declared for name in (told.name for told in each.fields())}
-    for path in dict.fromkeys(path for row in objects for path in paths_of(row)):
-        if not any(is_within(path, name) for name in told):
-            differences.note(FindingKind.NEW_FIELD, path, "is sent, and the adapter does not know it")
-    present = dict.fromkeys(path for row in objects for path in paths_of(row, empty=True))
-    for each in declared:
-        if not isinstance(each.read, tuple):
-            compare_model(each.read, objects, differences, at_times=each.at_times)
-        for name in (*(each.read if isinstance(each.read, tuple) else ()), *each.also_read):
-            is_there = any(is_within(path, name) or is_within(name, path) for path in present)
-            if objects and not is_there and each.at_times is not None and name not in each.at_times:
-                differences.note(FindingKind.VANISHED, name, "is read, and no row has it")
+        differences.note(FindingKind.OTHER_TYPE, declared.at or "row", "a row is no object")
+    names = declared.also_read
+    if isinstance(declared.read, tuple):
+        names = (*declared.read, *names)
+    else:
+        at_times = None if declared.held else declared.at_times
+        compare_model(declared.read, objects, differences, at_times=at_times)
+    for name in names:
+        if objects and name not in declared.at_times and not any(name in row for row in objects):
+            differences.note(FindingKind.VANISHED, name, "is read, and no row has it")
 
 
 def compare_model(
@@ -217,24 +211,6 @@ def kinds_of(annotation: Any, metadata: Sequence[Any] = ()) -> frozenset[str] | 
     if issubclass(kind, Sequence | set | frozenset) and not issubclass(kind, str):
         return frozenset({"list"})
     return next((kinds for one, kinds in _KINDS if issubclass(kind, one)), None)
-
-
-def paths_of(value: Any, before: str = "", *, empty: bool = False) -> Iterator[str]:
-    """Dotted names of the fields of a row; for lists of objects, those of their items.
-
-    ``empty``: include fields without a value.
-    """
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from paths_of(inner, f"{before}.{key}" if before else str(key), empty=empty)
-        if empty and not value:
-            yield before
-    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
-        for item in value:
-            if isinstance(item, dict):
-                yield from paths_of(item, before, empty=empty)
-    elif empty or value not in (None, [], {}):
-        yield before
 
 
 def is_within(path: str, name: str) -> bool:

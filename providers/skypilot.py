@@ -40,7 +40,7 @@ from providers.hosted_list import (
 )
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply
 from providers.payload import RowRejected, gb_of_gib
-from providers.schema import Rows, Schema
+from providers.schema import Rows
 from providers.spec import Capability, NamedPayload, ProviderSettings, ProviderSpec
 
 NAME = "skypilot"
@@ -233,25 +233,7 @@ def _clouds(text: str) -> Iterator[str]:
             yield cloud
 
 
-SCHEMA = Schema(
-    (
-        Rows(
-            f"GET {PATH}",
-            "",
-            (*COLUMNS, "GpuInfo", "AvailabilityZone", "vCPUs", "MemoryGiB"),
-            unread={
-                "Arch": "the card tells it: Grace superchips alone have an ARM host",
-                "LocalDiskType": "nothing is ordered from a price list",
-                "NVMeSupported": "nothing is ordered from a price list",
-                "MaximumEfaInterfaces": "the network of AWS types stands in config/providers/aws.toml",
-                "Generation": "the type tells it",
-                "LocalDiskSize": "nothing is ordered from a price list",
-                "LocalDiskCount": "nothing is ordered from a price list",
-            },
-        ),
-    ),
-    "files of catalogue v8 (commits in fixtures/providers/skypilot/SOURCE.md) and SkyPilot 0.14.1's reader",
-)
+ROWS = (Rows(f"GET {PATH}", "", (*COLUMNS, "GpuInfo", "AvailabilityZone", "vCPUs", "MemoryGiB")),)
 
 
 SPEC = ProviderSpec(
@@ -265,7 +247,7 @@ SPEC = ProviderSpec(
     adapter=SkyPilot,
     build=SkyPilot,
     parse=parse,
-    schema=SCHEMA,
+    rows=ROWS,
     keyless=True,
     poll_every_s=HOSTED_EVERY_S,
     name_of_cloud=lambda cloud, _: f"{cloud}-vms.csv",

@@ -32,7 +32,7 @@ from broker.domain.market.offer import Offer, OfferBatch
 from broker.ports.holding import Reserver
 from broker.ports.unit_of_work import OfferSource
 from providers.http import HttpFactory, HttpPolicy, is_loopback
-from providers.schema import Schema
+from providers.schema import Rows
 
 EVERY_PROVIDER_HAS = ("base_url", "min_interval_s", "timeout_s")
 NEAR_ENOUGH_TO_REFUSE = 0.88
@@ -218,8 +218,8 @@ class ProviderSpec:
     ``optional_credentials`` are not. ``options``: settings that are not secret, with their defaults. Every
     provider also has ``…_BASE_URL``, ``…_MIN_INTERVAL_S`` and ``…_TIMEOUT_S``. ``keyless``: ``list_offers``
     works without credentials. ``adapter``: the class that ``build`` creates. ``idempotency`` None: nothing
-    can be ordered. ``needs``: options without a default that orders need. ``schema``: what happens to each
-    field that the provider publishes. ``poll_every_s``: how often prices change at most, so how often the
+    can be ordered. ``needs``: options without a default that orders need. ``rows``: the kinds of rows that
+    its probe compares. ``poll_every_s``: how often prices change at most, so how often the
     provider is polled. ``name_of_cloud``: for a catalogue with a file per cloud, the name under which
     ``parse`` expects one, from the cloud and the file's own name.
     """
@@ -233,7 +233,7 @@ class ProviderSpec:
     adapter: type[Feed]
     build: Build
     parse: Parse
-    schema: Schema
+    rows: tuple[Rows, ...]
     keyless: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     optional_credentials: Mapping[str, str] = field(default_factory=dict)

@@ -42,7 +42,7 @@ from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, RowRejected, canonical_gpu, collect, require_price, slug
 from providers.rows import as_utc, gpu_node, page_by_page, rows_under, window_between
-from providers.schema import OF_THE_HOST, Rows, Schema, Words
+from providers.schema import Rows, Words
 from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, refuse_long_tag
 
 NAME = "together"
@@ -304,21 +304,7 @@ def _billing(order: Order) -> dict[str, str]:
     }
 
 
-SCHEMA = Schema(
-    (
-        Rows(
-            "GET /v1/compute/regions",
-            "regions[]",
-            _Region,
-            unread={
-                "driver_versions.cuda_version": OF_THE_HOST,
-                "driver_versions.nvidia_driver_version": OF_THE_HOST,
-                "driver_versions.os": OF_THE_HOST,
-            },
-        ),
-    ),
-    "models of the together Python SDK 2.36.0 and 3.1.1; prices and stock are in no answer",
-)
+ROWS = (Rows("GET /v1/compute/regions", "regions[]", _Region),)
 
 
 SPEC = ProviderSpec(
@@ -332,5 +318,5 @@ SPEC = ProviderSpec(
     adapter=Together,
     build=Together,
     parse=page_by_page(parse_offers),
-    schema=SCHEMA,
+    rows=ROWS,
 )

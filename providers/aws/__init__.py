@@ -25,7 +25,7 @@ from broker.catalogue import load_provider_facts
 from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.holding.reservation import Idempotency
 from broker.domain.market.offer import OfferBatch, RejectedRow
-from providers.aws import blocks, plan_client, plans, prices, reservations, spot
+from providers.aws import blocks, plans, prices, spot
 from providers.aws.adapter import AwsAdapter, AwsClients, AwsOptions
 from providers.aws.blocks import ACTION as BLOCK_ACTION
 from providers.aws.blocks import parse_blocks
@@ -42,7 +42,6 @@ from providers.aws.spot import ACTION as SPOT_ACTION
 from providers.aws.spot import parse_spot
 from providers.http import HttpFactory, HttpPolicy, Operation, is_loopback
 from providers.payload import as_dict, decode_json, join_batches
-from providers.schema import Schema
 from providers.spec import HOLDING, Capability, NamedPayload, ProviderSettings, ProviderSpec
 
 __all__ = ["SPEC", "build", "parse"]
@@ -117,13 +116,6 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
     return join_batches((*lists, parse_spot(spot_pages, observed_at), *windows))
 
 
-SCHEMA = Schema(
-    (prices.ROWS, spot.ROWS, blocks.ROWS, plans.ROWS),
-    "EC2 service model 2016-11-15 and SageMaker 2017-07-24 (botocore), the public bulk price list of 2026-07",
-    (*reservations.HELD, plan_client.HELD),
-)
-
-
 SPEC = ProviderSpec(
     name=PROVIDER,
     title="Amazon Web Services",
@@ -144,6 +136,6 @@ SPEC = ProviderSpec(
     adapter=AwsAdapter,
     build=build,
     parse=parse,
-    schema=SCHEMA,
+    rows=(prices.ROWS, spot.ROWS, blocks.ROWS, plans.ROWS),
     keyless=True,
 )

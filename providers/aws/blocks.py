@@ -31,9 +31,10 @@ from broker.domain.market.offer import (
 )
 from providers.aws.menu import asked
 from providers.aws.nodes import BLOCK_ANCHOR_UTC, PROVIDER, billing, compliance, country_of, region_of, sku_of
-from providers.aws.query import Node, Params, time_text
+from providers.aws.query import Node, Params
 from providers.payload import RowRejected, require_price
-from providers.schema import SAME_AS, Rows
+from providers.rows import time_text
+from providers.schema import Rows
 
 ACTION = "DescribeCapacityBlockOfferings"
 TEARDOWN_S = 30 * 60
@@ -246,11 +247,4 @@ ROWS = Rows(
         "capacityBlockOfferingSegmentSet",
     ),
     at_times=("capacityBlockOfferingSegmentSet",),
-    unread={
-        "capacityBlockDurationHours": SAME_AS.format("startDate and endDate"),
-        "capacityBlockDurationMinutes": SAME_AS.format("startDate and endDate"),
-        "ultraserverType": "a block is sold whole: instanceType and instanceCount say what it holds",
-        "ultraserverCount": "a block is sold whole: instanceType and instanceCount say what it holds",
-        "zoneType": "the zone's own name tells a local zone",
-    },
 )

@@ -25,8 +25,9 @@ from broker.domain.basics.window import Segment
 from broker.domain.holding.reservation import Order
 from broker.domain.market.offer import CancelRule, Offer, Tier, WindowKind, WindowTerms
 from providers.aws.nodes import billing
-from providers.aws.query import PROVIDER, Params, tagged, time_text
+from providers.aws.query import PROVIDER, Params, tagged
 from providers.aws.reservations import PLATFORM, client_token
+from providers.rows import time_text
 
 FAMILY = re.compile(r"g\d")
 LEAST_VCPUS = 32

@@ -33,7 +33,6 @@ from providers.aws.query import TAG_KEY
 from providers.aws.sagemaker import SageMaker, instant_of
 from providers.http import Operation
 from providers.payload import Name, PayloadModel, RowRejected, as_payload
-from providers.schema import OWN_ID, SAME_AS, Rows
 
 NOT_ASKED = "none"
 """The value of the option for an account that buys no plans."""
@@ -73,37 +72,6 @@ class _Plan(PayloadModel):
     EndTime: Any = None
     TotalInstanceCount: int | None = Field(default=None, ge=0, le=100_000)
     ReservedCapacitySummaries: tuple[_Capacity, ...] = ()
-
-
-HELD = Rows(
-    "ListTrainingPlans (what is held)",
-    "TrainingPlanSummaries[]",
-    _Plan,
-    at_times=None,
-    unread={
-        **dict.fromkeys(("DurationHours", "DurationMinutes"), SAME_AS.format("StartTime and EndTime")),
-        **dict.fromkeys(("UpfrontFee", "CurrencyCode"), "paid when it was bought, at the offering's fee"),
-        **dict.fromkeys(
-            ("AvailableInstanceCount", "InUseInstanceCount"), "whether its instances run is not the broker's"
-        ),
-        "TotalUltraServerCount": "UltraServers are not bought",
-        "TargetResources": "the search named the target",
-        "ReservedCapacitySummaries.ReservedCapacityArn": OWN_ID,
-        **{
-            f"ReservedCapacitySummaries.{name}": "UltraServers are not bought"
-            for name in ("ReservedCapacityType", "UltraServerType", "UltraServerCount")
-        },
-        **{
-            f"ReservedCapacitySummaries.{name}": "the plan's own is read"
-            for name in ("Status", "DurationHours", "DurationMinutes", "StartTime", "EndTime")
-        },
-        **{
-            f"ReservedCapacitySummaries.{name}": "the order named the zone"
-            for name in ("AvailabilityZone", "AvailabilityZoneId")
-        },
-    },
-)
-"""Which fields of a held plan are read."""
 
 
 class TrainingPlanClient:

@@ -38,7 +38,7 @@ from providers.aws.menu import asked
 from providers.aws.nodes import PROVIDER, billing, compliance, country_of, ml_sku_of, region_of
 from providers.aws.sagemaker import instant_of, rows_of, seconds_of
 from providers.payload import Name, PayloadModel, RowRejected, first_problem, require_price
-from providers.schema import SAME_AS, Rows
+from providers.schema import Rows
 
 ACTION = "SearchTrainingPlanOfferings"
 TEARDOWN_S = 30 * 60
@@ -293,21 +293,5 @@ def _offer(key: str, offering: PlanOffering, observed_at: datetime) -> Offer:
 
 
 ROWS = Rows(
-    ACTION,
-    "TrainingPlanOfferings[]",
-    _Offering,
-    at_times=("ReservedCapacityOfferings.UltraServerType",),
-    unread={
-        "TargetResources": "the search names the target",
-        "RequestedStartTimeAfter": "repeats the search",
-        "RequestedEndTimeBefore": "repeats the search",
-        "DurationHours": SAME_AS.format("StartTime and EndTime of the parts"),
-        "DurationMinutes": SAME_AS.format("StartTime and EndTime of the parts"),
-        "ReservedCapacityOfferings.ReservedCapacityType": SAME_AS.format("UltraServerType"),
-        "ReservedCapacityOfferings.UltraServerCount": "UltraServers are rejected by their type",
-        "ReservedCapacityOfferings.DurationHours": SAME_AS.format("StartTime and EndTime"),
-        "ReservedCapacityOfferings.DurationMinutes": SAME_AS.format("StartTime and EndTime"),
-        "ReservedCapacityOfferings.ExtensionStartTime": "plans are not extended, they are bought anew",
-        "ReservedCapacityOfferings.ExtensionEndTime": "plans are not extended, they are bought anew",
-    },
+    ACTION, "TrainingPlanOfferings[]", _Offering, at_times=("ReservedCapacityOfferings.UltraServerType",)
 )

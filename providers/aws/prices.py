@@ -28,7 +28,7 @@ from providers.aws.nodes import (
     sku_of,
 )
 from providers.payload import RowRejected
-from providers.schema import FOR_PEOPLE, OF_THE_HOST, OWN_ID, SAME_AS, Rows
+from providers.schema import Rows
 
 COLUMNS = (
     "SKU",
@@ -193,41 +193,5 @@ def _offer(region: str, instance_type: str, usd_per_hour: Decimal, observed_at: 
 
 
 ROWS = Rows(
-    "GET offers/v1.0/aws/AmazonEC2/current/{region}/index.csv",
-    "",
-    (*COLUMNS, "EffectiveDate", "GPU"),
-    unread={
-        "OfferTermCode": OWN_ID,
-        "RateCode": OWN_ID,
-        "PriceDescription": FOR_PEOPLE,
-        "StartingRange": "0 of every price by the hour",
-        "EndingRange": "Inf of every price by the hour",
-        "RelatedTo": OWN_ID,
-        "LeaseContractLength": "of reserved terms, which TermType leaves out",
-        "PurchaseOption": "of reserved terms, which TermType leaves out",
-        "OfferingClass": "of reserved terms, which TermType leaves out",
-        "Product Family": "CapacityStatus and the type pick the rows",
-        "serviceCode": "AmazonEC2 of every row",
-        "servicename": "AmazonEC2 of every row",
-        "Location": SAME_AS.format("Region Code"),
-        "Location Type": "local zones have region codes of their own, which no order names",
-        "Current Generation": "what is not current is still sold",
-        "Instance Family": SAME_AS.format("Instance Type"),
-        "vCPU": "config/providers/aws.toml knows the type",
-        "Memory": "config/providers/aws.toml knows the type",
-        "GPU Memory": "config/providers/aws.toml knows the type",
-        "Storage": "config/providers/aws.toml knows the type",
-        "Network Performance": "config/providers/aws.toml knows the type",
-        "Dedicated EBS Throughput": OF_THE_HOST,
-        "Physical Processor": OF_THE_HOST,
-        "Clock Speed": OF_THE_HOST,
-        "Processor Architecture": OF_THE_HOST,
-        "Processor Features": OF_THE_HOST,
-        "License Model": SAME_AS.format("Operating System and Pre Installed S/W"),
-        "usageType": SAME_AS.format("Instance Type, Tenancy and MarketOption"),
-        "operation": SAME_AS.format("Operating System and Pre Installed S/W"),
-        "Group": "of products that are no instances",
-        "Volume Type": "of products that are no instances",
-        "Availability Zone": "of products that are no instances",
-    },
+    "GET offers/v1.0/aws/AmazonEC2/current/{region}/index.csv", "", (*COLUMNS, "EffectiveDate", "GPU")
 )

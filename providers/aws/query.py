@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from urllib.parse import urlencode
 from xml.etree.ElementTree import Element, ParseError
 
@@ -48,11 +48,6 @@ def tagged(resource_type: str, tag: str, name: str = "TagSpecification") -> dict
         f"{name}.1.Tag.1.Key": TAG_KEY,
         f"{name}.1.Tag.1.Value": tag,
     }
-
-
-def time_text(at: datetime) -> str:
-    """ISO 8601 in UTC to the second."""
-    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 @dataclass(frozen=True, slots=True)

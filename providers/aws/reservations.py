@@ -13,63 +13,13 @@ from dataclasses import dataclass
 from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Lease, LeaseState, Order
-from providers.aws.query import PROVIDER, TAG_KEY, Node, Params, listed, tagged, time_text
+from providers.aws.query import PROVIDER, TAG_KEY, Node, Params, listed, tagged
 from providers.payload import RowRejected
-from providers.schema import OF_THE_ACCOUNT, OF_THE_MACHINE, SAME_AS, Rows
+from providers.rows import time_text
 
 PLATFORM = "Linux/UNIX"
 _LONGEST_CLIENT_TOKEN = 64
 CAPACITY_BLOCK = "capacity-block"
-_SET_UP = (
-    "amiLaunchIndex",
-    "architecture",
-    "blockDeviceMapping",
-    "bootMode",
-    "cpuOptions",
-    "currentInstanceBootMode",
-    "dnsName",
-    "ebsOptimized",
-    "elasticGpuAssociationSet",
-    "elasticInferenceAcceleratorAssociationSet",
-    "enaSupport",
-    "enclaveOptions",
-    "groupSet",
-    "hibernationOptions",
-    "hypervisor",
-    "iamInstanceProfile",
-    "imageId",
-    "ipAddress",
-    "ipv6Address",
-    "kernelId",
-    "keyName",
-    "licenseSet",
-    "maintenanceOptions",
-    "metadataOptions",
-    "monitoring",
-    "networkInterfaceSet",
-    "networkPerformanceOptions",
-    "operator",
-    "outpostArn",
-    "platform",
-    "platformDetails",
-    "privateDnsName",
-    "privateDnsNameOptions",
-    "privateIpAddress",
-    "productCodes",
-    "ramdiskId",
-    "rootDeviceName",
-    "rootDeviceType",
-    "secondaryInterfaceSet",
-    "sourceDestCheck",
-    "sriovNetSupport",
-    "subnetId",
-    "tpmSupport",
-    "usageOperation",
-    "usageOperationUpdateTime",
-    "virtualizationType",
-    "vpcId",
-)
-"""Fields that describe how an instance is set up."""
 
 RESERVATION_STATES = {
     "pending": LeaseState.PROVISIONING,
@@ -218,82 +168,6 @@ def client_token(tag: str, zone: str = "") -> str:
     """An idempotency token that depends on the order and the zone: another zone is another request."""
     token = f"{tag}-{zone}" if zone else tag
     return token if len(token) <= _LONGEST_CLIENT_TOKEN else hashlib.sha256(token.encode()).hexdigest()
-
-
-HELD = (
-    Rows(
-        "DescribeCapacityReservations (what is held)",
-        "",
-        (
-            "capacityReservationId",
-            "state",
-            "totalInstanceCount",
-            "reservationType",
-            "tagSet",
-            "instanceType",
-            "startDate",
-            "endDate",
-            "commitmentInfo.commitmentEndDate",
-        ),
-        at_times=None,
-        unread={
-            **dict.fromkeys(("ownerId", "unusedReservationBillingOwnerId"), OF_THE_ACCOUNT),
-            "capacityReservationArn": SAME_AS.format("capacityReservationId"),
-            **dict.fromkeys(("availabilityZone", "availabilityZoneId"), "the order named the zone"),
-            **dict.fromkeys(("instancePlatform", "tenancy", "instanceMatchCriteria"), "as it was ordered"),
-            **dict.fromkeys(("ebsOptimized", "ephemeralStorage"), "what is held is capacity, no machine"),
-            **dict.fromkeys(
-                ("availableInstanceCount", "capacityAllocationSet", "zeroSizePreference", "launchStatus"),
-                "whether its instances run is not the broker's; it is billed all the same",
-            ),
-            "endDateType": SAME_AS.format("endDate, which an unlimited one lacks"),
-            "createDate": "it is billed from startDate",
-            "originalStartDate": "startDate is when it starts now",
-            **dict.fromkeys(
-                ("outpostArn", "placementGroupArn", "capacityReservationFleetId"), "none is ordered with one"
-            ),
-            "commitmentInfo.committedInstanceCount": SAME_AS.format("totalInstanceCount"),
-            "deliveryPreference": "of a later start; state says whether it has begun",
-            "capacityBlockId": SAME_AS.format("reservationType, which says that it is a block"),
-            **dict.fromkeys(
-                ("interruptible", "interruptibleCapacityAllocation", "interruptionInfo"),
-                "none is ordered that may be interrupted",
-            ),
-            **dict.fromkeys(("adjustmentStatus", "adjustmentDetails"), "none is changed once it is ordered"),
-        },
-    ),
-    Rows(
-        "DescribeInstances (what is held)",
-        "",
-        (
-            "instancesSet.instanceId",
-            "instancesSet.instanceState.name",
-            "instancesSet.instanceType",
-            "instancesSet.instanceLifecycle",
-            "instancesSet.clientToken",
-            "instancesSet.tagSet",
-        ),
-        at_times=None,
-        unread={
-            **dict.fromkeys(("ownerId", "requesterId"), OF_THE_ACCOUNT),
-            **dict.fromkeys(("reservationId", "groupSet"), "of the launch; instances have their own ids"),
-            "instancesSet.instanceState.code": SAME_AS.format("instanceState.name"),
-            **dict.fromkeys(("instancesSet.reason", "instancesSet.stateReason"), "instanceState decides"),
-            "instancesSet.launchTime": "its order's own time is kept",
-            "instancesSet.placement": "the order named the zone",
-            **dict.fromkeys(
-                ("instancesSet.spotInstanceRequestId", "instancesSet.capacityBlockId"),
-                "one-time requests end with their instance",
-            ),
-            **dict.fromkeys(
-                ("instancesSet.capacityReservationId", "instancesSet.capacityReservationSpecification"),
-                "a reservation is a lease of its own",
-            ),
-            **{f"instancesSet.{name}": OF_THE_MACHINE for name in _SET_UP},
-        },
-    ),
-)
-"""Which fields of held reservations and instances are read."""
 
 
 def _nodes(text: str) -> int:

@@ -20,9 +20,10 @@ from providers.aws.nodes import (
     region_of,
     sku_of,
 )
-from providers.aws.query import Node, Params, listed, time_text
+from providers.aws.query import Node, Params, listed
 from providers.payload import RowRejected
-from providers.schema import SAME_AS, Rows
+from providers.rows import time_text
+from providers.schema import Rows
 
 ACTION = "DescribeSpotPriceHistory"
 PLATFORM = "Linux/UNIX"
@@ -89,9 +90,4 @@ def _offer(item: Node, observed_at: datetime) -> tuple[datetime, Offer]:
     return item.instant("timestamp"), offer
 
 
-ROWS = Rows(
-    ACTION,
-    "",
-    ("instanceType", "availabilityZone", "productDescription", "spotPrice", "timestamp"),
-    unread={"availabilityZoneId": SAME_AS.format("availabilityZone; an order takes the name")},
-)
+ROWS = Rows(ACTION, "", ("instanceType", "availabilityZone", "productDescription", "spotPrice", "timestamp"))

@@ -30,14 +30,13 @@ from datetime import datetime, timedelta
 
 from broker.domain.holding.reservation import Idempotency
 from broker.domain.market.offer import OfferBatch
-from providers.azure import leases, prices, sizes
+from providers.azure import prices, sizes
 from providers.azure.adapter import Azure, AzureOptions
 from providers.azure.arm import Arm, classify
 from providers.azure.prices import Hold, parse_rows, read_page
 from providers.azure.scale_sets import Machine
 from providers.azure.windows import PROVIDER
 from providers.http import HttpFactory, HttpPolicy, Operation, is_loopback
-from providers.schema import Schema
 from providers.spec import HOLDING, Capability, NamedPayload, Need, ProviderSettings, ProviderSpec
 
 __all__ = ["SPEC", "build", "parse"]
@@ -94,14 +93,6 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
     return parse_rows([row for _, raw in payloads for row in read_page(raw).rows], observed_at)
 
 
-SCHEMA = Schema(
-    (prices.ROWS, sizes.ROWS),
-    "documentation of the Retail Prices API (2023-01-01-preview), Microsoft.Compute/skus 2021-07-01,"
-    " azure-mgmt-compute 39.0.0",
-    leases.HELD,
-)
-
-
 SPEC = ProviderSpec(
     name=PROVIDER,
     title="Microsoft Azure",
@@ -128,7 +119,7 @@ SPEC = ProviderSpec(
     adapter=Azure,
     build=build,
     parse=parse,
-    schema=SCHEMA,
+    rows=(prices.ROWS, sizes.ROWS),
     needs=(
         Need(
             ("ssh_public_key",),

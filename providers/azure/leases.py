@@ -19,40 +19,12 @@ from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Lease, LeaseState
 from providers.azure.windows import PROVIDER, scheduled_window
 from providers.payload import Instant, Name, PayloadModel, as_payload
-from providers.schema import OF_THE_MACHINE, OWN_ID, SAME_AS, Rows
 
 GROUPS = "capacityReservationGroups"
 RESERVATIONS = "capacityReservations"
 SCALE_SETS = "virtualMachineScaleSets"
 TAG_KEY = "broker-tag"
 _MADE = "provisioningstate/succeeded"
-_SET_UP = (
-    "additionalCapabilities",
-    "automaticRepairsPolicy",
-    "constrainedMaximumCapacity",
-    "doNotRunExtensionsOnOverprovisionedVMs",
-    "externalHealthPolicy",
-    "highSpeedInterconnectPlacement",
-    "hostGroup",
-    "lifecycleHooksProfile",
-    "orchestrationMode",
-    "overprovision",
-    "platformFaultDomainCount",
-    "priorityMixPolicy",
-    "proximityPlacementGroup",
-    "resiliencyPolicy",
-    "scaleInPolicy",
-    "scheduledEventsPolicy",
-    "singlePlacementGroup",
-    "skuProfile",
-    "spotRestorePolicy",
-    "uniqueId",
-    "upgradePolicy",
-    "virtualMachineProfile",
-    "zonalPlatformFaultDomainAlignMode",
-    "zoneBalance",
-)
-"""Properties that describe how the VMs of a scale set are set up."""
 
 _PROVISIONING: Mapping[str, LeaseState] = {
     "creating": LeaseState.PROVISIONING,
@@ -171,61 +143,6 @@ class Resource(PayloadModel):
         """The resource with its instance view."""
         properties = self.properties.model_copy(update={"instanceView": view})
         return self.model_copy(update={"properties": properties})
-
-
-_OF_EACH = {
-    **dict.fromkeys(("id", "type"), SAME_AS.format("name, in the path that was asked")),
-    "systemData": "who made or changed it, and when",
-    "zones": "the order named no zone",
-}
-_VIEW = "properties.instanceView"
-HELD = (
-    Rows(
-        f"GET …/{SCALE_SETS} (what is held)",
-        "value[]",
-        Resource,
-        at_times=None,
-        unread={
-            **_OF_EACH,
-            "sku.tier": "Standard of every size",
-            **dict.fromkeys(("etag", "extendedLocation", "identity", "placement", "plan"), OF_THE_MACHINE),
-            **{f"properties.{name}": OF_THE_MACHINE for name in _SET_UP},
-        },
-    ),
-    Rows(
-        f"GET …/{GROUPS} (what is held)",
-        "value[]",
-        ("name",),
-        at_times=None,
-        unread={
-            **_OF_EACH,
-            **dict.fromkeys(("location", "tags", "properties"), "a group is free; what is in it is read"),
-        },
-    ),
-    Rows(
-        f"GET …/{RESERVATIONS} (what is held)",
-        "value[]",
-        Resource,
-        at_times=None,
-        unread={
-            **_OF_EACH,
-            "sku.tier": "Standard of every size",
-            "properties.reservationId": OWN_ID,
-            "properties.platformFaultDomainCount": OF_THE_MACHINE,
-            **dict.fromkeys(
-                ("properties.virtualMachinesAssociated", f"{_VIEW}.utilizationInfo.virtualMachinesAllocated"),
-                "whether VMs run in it is not the broker's; it is billed all the same",
-            ),
-            "properties.provisioningTime": "it is billed from timeCreated, or from its schedule",
-            "properties.scheduleProfile.minimumCommitmentDays": "as it was ordered",
-            **{
-                f"{_VIEW}.statuses.{name}": "code and message tell the state"
-                for name in ("level", "displayStatus", "time")
-            },
-        },
-    ),
-)
-"""Which fields of held resources are read."""
 
 
 def read_resource(row: Any) -> Resource:

@@ -37,7 +37,7 @@ from providers.payload import (
     source_with_rate,
     usd_of,
 )
-from providers.schema import FOR_PEOPLE, OWN_ID, SAME_AS, Rows
+from providers.schema import Rows
 
 SOURCE = "GET /api/retail/prices"
 NO_BLOCK_PRICE = "at the size's pay-as-you-go rate; Azure lists no price of its own for it"
@@ -264,22 +264,4 @@ def _offer(
     )
 
 
-ROWS = Rows(
-    f"{SOURCE} (Retail Prices)",
-    "Items[]",
-    _Meter,
-    at_times=("effectiveEndDate", "reservationTerm"),
-    unread={
-        "unitPrice": SAME_AS.format("retailPrice"),
-        "location": FOR_PEOPLE,
-        "meterId": OWN_ID,
-        "productId": OWN_ID,
-        "skuId": OWN_ID,
-        "serviceName": "the query asks for Virtual Machines alone",
-        "serviceId": OWN_ID,
-        "serviceFamily": "the query asks for Virtual Machines alone",
-        "isPrimaryMeterRegion": "meters of both kinds price the region; the newest in force stands",
-        "availabilityId": OWN_ID,
-        "savingsPlan": "the price under a commitment of one or three years, which is not bought here",
-    },
-)
+ROWS = Rows(f"{SOURCE} (Retail Prices)", "Items[]", _Meter, at_times=("effectiveEndDate", "reservationTerm"))

@@ -116,20 +116,4 @@ def _checked(
         yield from held(seen, facts.reservation_types, observed_at)
 
 
-ROWS = Rows(
-    "GET Microsoft.Compute/skus",
-    "value[]",
-    _Row,
-    unread={
-        "tier": "Standard of every size with accelerators",
-        "size": "the name without its tier",
-        "family": "names the quota, which a refused order tells",
-        "kind": "of disks and snapshots",
-        "capacity": "limits of a scale set",
-        "costs": "empty: prices are in Retail Prices",
-        "apiVersions": "versions of the API",
-        "locations": "the query names the region",
-        "locationInfo": "zones of the size; no order names one",
-        "restrictions.restrictionInfo": "zones that are restricted; no order names one",
-    },
-)
+ROWS = Rows("GET Microsoft.Compute/skus", "value[]", _Row)

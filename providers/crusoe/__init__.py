@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from broker.domain.holding.reservation import Idempotency
 from providers.crusoe.adapter import Crusoe
-from providers.crusoe.offers import NAME, SCHEMA, parse
+from providers.crusoe.offers import NAME, ROWS, parse
 from providers.spec import HOLDING, Need, ProviderSpec
 
 __all__ = ["SPEC"]
@@ -46,5 +46,5 @@ SPEC = ProviderSpec(
     adapter=Crusoe,
     build=Crusoe,
     parse=parse,
-    schema=SCHEMA,
+    rows=ROWS,
 )

@@ -30,7 +30,7 @@ from providers.payload import (
     slug,
 )
 from providers.rows import gpu_node
-from providers.schema import FOR_PEOPLE, NOT_OF_A_PRICE, OF_THE_HOST, Rows, Schema
+from providers.schema import Rows
 from providers.spec import NamedPayload
 
 NAME = "crusoe"
@@ -234,29 +234,8 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
     return parse_offers(Market(found["types"], found["capacities"], networks), observed_at)
 
 
-SCHEMA = Schema(
-    (
-        Rows(
-            "GET /projects/{id}/compute/vms/types",
-            "items[]",
-            _Type,
-            unread={
-                "description": FOR_PEOPLE,
-                "cpu_type": OF_THE_HOST,
-                "memory_type": OF_THE_HOST,
-                "disk_type": NOT_OF_A_PRICE,
-            },
-        ),
-        Rows(
-            "GET /capacities",
-            "items[]",
-            _Capacity,
-            unread={
-                "num_slices": "slices of a host that the type takes; quantity counts machines",
-                "quota_type": "the account's own limit, which a refused order tells",
-            },
-        ),
-        Rows("GET /projects/{id}/networking/ib-networks", "items[]", _Network, unread={"name": FOR_PEOPLE}),
-    ),
-    "OpenAPI document as client-go, dstack and gpuhunt 0.1.34 read it (2026-07); prices are in no answer",
+ROWS = (
+    Rows("GET /projects/{id}/compute/vms/types", "items[]", _Type),
+    Rows("GET /capacities", "items[]", _Capacity),
+    Rows("GET /projects/{id}/networking/ib-networks", "items[]", _Network),
 )

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from broker.domain.holding.reservation import Idempotency
 from providers.cudo.adapter import Cudo
-from providers.cudo.offers import NAME, SCHEMA, parse
+from providers.cudo.offers import NAME, ROWS, parse
 from providers.spec import HOLDING, Capability, ProviderSpec
 
 __all__ = ["SPEC"]
@@ -42,6 +42,6 @@ SPEC = ProviderSpec(
     adapter=Cudo,
     build=Cudo,
     parse=parse,
-    schema=SCHEMA,
+    rows=ROWS,
     keyless=True,
 )

@@ -27,7 +27,7 @@ from providers.payload import (
     sold_amount,
 )
 from providers.rows import gpu_node, page_by_page, rows_under
-from providers.schema import OF_THE_HOST, OWN_ID, Rows, Schema
+from providers.schema import Rows
 
 NAME = "cudo"
 
@@ -203,19 +203,4 @@ parse = page_by_page(parse_offers)
 """Recorded answers of ``machine-types-2``."""
 
 
-SCHEMA = Schema(
-    (
-        Rows(
-            "GET /v1/vms/machine-types-2",
-            "machineTypes[]",
-            _MachineType,
-            unread={
-                "cpuModel": OF_THE_HOST,
-                "gpuModelId": OWN_ID,
-                "renewableEnergy": "no plan weighs it",
-            },
-            unknown={"prices": "of the older list: prices by commitment, whose terms are not said"},
-        ),
-    ),
-    "CUDO's client for Python 0.3.6",
-)
+ROWS = (Rows("GET /v1/vms/machine-types-2", "machineTypes[]", _MachineType),)

@@ -37,7 +37,6 @@ from providers.gcp.compute import REAL_ROOT, Compute, classify
 from providers.gcp.prices import PROVIDER, parse_catalogue
 from providers.http import HttpFactory, HttpPolicy, Operation, is_loopback
 from providers.payload import as_dict, decode_json
-from providers.schema import Schema
 from providers.spec import HOLDING, Capability, NamedPayload, Need, ProviderSettings, ProviderSpec
 
 __all__ = ["SPEC", "build", "parse"]
@@ -95,13 +94,6 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
     return parse_all(parse_catalogue(found["skus"]), found["items"], found["recommendations"], observed_at)
 
 
-SCHEMA = Schema(
-    (prices.ROWS, machines.ROWS, calendar.ROWS),
-    "discovery documents compute v1 (2026-11-06) and cloudbilling v1 (2026-09-01), of "
-    "google-api-python-client 2.202; which types are sold how is in no answer (config/providers/gcp.toml)",
-)
-
-
 SPEC = ProviderSpec(
     name=PROVIDER,
     title="Google Cloud",
@@ -130,5 +122,5 @@ SPEC = ProviderSpec(
     adapter=Gcp,
     build=build,
     parse=parse,
-    schema=SCHEMA,
+    rows=(prices.ROWS, machines.ROWS, calendar.ROWS),
 )

@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, time, timedelta
+from datetime import datetime, time, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -33,7 +33,8 @@ from broker.domain.market.offer import (
 from providers.gcp.machines import PRICED_AS, Machine, region_of, zone_of
 from providers.gcp.prices import PROVIDER, Mode, Rates
 from providers.payload import PayloadModel, RowRejected, as_dict, as_list, collect, decode_json
-from providers.schema import OWN_ID, Rows
+from providers.rows import time_text
+from providers.schema import Rows
 
 SOURCE = "POST advice/calendarMode, GET skus"
 MOST_NODES = 80
@@ -105,11 +106,6 @@ def questions(search: Mapping[str, Any], regions: frozenset[str]) -> tuple[Quest
     ]
     rounds = range(max((len(column) for column in columns), default=0))
     return tuple(column[i] for i in rounds for column in columns if i < len(column))
-
-
-def time_text(at: datetime) -> str:
-    """RFC 3339 in UTC with whole seconds."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _midnight_after(at: datetime) -> datetime:
@@ -243,11 +239,5 @@ def _offer(
 
 
 ROWS = Rows(
-    "POST regions/{region}/advice/calendarMode",
-    "recommendations[].recommendationsPerSpec.*",
-    _Recommendation,
-    unread={
-        "recommendationId": OWN_ID,
-        "recommendationType": "FUTURE_RESERVATION of every row",
-    },
+    "POST regions/{region}/advice/calendarMode", "recommendations[].recommendationsPerSpec.*", _Recommendation
 )

@@ -20,12 +20,12 @@ from broker.domain.basics.errors import OrderRejected
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import Offer
-from providers.gcp.calendar import time_text
 from providers.gcp.compute import ListPage
 from providers.gcp.machines import region_of, zone_of
 from providers.gcp.prices import PROVIDER
 from providers.http import Reply
 from providers.payload import Instant, Name, PayloadModel, RowRejected, ordered_units
+from providers.rows import time_text
 from providers.schema import Words
 
 LONGEST_NAME = 63

@@ -39,7 +39,7 @@ from providers.payload import (
     sold_amount,
     with_disk,
 )
-from providers.schema import FOR_PEOPLE, NOT_OF_A_PRICE, OWN_ID, SAME_AS, Rows
+from providers.schema import Rows
 
 PRICED_AS = "GPU, core, RAM and local SSD SKUs of a node, an hour"
 LOCAL_SSD_GIB = 375
@@ -251,21 +251,4 @@ ROWS = Rows(
     "items.*.machineTypes[]",
     _MachineType,
     at_times=("deprecated", "bundledLocalSsds", "description"),
-    unread={
-        "kind": "compute#machineType of every row",
-        "id": OWN_ID,
-        "selfLink": SAME_AS.format("zone and name"),
-        "zone": SAME_AS.format("the scope under which the row stands"),
-        "creationTimestamp": "when Google made the type",
-        "architecture": "the card tells it: Grace superchips alone have an ARM host",
-        "isSharedCpu": "false of every type with accelerators",
-        "imageSpaceGb": "always zero",
-        "bundledLocalSsds.defaultInterface": NOT_OF_A_PRICE,
-        "maximumPersistentDisks": "one boot disk is ordered",
-        "maximumPersistentDisksSizeGb": "the size of one disk is the smaller limit",
-        "deprecated.replacement": FOR_PEOPLE,
-        "deprecated.deprecated": "when it was or will be; the state says what holds now",
-        "deprecated.obsolete": "when it was or will be; the state says what holds now",
-        "deprecated.deleted": "when it was or will be; the state says what holds now",
-    },
 )

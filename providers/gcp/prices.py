@@ -31,7 +31,7 @@ from providers.payload import (
     first_problem,
     require_price,
 )
-from providers.schema import FOR_PEOPLE, SAME_AS, Rows
+from providers.schema import Rows
 
 PROVIDER = "gcp"
 SERVICE = "6F81-5844-456A"
@@ -311,23 +311,4 @@ def _rate(sku: _Sku, unit: str) -> _Rate:
     return _Rate(require_price(usd) / hours, latest.effectiveTime)
 
 
-ROWS = Rows(
-    SOURCE,
-    "skus[]",
-    _Sku,
-    unread={
-        "name": SAME_AS.format("skuId"),
-        "category.serviceDisplayName": "the call asks for Compute Engine alone",
-        "category.resourceFamily": SAME_AS.format("resourceGroup and the description"),
-        "pricingInfo.summary": FOR_PEOPLE,
-        "pricingInfo.aggregationInfo": "where volume is counted; the highest tier of a price is taken",
-        "pricingInfo.currencyConversionRate": "the call asks for dollars",
-        "pricingInfo.pricingExpression.usageUnitDescription": FOR_PEOPLE,
-        "pricingInfo.pricingExpression.displayQuantity": FOR_PEOPLE,
-        "pricingInfo.pricingExpression.baseUnit": SAME_AS.format("usageUnit"),
-        "pricingInfo.pricingExpression.baseUnitDescription": FOR_PEOPLE,
-        "pricingInfo.pricingExpression.baseUnitConversionFactor": SAME_AS.format("usageUnit"),
-        "serviceProviderName": "Google of every row",
-        "geoTaxonomy": SAME_AS.format("serviceRegions"),
-    },
-)
+ROWS = Rows(SOURCE, "skus[]", _Sku)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from broker.domain.holding.reservation import Idempotency
 from providers.hyperstack.adapter import Hyperstack
-from providers.hyperstack.offers import NAME, SCHEMA, parse
+from providers.hyperstack.offers import NAME, ROWS, parse
 from providers.spec import HOLDING, Capability, ProviderSpec
 
 __all__ = ["SPEC"]
@@ -44,5 +44,5 @@ SPEC = ProviderSpec(
     adapter=Hyperstack,
     build=Hyperstack,
     parse=parse,
-    schema=SCHEMA,
+    rows=ROWS,
 )

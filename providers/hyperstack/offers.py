@@ -33,7 +33,7 @@ from providers.payload import (
     require_price,
     slug,
 )
-from providers.schema import FOR_PEOPLE, OWN_ID, Rows, Schema
+from providers.schema import Rows
 from providers.spec import NamedPayload
 
 NAME = "hyperstack"
@@ -243,43 +243,8 @@ def _list_of(name: str, body: bytes) -> str:
     return "stocks" if "stocks" in as_dict(NAME, answer, name) else "flavors"
 
 
-SCHEMA = Schema(
-    (
-        Rows(
-            "GET /v1/pricebook",
-            "[]",
-            _Price,
-            unread={
-                "id": OWN_ID,
-                "original_value": "before the discount; value is what is charged",
-                "discount_applied": "value is what is charged, discounted or not",
-            },
-        ),
-        Rows(
-            "GET /v1/core/stocks",
-            "stocks[]",
-            _RegionStock,
-            unread={
-                "stock-type": "GPU of every row whose model is a GPU's word",
-                "models.available": 'a floor of single GPUs ("10+"); configurations count machines',
-                "models.planned_7_days": "what may come is no stock",
-                "models.planned_30_days": "what may come is no stock",
-                "models.planned_100_days": "what may come is no stock",
-            },
-        ),
-        Rows(
-            "GET /v1/core/flavors",
-            "data[].flavors[]",
-            _Flavor,
-            unread={
-                "id": OWN_ID,
-                "display_name": FOR_PEOPLE,
-                "created_at": "when the seller made the flavor",
-                "labels": FOR_PEOPLE,
-                "image_restrictions": "which images may boot; an order that names a wrong one is refused",
-            },
-            unknown={"features": "an object of no documented form; it may tell the network"},
-        ),
-    ),
-    "models of Hyperstack's Python SDK 1.56",
+ROWS = (
+    Rows("GET /v1/pricebook", "[]", _Price),
+    Rows("GET /v1/core/stocks", "stocks[]", _RegionStock),
+    Rows("GET /v1/core/flavors", "data[].flavors[]", _Flavor),
 )

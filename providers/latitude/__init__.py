@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from broker.domain.holding.reservation import Idempotency
 from providers.latitude.adapter import Latitude
-from providers.latitude.offers import NAME, SCHEMA, parse
+from providers.latitude.offers import NAME, ROWS, parse
 from providers.spec import HOLDING, ProviderSpec
 
 __all__ = ["SPEC"]
@@ -41,5 +41,5 @@ SPEC = ProviderSpec(
     adapter=Latitude,
     build=Latitude,
     parse=parse,
-    schema=SCHEMA,
+    rows=ROWS,
 )

@@ -26,7 +26,7 @@ from providers.payload import (
     slug,
 )
 from providers.rows import gpu_node, page_by_page, rows_under
-from providers.schema import FOR_PEOPLE, NOT_OF_A_PRICE, OF_THE_HOST, OWN_ID, Rows, Schema, Words
+from providers.schema import Rows, Words
 
 NAME = "latitude"
 HOURS_PER_MONTH = 730
@@ -237,26 +237,4 @@ parse = page_by_page(parse_offers)
 """Recorded answers of ``plans``."""
 
 
-SCHEMA = Schema(
-    (
-        Rows(
-            "GET /plans",
-            "data[]",
-            _Plan,
-            unread={
-                "id": OWN_ID,
-                "type": "plans of every row",
-                "attributes.name": FOR_PEOPLE,
-                "attributes.features": FOR_PEOPLE,
-                "attributes.specs.cpu.type": OF_THE_HOST,
-                "attributes.specs.cpu.clock": OF_THE_HOST,
-                "attributes.specs.drives.type": NOT_OF_A_PRICE,
-                "attributes.specs.nics": "public ports; gpu.interconnect tells a cluster's network",
-                "attributes.regions.deploys_instantly": "images that need no installation",
-                "attributes.regions.pricing.*.year": "a price by the year; hours are sold here",
-                "attributes.available_operating_systems": "an order names its image",
-            },
-        ),
-    ),
-    "Latitude's SDK for Python 3.4.6 and the public price list of 2026-08-22",
-)
+ROWS = (Rows("GET /plans", "data[]", _Plan),)

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from broker.domain.holding.reservation import Idempotency
 from providers.mithril.adapter import Mithril
-from providers.mithril.offers import NAME, SCHEMA, parse
+from providers.mithril.offers import NAME, ROWS, parse
 from providers.spec import HOLDING, Capability, ProviderSpec
 
 __all__ = ["SPEC"]
@@ -42,5 +42,5 @@ SPEC = ProviderSpec(
     adapter=Mithril,
     build=Mithril,
     parse=parse,
-    schema=SCHEMA,
+    rows=ROWS,
 )

@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from functools import partial
 from http import HTTPStatus
@@ -42,7 +42,7 @@ from providers.mithril.offers import (
     reservable,
 )
 from providers.payload import Name, PayloadModel, RowRejected
-from providers.rows import as_utc, window_between
+from providers.rows import as_utc, time_text, window_between
 from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_long_tag, refuse_unless_single
 
@@ -198,11 +198,6 @@ def _amount(text: str | None) -> Decimal | None:
         return None if text is None else dollars(text, "total_price")
     except RowRejected:
         return None
-
-
-def time_text(at: datetime) -> str:
-    """ISO 8601 in UTC with whole seconds, as the API writes it."""
-    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 class Mithril(SellerClient):

@@ -47,7 +47,7 @@ from providers.payload import (
     slug,
 )
 from providers.rows import gpu_node
-from providers.schema import OF_THE_HOST, SAME_AS, Rows, Schema
+from providers.schema import Rows
 from providers.spec import NamedPayload
 
 NAME = "mithril"
@@ -369,43 +369,9 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
     return parse_offers(Market(types, auctions, answers), observed_at)
 
 
-SCHEMA = Schema(
-    (
-        Rows(
-            "GET /v2/instance-types",
-            "[]",
-            InstanceType,
-            unread={
-                "cpu_type": OF_THE_HOST,
-                "network_type": "ib_count tells the InfiniBand ports; no other network joins nodes",
-                "bridge_count": "bridges of PCIe cards; every card that is read is an SXM module",
-            },
-        ),
-        Rows(
-            "GET /v2/spot/availability",
-            "[]",
-            Auction,
-            unread={
-                "fid": "of the auction; an order names type and region",
-                "lowest_allocated_price": "the lowest bid that holds one, not what is paid",
-                "adjustable_memory": "memory is ordered as the type has it",
-                "default_image_version": "an order names its image",
-            },
-        ),
-        Rows(
-            "GET /v2/pricing/current",
-            "",
-            _Prices,
-            unread={
-                "spot_price_cents": SAME_AS.format("last_instance_price of the auction"),
-                "minimum_price_cents": "the least that a bid may be; the current price is above it",
-                "lowest_allocated_bid_cents": "the lowest bid that holds one",
-                "dynamic_win_price_cents": "a bid that would win now, not what is paid",
-                "available_capacity": SAME_AS.format("capacity of the auction"),
-                "total_capacity": "what there is, sold or not",
-            },
-        ),
-        Rows("GET /v2/reservation/availability?mode=slots", "[]", _Slot),
-    ),
-    "models of mithril-client 0.1.0rc3; answers of the live API were not seen",
+ROWS = (
+    Rows("GET /v2/instance-types", "[]", InstanceType),
+    Rows("GET /v2/spot/availability", "[]", Auction),
+    Rows("GET /v2/pricing/current", "", _Prices),
+    Rows("GET /v2/reservation/availability?mode=slots", "[]", _Slot),
 )

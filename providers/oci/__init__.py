@@ -20,11 +20,9 @@ OCI's hosts, whose names then lead the path. Without keys the price list alone c
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from broker.domain.holding.reservation import Idempotency
-from providers.oci.adapter import HELD, REAL_ROOT, Oci
-from providers.oci.offers import NAME, SCHEMA, parse
+from providers.oci.adapter import REAL_ROOT, Oci
+from providers.oci.offers import NAME, ROWS, parse
 from providers.spec import HOLDING, Capability, ProviderSpec
 
 __all__ = ["SPEC"]
@@ -45,6 +43,6 @@ SPEC = ProviderSpec(
     adapter=Oci,
     build=Oci,
     parse=parse,
-    schema=replace(SCHEMA, held=(HELD,)),
+    rows=ROWS,
     keyless=True,
 )

@@ -28,7 +28,6 @@ from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_b
 from providers.oci.offers import ANY_REGION, NAME, known_shapes, parse_offers
 from providers.oci.signing import OciKey, load_private_key, signed_headers, throwaway_key
 from providers.payload import Instant, Name, PayloadModel, as_list, as_payload
-from providers.schema import OF_THE_ACCOUNT, OF_THE_MACHINE, SAME_AS, Rows
 from providers.spec import ProviderSettings
 
 REAL_ROOT = "https://oraclecloud.com"
@@ -118,30 +117,6 @@ class _Reservation(PayloadModel):
     reservedInstanceCount: int | None = None
     timeCreated: Instant = None
     instanceReservationConfigs: tuple[_ReservedShape, ...] = ()
-
-
-HELD = Rows(
-    "GET /20160918/computeCapacityReservations (what is held)",
-    "[]",
-    _Reservation,
-    at_times=None,
-    unread={
-        **dict.fromkeys(("compartmentId", "definedTags"), OF_THE_ACCOUNT),
-        "availabilityDomain": "the order named it; a lease is kept by its region",
-        "usedInstanceCount": "whether instances run in it is not the broker's; it is billed all the same",
-        "isDefaultReservation": "none is ordered as the default one",
-        "timeUpdated": "lifecycleState says what it is now",
-        **{
-            f"instanceReservationConfigs.{name}": OF_THE_MACHINE
-            for name in ("faultDomain", "clusterConfig", "instanceShapeConfig", "clusterPlacementGroupId")
-        },
-        **{
-            f"instanceReservationConfigs.{name}": SAME_AS.format("reservedInstanceCount, usedInstanceCount")
-            for name in ("reservedCount", "usedCount")
-        },
-    },
-)
-"""Which fields of a held reservation are read."""
 
 
 def utc_now() -> datetime:

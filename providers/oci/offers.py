@@ -27,7 +27,7 @@ from providers.payload import (
     nominal_memory_gb,
     require_price,
 )
-from providers.schema import Rows, Schema
+from providers.schema import Rows
 from providers.spec import NamedPayload
 
 NAME = "oci"
@@ -261,28 +261,9 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
     return parse_offers(price_lists, reports or None, observed_at)
 
 
-SCHEMA = Schema(
-    (
-        Rows(
-            "GET apexapps.oracle.com …/products/",
-            "items[]",
-            _Part,
-            also_read=("metricName", "serviceCategory"),
-            unread={
-                "currencyCodeLocalizations.prices.rangeMin": "volume ranges were seen of other parts alone",
-                "currencyCodeLocalizations.prices.rangeMax": "volume ranges were seen of other parts alone",
-                "currencyCodeLocalizations.prices.rangeUnit": "volume ranges were seen of other parts alone",
-            },
-        ),
-        Rows(
-            "POST /20160918/computeCapacityReports",
-            "shapeAvailabilities[]",
-            _ShapeAvailability,
-            unread={
-                "faultDomain": "lines of fault domains are summed over the availability domain",
-                "instanceShapeConfig": "flexible shapes alone have one, and no GPU shape is flexible",
-            },
-        ),
+ROWS = (
+    Rows(
+        "GET apexapps.oracle.com …/products/", "items[]", _Part, also_read=("metricName", "serviceCategory")
     ),
-    "oci Python SDK 2.189 and the public price list of 2026-08-14",
+    Rows("POST /20160918/computeCapacityReports", "shapeAvailabilities[]", _ShapeAvailability),
 )

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from broker.domain.holding.reservation import Idempotency
 from providers.ovh.adapter import Ovh
-from providers.ovh.offers import NAME, SCHEMA, parse
+from providers.ovh.offers import NAME, ROWS, parse
 from providers.spec import HOLDING, ProviderSpec
 
 __all__ = ["SPEC"]
@@ -44,6 +44,6 @@ SPEC = ProviderSpec(
     adapter=Ovh,
     build=Ovh,
     parse=parse,
-    schema=SCHEMA,
+    rows=ROWS,
     keyless=True,
 )

@@ -34,7 +34,7 @@ from providers.payload import (
     usd_of,
 )
 from providers.rows import gpu_node
-from providers.schema import FOR_PEOPLE, NOT_OF_A_PRICE, OF_THE_HOST, PER_MONTH, SAME_AS, Rows, Schema
+from providers.schema import Rows
 from providers.spec import NamedPayload
 
 NAME = "ovh"
@@ -268,47 +268,7 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
     return parse_offers(catalogue, flavors, observed_at)
 
 
-SCHEMA = Schema(
-    (
-        Rows(
-            "GET /v1/order/catalog/public/cloud",
-            "addons[]",
-            _Plan,
-            unread={
-                "product": "a plan with a GPU is a publiccloud-instance",
-                "pricingType": SAME_AS.format("planCode, which ends in .consumption"),
-                "pricings.tax": "prices are before tax, as all are here",
-                "pricings.type": SAME_AS.format("planCode"),
-                "pricings.capacities": SAME_AS.format("planCode"),
-                "pricings.commitment": "none of a plan by consumption",
-                "pricings.description": FOR_PEOPLE,
-                "pricings.quantity": "whole instances, any number",
-                "blobs.commercial": FOR_PEOPLE,
-                "blobs.tags": FOR_PEOPLE,
-                "blobs.technical.cpu.frequency": OF_THE_HOST,
-                "blobs.technical.cpu.type": OF_THE_HOST,
-                "blobs.technical.storage.disks.technology": NOT_OF_A_PRICE,
-                "blobs.technical.bandwidth": "the public network, not one between nodes",
-                "blobs.technical.gpu.memory.interface": OF_THE_HOST,
-            },
-        ),
-        Rows(
-            "GET /v1/cloud/project/{id}/flavor",
-            "[]",
-            _Flavor,
-            unread={
-                "vcpus": SAME_AS.format("blobs.technical of the plan"),
-                "ram": SAME_AS.format("blobs.technical of the plan"),
-                "disk": SAME_AS.format("blobs.technical of the plan"),
-                "osType": SAME_AS.format("blobs.technical.os.family of the plan"),
-                "type": SAME_AS.format("the name of the flavor"),
-                "inboundBandwidth": "the public network, not one between nodes",
-                "outboundBandwidth": "the public network, not one between nodes",
-                "quota": "what the project may still have, not what is in stock; a refused order tells it",
-                "capabilities": "what may be done with an instance later",
-                "planCodes.monthly": PER_MONTH,
-            },
-        ),
-    ),
-    "OVH's API description as its typed clients carry it and the French catalogue of 2026-08-22",
+ROWS = (
+    Rows("GET /v1/order/catalog/public/cloud", "addons[]", _Plan),
+    Rows("GET /v1/cloud/project/{id}/flavor", "[]", _Flavor),
 )

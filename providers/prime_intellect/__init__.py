@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from broker.domain.holding.reservation import Idempotency
 from providers.prime_intellect.adapter import PrimeIntellect
-from providers.prime_intellect.offers import NAME, SCHEMA, parse
+from providers.prime_intellect.offers import NAME, ROWS, parse
 from providers.spec import HOLDING, Capability, ProviderSpec
 
 __all__ = ["SPEC"]
@@ -45,5 +45,5 @@ SPEC = ProviderSpec(
     adapter=PrimeIntellect,
     build=PrimeIntellect,
     parse=parse,
-    schema=SCHEMA,
+    rows=ROWS,
 )

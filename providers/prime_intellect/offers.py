@@ -32,7 +32,7 @@ from providers.payload import (
     usd_of,
     without_noise,
 )
-from providers.schema import FOR_PEOPLE, Rows, Schema, Words
+from providers.schema import Rows, Words
 from providers.spec import NamedPayload
 
 NAME = "prime_intellect"
@@ -322,22 +322,4 @@ _IN_PRICE = "the price holds the default even where this is false: 1.6568 is 1.6
 
 _CORES = "cores are not chosen: a configuration is sold with its default, which its price holds"
 
-SCHEMA = Schema(
-    (
-        Rows(
-            "GET /api/v1/availability/gpus, …/multi-node",
-            "items[]",
-            _Row,
-            unread={
-                **{f"vcpu.{field}": _CORES for field in ("minCount", "maxCount", "step", "pricePerUnit")},
-                **{f"{part}.defaultIncludedInPrice": _IN_PRICE for part in ("disk", "vcpu", "memory")},
-                **{f"{part}.additionalInfo": FOR_PEOPLE for part in ("disk", "vcpu", "memory")},
-                "sharedDisk": "a disk that several pods share is not ordered",
-                "internetSpeed": "the public network, not one between nodes",
-                "provisioningTime": "how long a start takes is learned from our own launches",
-                "prices.isVariable": "it may change later; a lease that becomes dearer is given back",
-            },
-        ),
-    ),
-    "OpenAPI description (2026-08) and models of Prime Intellect's own client prime-cli; answers of 2025-12",
-)
+ROWS = (Rows("GET /api/v1/availability/gpus, …/multi-node", "items[]", _Row),)

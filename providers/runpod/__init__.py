@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from broker.domain.holding.reservation import Idempotency
 from providers.runpod.adapter import RunPod
-from providers.runpod.offers import NAME, SCHEMA, parse
+from providers.runpod.offers import NAME, ROWS, parse
 from providers.spec import HOLDING, Capability, ProviderSpec
 
 __all__ = ["SPEC"]
@@ -37,6 +37,6 @@ SPEC = ProviderSpec(
     adapter=RunPod,
     build=RunPod,
     parse=parse,
-    schema=SCHEMA,
+    rows=ROWS,
     keyless=True,
 )

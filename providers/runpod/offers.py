@@ -39,8 +39,8 @@ from providers.payload import (
     sold_amount,
     with_disk,
 )
-from providers.rows import gpu_node, rows_under
-from providers.schema import FOR_PEOPLE, SAME_AS, Rows, Schema, Words
+from providers.rows import gpu_node, row_name, rows_under
+from providers.schema import Rows, Words
 from providers.spec import NamedPayload
 
 NAME = "runpod"
@@ -181,12 +181,8 @@ def parse_offers(payload: bytes, asked_count: int | None, observed_at: datetime)
     rows = rows_under(NAME, payload, "gpus")
     counts = COUNTS if asked_count is None else (asked_count,)
     asked = asked_count or 1
-    named = ((f"{_row_name(row)} x{count}", (row, count)) for count in counts for row in rows)
+    named = ((f"{row_name(row)} x{count}", (row, count)) for count in counts for row in rows)
     return collect(named, lambda item: _catalogue_offers(item[0], item[1], asked, observed_at))
-
-
-def _row_name(row: Any) -> str:
-    return str(row.get("id", "row without id")) if isinstance(row, dict) else "row that is no object"
 
 
 def _catalogue_offers(row: Any, count: int, asked_count: int, observed_at: datetime) -> Iterator[Offer]:
@@ -217,7 +213,7 @@ def parse_gpu_types(payload: bytes, asked_count: int | None, observed_at: dateti
         raise PayloadUnreadable(NAME, graphql_message(envelope))
     data = as_dict(NAME, envelope.get("data"), "data")
     rows = as_list(NAME, data.get("gpuTypes"), "data.gpuTypes")
-    named = ((f"{_row_name(row)} x{count}", row) for row in rows)
+    named = ((f"{row_name(row)} x{count}", row) for row in rows)
     return collect(named, lambda row: _gpu_type_offers(row, count, observed_at))
 
 
@@ -280,63 +276,7 @@ def graphql_message(envelope: Mapping[str, Any]) -> str:
     return str(first.get("message", "error without message")) if isinstance(first, dict) else str(first)
 
 
-_COMMUNITY = "the community cloud is not sold here"
-
-SCHEMA = Schema(
-    (
-        Rows(
-            "GET /v2/catalog/gpus",
-            "gpus[]",
-            _Gpu,
-            unread={
-                "pool": "groups cards for RunPod's serverless endpoints",
-                "manufacturer": "the card tells it",
-                "secure": SAME_AS.format("price.secure, which is null or zero without it"),
-                "community": _COMMUNITY,
-                "price.community": _COMMUNITY,
-                "maxCount.community": _COMMUNITY,
-                "availability": SAME_AS.format("dataCenters.availability, over all of them"),
-                "dataCenters.name": FOR_PEOPLE,
-            },
-        ),
-        Rows(
-            "POST /graphql: gpuTypes",
-            "data.gpuTypes[]",
-            _GpuType,
-            at_times=("securePrice", "secureSpotPrice"),
-            unread={
-                "manufacturer": "the card tells it",
-                "cudaCores": "the card tells it",
-                "secureCloud": SAME_AS.format("the price, which is null or zero without it"),
-                "communityCloud": _COMMUNITY,
-                "communityPrice": _COMMUNITY,
-                "communitySpotPrice": _COMMUNITY,
-                "oneWeekPrice": "a savings plan, which an order has no word for",
-                "oneMonthPrice": "a savings plan, which an order has no word for",
-                "threeMonthPrice": "a savings plan, which an order has no word for",
-                "sixMonthPrice": "a savings plan, which an order has no word for",
-                "maxGpuCount": SAME_AS.format("lowestPrice, which is null for a count that is not sold"),
-                "maxGpuCountSecureCloud": SAME_AS.format("lowestPrice, which is null for such a count"),
-                "maxGpuCountCommunityCloud": _COMMUNITY,
-                "minPodGpuCount": SAME_AS.format("lowestPrice, which is null for a count that is not sold"),
-                "nodeGroupDatacenters": "data centres of clusters, which are not sold here",
-                "nodeGroupGpuSizes": "sizes of clusters, which are not sold here",
-                "throughput": "traffic that RunPod saw",
-                "lowestPrice.rentedCount": "what others rent",
-                "lowestPrice.totalCount": "what there is, rented or not",
-                "lowestPrice.rentalPercentage": "what others rent",
-                "lowestPrice.minDisk": "the least disk of a host; an order names its own",
-                "lowestPrice.minDownload": "the least rate of a host",
-                "lowestPrice.minUpload": "the least rate of a host",
-                "lowestPrice.countryCode": "of the cheapest host alone; pods are placed anywhere",
-                "lowestPrice.supportPublicIp": "an order asks for the port of SSH",
-                "lowestPrice.compliance": "of the cheapest host alone",
-            },
-            unknown={
-                "lowestPrice.maxUnreservedGpuCount": "whether it is what one pod or one host may have",
-                "lowestPrice.availableGpuCounts": "whether it holds for the asked cloud",
-            },
-        ),
-    ),
-    "REST v2 specification and GraphQL documentation (2026-08), runpod's Python client",
+ROWS = (
+    Rows("GET /v2/catalog/gpus", "gpus[]", _Gpu),
+    Rows("POST /graphql: gpuTypes", "data.gpuTypes[]", _GpuType, at_times=("securePrice", "secureSpotPrice")),
 )

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from broker.domain.holding.reservation import Idempotency
 from providers.scaleway.adapter import Scaleway
-from providers.scaleway.offers import NAME, SCHEMA, parse
+from providers.scaleway.offers import NAME, ROWS, parse
 from providers.spec import HOLDING, ProviderSpec
 
 __all__ = ["SPEC"]
@@ -52,5 +52,5 @@ SPEC = ProviderSpec(
     adapter=Scaleway,
     build=Scaleway,
     parse=parse,
-    schema=SCHEMA,
+    rows=ROWS,
 )

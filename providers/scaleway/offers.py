@@ -32,7 +32,7 @@ from providers.payload import (
     usd_of,
     with_disk,
 )
-from providers.schema import NOT_OF_A_PRICE, PER_MONTH, Rows, Schema, Words
+from providers.schema import Rows, Words
 from providers.spec import NamedPayload
 
 NAME = "scaleway"
@@ -207,27 +207,7 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
     return join_batches(parse_offers(feed, observed_at) for feed in feeds)
 
 
-SCHEMA = Schema(
-    (
-        Rows(
-            "GET /instance/v1/zones/{zone}/products/servers",
-            "servers.*",
-            _ServerType,
-            unread={
-                "alt_names": "former names of the type",
-                "arch": "the card tells it: Grace superchips alone have an ARM host",
-                "gpu_info.gpu_manufacturer": "the card tells it",
-                "per_volume_constraint": "limits of local volumes; the root volume is a block volume",
-                "volumes_constraint": "limits of local volumes; the root volume is a block volume",
-                "scratch_storage_max_size": "scratch disks are volumes of their own, which no order asks for",
-                "scratch_storage_max_volumes_count": "scratch disks are volumes of their own",
-                "monthly_price": PER_MONTH,
-                "capabilities": "what may be done with a server later",
-                "network": "the public network, not one between nodes",
-                "block_bandwidth": NOT_OF_A_PRICE,
-            },
-        ),
-        Rows("GET …/products/servers/availability", "servers.*", _Availability),
-    ),
-    "Scaleway's Python SDK 2.11 (instance/v1) and public captures of 2026-08",
+ROWS = (
+    Rows("GET /instance/v1/zones/{zone}/products/servers", "servers.*", _ServerType),
+    Rows("GET …/products/servers/availability", "servers.*", _Availability),
 )

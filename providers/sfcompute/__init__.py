@@ -28,7 +28,7 @@ from broker.domain.market.offer import OfferBatch
 from providers.http import HttpFactory, HttpPolicy, Operation
 from providers.payload import join_batches
 from providers.sfcompute.adapter import SfCompute, classify
-from providers.sfcompute.offers import PROVIDER, SCHEMA, QuoteAnswer, parse_offers, read_quote
+from providers.sfcompute.offers import PROVIDER, ROWS, QuoteAnswer, parse_offers, read_quote
 from providers.spec import HOLDING, Capability, NamedPayload, ProviderSettings, ProviderSpec
 
 __all__ = ["SPEC", "build", "parse"]
@@ -79,6 +79,6 @@ SPEC = ProviderSpec(
     adapter=SfCompute,
     build=build,
     parse=parse,
-    schema=SCHEMA,
+    rows=ROWS,
     poll_every_s=POLL_EVERY_S,
 )

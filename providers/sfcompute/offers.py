@@ -49,7 +49,7 @@ from providers.payload import (
     slug,
 )
 from providers.rows import gpu_node
-from providers.schema import FOR_PEOPLE, Rows, Schema
+from providers.schema import Rows
 
 PROVIDER = "sfcompute"
 NOW = "NOW"
@@ -402,16 +402,4 @@ def _offer(
     )
 
 
-SCHEMA = Schema(
-    (
-        Rows(
-            "GET /v0/zones",
-            "data[]",
-            Zone,
-            unread={"object": "availability_zone of every row", "display_name": FOR_PEOPLE},
-        ),
-        Rows("GET /v0/quote", "quote", Quote),
-    ),
-    "OpenAPI document as sfcompute/cli carries it (src/schema.ts, 2026-05-27); the newer "
-    "/preview/v2 could not be read",
-)
+ROWS = (Rows("GET /v0/zones", "data[]", Zone), Rows("GET /v0/quote", "quote", Quote))

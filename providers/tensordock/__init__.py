@@ -21,12 +21,10 @@ is needed, and TensorDock refuses both.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from broker.domain.holding.reservation import Idempotency
 from providers.spec import HOLDING, Capability, Need, ProviderSpec
 from providers.tensordock.adapter import HELD, TensorDock
-from providers.tensordock.offers import NAME, SCHEMA, parse
+from providers.tensordock.offers import NAME, ROWS, parse
 
 __all__ = ["SPEC"]
 
@@ -50,5 +48,5 @@ SPEC = ProviderSpec(
     adapter=TensorDock,
     build=TensorDock,
     parse=parse,
-    schema=replace(SCHEMA, held=(HELD,)),
+    rows=(*ROWS, HELD),
 )

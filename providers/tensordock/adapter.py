@@ -79,17 +79,7 @@ class _Machine(PayloadModel):
     rateHourly: Decimal | None = None
 
 
-HELD = Rows(
-    "GET /instances (what is held)",
-    "data.instances[]",
-    _Machine,
-    at_times=None,
-    unread={
-        **dict.fromkeys(("ipAddress", "portForwards"), "whoever logs in is told by the seller"),
-        "resources": "as it was ordered",
-    },
-)
-"""Which fields of a held machine are read; no public client documents others."""
+HELD = Rows("GET /instances (what is held)", "data.instances[]", _Machine, held=True)
 
 _STATES: Mapping[str, LeaseState] = {
     **dict.fromkeys(

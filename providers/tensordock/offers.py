@@ -29,7 +29,7 @@ from providers.payload import (
     sold_amount,
 )
 from providers.rows import gpu_node, page_by_page
-from providers.schema import FOR_PEOPLE, SAME_AS, Rows, Schema
+from providers.schema import Rows
 
 NAME = "tensordock"
 
@@ -226,24 +226,7 @@ parse = page_by_page(parse_offers)
 """Recorded answers of ``hostnodes``."""
 
 
-SCHEMA = Schema(
-    (
-        Rows(
-            "GET /hostnodes",
-            "data.hostnodes[]",
-            _Host,
-            unread={
-                "location_id": SAME_AS.format("location.uuid"),
-                "engine": "how the host runs machines",
-                "available_resources.gpus": "its rows are read apart, below",
-                "location.stateprovince": FOR_PEOPLE,
-                "location.has_network_storage": "the host's own disk is ordered",
-                "location.network_speed_gbps": "the public network, not one between nodes",
-                "location.network_speed_upload_gbps": "the public network, not one between nodes",
-            },
-            unknown={"location.tier": "TensorDock does not say what its numbers promise"},
-        ),
-        Rows("GET /hostnodes", "data.hostnodes[].available_resources.gpus[]", _Gpu),
-    ),
-    "public clients alone (terraform-provider-tensordock first): there is no published description of API v2",
+ROWS = (
+    Rows("GET /hostnodes", "data.hostnodes[]", _Host),
+    Rows("GET /hostnodes", "data.hostnodes[].available_resources.gpus[]", _Gpu),
 )

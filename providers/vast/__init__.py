@@ -17,7 +17,7 @@ from __future__ import annotations
 from broker.domain.holding.reservation import Idempotency
 from providers.spec import HOLDING, Capability, ProviderSpec
 from providers.vast.adapter import Vast
-from providers.vast.offers import NAME, SCHEMA, parse
+from providers.vast.offers import NAME, ROWS, parse
 
 __all__ = ["SPEC"]
 
@@ -34,6 +34,6 @@ SPEC = ProviderSpec(
     adapter=Vast,
     build=Vast,
     parse=parse,
-    schema=SCHEMA,
+    rows=ROWS,
     keyless=True,
 )

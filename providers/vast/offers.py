@@ -37,7 +37,7 @@ from providers.payload import (
     sold_amount,
 )
 from providers.rows import rows_under
-from providers.schema import NOT_OF_A_PRICE, OF_THE_HOST, OWN_ID, SAME_AS, Rows, Schema
+from providers.schema import Rows
 from providers.spec import NamedPayload
 
 NAME = "vast"
@@ -295,52 +295,4 @@ def _given_at(rows: Sequence[Any], observed_at: datetime) -> datetime:
     return min(observed_at, datetime.fromtimestamp(max(given_s), UTC)) if given_s else observed_at
 
 
-SCHEMA = Schema(
-    (
-        Rows(
-            "POST /api/v0/bundles/",
-            "offers[]",
-            _Ask,
-            unread={
-                "ask_contract_id": SAME_AS.format("id"),
-                "bundle_id": OWN_ID,
-                "resource_type": SAME_AS.format("num_gpus; the search asks for GPUs alone"),
-                "search": SAME_AS.format("dph_total, in its parts, for the disk that the search names"),
-                "inet_up_cost": "traffic is not planned",
-                "inet_down_cost": "traffic is not planned",
-                "credit_discount_max": "of credit paid in advance, which is not bought",
-                "dlperf_per_dphtotal": "Vast's own score",
-                "flops_per_dphtotal": "Vast's own score",
-                "dlperf": "Vast's own score",
-                "total_flops": "the card tells it",
-                "verification": "the search asks for verified hosts alone",
-                "verified": SAME_AS.format("verification"),
-                "reliability": SAME_AS.format("reliability2, over a shorter time"),
-                "datacenter": SAME_AS.format("hosting_type"),
-                "static_ip": "SSH goes to the address that the instance shows",
-                "cluster_id": "hosts of one network; nodes are rented one by one",
-                "vms_enabled": "containers are rented",
-                "gpu_display_active": OF_THE_HOST,
-                "gpu_mem_bw": "the card tells it",
-                "gpu_total_ram": SAME_AS.format("gpu_ram and num_gpus"),
-                "gpu_max_power": "a host may have lowered it; measured rates count",
-                "gpu_max_temp": OF_THE_HOST,
-                "gpu_arch": "the card tells it",
-                "compute_cap": "the card tells it",
-                "driver_version": OF_THE_HOST,
-                "ubuntu_version": OF_THE_HOST,
-                "has_avx": OF_THE_HOST,
-                "mobo_name": OF_THE_HOST,
-                "cpu_arch": "the card tells it: Grace superchips alone have an ARM host",
-                "cpu_ghz": OF_THE_HOST,
-                "pci_gen": "the link of a card is taken from its kind",
-                "pcie_bw": "measured once by the host; the link of a card is taken from its kind",
-                "disk_bw": NOT_OF_A_PRICE,
-                "inet_up": "the public network, not one between nodes",
-                "inet_down": "the public network, not one between nodes",
-            },
-            unknown={"external": "whether a search that does not name it shows other markets' hosts"},
-        ),
-    ),
-    "fields of vastai 1.9.1 (vastai/api/offers.py) and Vast's OpenAPI files of 2026-08",
-)
+ROWS = (Rows("POST /api/v0/bundles/", "offers[]", _Ask),)

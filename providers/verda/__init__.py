@@ -19,7 +19,7 @@ from __future__ import annotations
 from broker.domain.holding.reservation import Idempotency
 from providers.spec import HOLDING, Capability, ProviderSpec
 from providers.verda.adapter import Verda
-from providers.verda.offers import DISK_GB, NAME, SCHEMA, parse
+from providers.verda.offers import DISK_GB, NAME, ROWS, parse
 
 __all__ = ["SPEC"]
 
@@ -39,5 +39,5 @@ SPEC = ProviderSpec(
     adapter=Verda,
     build=Verda,
     parse=parse,
-    schema=SCHEMA,
+    rows=ROWS,
 )

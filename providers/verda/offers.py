@@ -30,7 +30,8 @@ from providers.payload import (
     sold_amount,
     with_disk,
 )
-from providers.schema import FOR_PEOPLE, NOT_OF_A_PRICE, OF_THE_HOST, OWN_ID, SAME_AS, Rows, Schema
+from providers.rows import row_name
+from providers.schema import Rows
 from providers.spec import NamedPayload
 
 NAME = "verda"
@@ -117,7 +118,7 @@ def parse_offers(
     facts = load_provider_facts(NAME)
     places = _places(availability) if availability else None
     rows = [row for body in types for row in as_list(NAME, decode_json(NAME, body), "instance types")]
-    named = ((_row_name(row), row) for row in rows)
+    named = ((row_name(row, "instance_type"), row) for row in rows)
     batch = collect(named, lambda row: _offers_of(row, places, facts, observed_at))
     disk = _system_disk(volumes, disk_gb)
     if disk is None:
@@ -151,12 +152,6 @@ def _places(feeds: Sequence[AvailabilityFeed]) -> _Places:
                 if place.location_code not in found[tier][kind]:
                     found[tier][kind] = (*found[tier][kind], place.location_code)
     return found
-
-
-def _row_name(row: Any) -> str:
-    if not isinstance(row, dict):
-        return "row that is no object"
-    return str(row.get("instance_type", "row without instance_type"))
 
 
 def _offers_of(
@@ -266,52 +261,8 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
     return parse_offers(types, availability, volumes, observed_at)
 
 
-SCHEMA = Schema(
-    (
-        Rows(
-            "GET /v1/instance-types",
-            "[]",
-            _InstanceType,
-            unread={
-                "id": OWN_ID,
-                "model": SAME_AS.format("gpu.description and name"),
-                "manufacturer": "the card tells it",
-                "display_name": FOR_PEOPLE,
-                "description": FOR_PEOPLE,
-                "best_for": FOR_PEOPLE,
-                "deploy_warning": FOR_PEOPLE,
-                "cpu.description": OF_THE_HOST,
-                "gpu_memory.description": SAME_AS.format("gpu_memory.size_in_gigabytes"),
-                "memory.description": SAME_AS.format("memory.size_in_gigabytes"),
-                "storage.description": "disks are volumes of their own, whose prices are in volume-types",
-                "supported_os": "an order names its image",
-                "serverless_price": "containers, which are not sold here",
-                "serverless_spot_price": "containers, which are not sold here",
-                "max_dynamic_price": "an order asks for the fixed price",
-                "dynamic_price": "an order asks for the fixed price",
-            },
-        ),
-        Rows(
-            "GET /v1/volume-types",
-            "[]",
-            _VolumeType,
-            unread={
-                "price.cps_per_gb": SAME_AS.format("price.price_per_month_per_gb, by the second"),
-                "is_shared_fs": "shared file systems are other types",
-                **dict.fromkeys(
-                    (
-                        "burst_bandwidth",
-                        "continuous_bandwidth",
-                        "internal_network_speed",
-                        "throughput_gbps",
-                        "iops",
-                    ),
-                    NOT_OF_A_PRICE,
-                ),
-            },
-        ),
-        Rows("GET /v1/instance-availability", "[]", _Availability),
-    ),
-    "Verda's Python and Go clients and rows that public collectors recorded (2026); the call for long-term "
-    "prices is not made",
+ROWS = (
+    Rows("GET /v1/instance-types", "[]", _InstanceType),
+    Rows("GET /v1/volume-types", "[]", _VolumeType),
+    Rows("GET /v1/instance-availability", "[]", _Availability),
 )

@@ -22,7 +22,7 @@ from __future__ import annotations
 from broker.domain.holding.reservation import Idempotency
 from providers.spec import HOLDING, Capability, ProviderSpec
 from providers.vultr.adapter import Vultr
-from providers.vultr.offers import NAME, SCHEMA, parse
+from providers.vultr.offers import NAME, ROWS, parse
 
 __all__ = ["SPEC"]
 
@@ -39,6 +39,6 @@ SPEC = ProviderSpec(
     adapter=Vultr,
     build=Vultr,
     parse=parse,
-    schema=SCHEMA,
+    rows=ROWS,
     keyless=True,
 )

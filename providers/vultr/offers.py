@@ -29,8 +29,8 @@ from providers.payload import (
     require_gpus,
     require_price,
 )
-from providers.rows import gpu_node, page_by_page
-from providers.schema import NOT_OF_A_PRICE, OF_THE_HOST, PER_MONTH, SAME_AS, Rows, Schema
+from providers.rows import gpu_node, page_by_page, row_name
+from providers.schema import Rows
 
 NAME = "vultr"
 VIRTUAL, METAL = "plans", "plans_metal"
@@ -80,12 +80,8 @@ def parse_offers(payload: bytes, observed_at: datetime) -> OfferBatch:
     key = METAL if METAL in envelope else VIRTUAL
     rows = as_list(NAME, envelope.get(key), key)
     return collect(
-        ((_row_name(row), row) for row in rows), lambda row: _offers_of(row, key, facts, observed_at)
+        ((row_name(row), row) for row in rows), lambda row: _offers_of(row, key, facts, observed_at)
     )
-
-
-def _row_name(row: Any) -> str:
-    return str(row.get("id", "row without id")) if isinstance(row, dict) else "row that is no object"
 
 
 def _offers_of(
@@ -212,44 +208,9 @@ parse = page_by_page(parse_offers)
 """Recorded pages of the two lists."""
 
 
-_UNREAD = {
-    "bandwidth": "traffic beyond it is not planned",
-    "monthly_cost": PER_MONTH,
-    "monthly_cost_preemptible": PER_MONTH,
-    "location_cost.*.monthly_cost": PER_MONTH,
-    "location_cost.*.monthly_cost_preemptible": PER_MONTH,
-    "type": "the kind of the plan, which its list and its GPU tell",
-    "invoice_type": "hourly of all plans with GPUs that were seen",
-    "disk_type": NOT_OF_A_PRICE,
-    "storage_type": NOT_OF_A_PRICE,
-    "cpu_vendor": OF_THE_HOST,
-    "vcpu_type": OF_THE_HOST,
-}
-
-SCHEMA = Schema(
-    (
-        Rows(
-            "GET /v2/plans",
-            "plans[]",
-            _Plan,
-            at_times=("cpu_threads", "location_cost.*.hourly_cost_preemptible"),
-            unread=_UNREAD,
-        ),
-        Rows(
-            "GET /v2/plans-metal",
-            "plans_metal[]",
-            _Plan,
-            at_times=("vcpu_count",),
-            unread={
-                **_UNREAD,
-                "physical_cpus": OF_THE_HOST,
-                "cpu_count": SAME_AS.format("cpu_threads, in cores"),
-                "cpu_cores": SAME_AS.format("cpu_threads, in cores"),
-                "cpu_model": OF_THE_HOST,
-                "cpu_manufacturer": OF_THE_HOST,
-                "cpu_mhz": OF_THE_HOST,
-            },
-        ),
+ROWS = (
+    Rows(
+        "GET /v2/plans", "plans[]", _Plan, at_times=("cpu_threads", "location_cost.*.hourly_cost_preemptible")
     ),
-    "Vultr's Go client (govultr) and rows that public collectors recorded (2026)",
+    Rows("GET /v2/plans-metal", "plans_metal[]", _Plan, at_times=("vcpu_count",)),
 )

@@ -17,7 +17,7 @@ from tests.api.house import ADMIN_KEY, Home, House
 from tests.fakes.clock import FakeClock
 from tests.fakes.notifier import RecordingNotifier
 
-NEW = Finding(FindingKind.NEW_FIELD, "GET /types", "colour", "is sent, and is not known")
+NEW = Finding(FindingKind.VANISHED, "GET /types", "colour", "is read, and no row has it")
 WORD = Finding(
     FindingKind.UNKNOWN_WORD, "GET /leases", "status", "'asleep' is no word that the adapter knows"
 )
@@ -65,7 +65,7 @@ async def test_a_seller_is_probed_once_a_day_and_what_is_new_is_told(tmp_path: P
         clock.advance(hours=1)
         await timetable.probe()
         await visitor.post("/signin", data={"key": ADMIN_KEY})  # a session ends after a day
-        row = {"kind": "new field", "call": NEW.call, "field": NEW.field, "says": NEW.says}
+        row = {"kind": "vanished", "call": NEW.call, "field": NEW.field, "says": NEW.says}
         assert (await told(home))["findings"] == [row]
         assert "1 difference" in (await visitor.get("/market")).text
         assert NEW.says in unescape((await visitor.get("/market/feeds/fake")).text)

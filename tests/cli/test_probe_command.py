@@ -19,7 +19,7 @@ KEY = "hush-hush-hush"
 
 @contextmanager
 def in_front_of(sandbox: str) -> Iterator[str]:
-    """A server that passes calls on to a sandbox, and adds a field to every type that is on sale."""
+    """A server that passes calls on to a sandbox, without the price of any type that is on sale."""
 
     class Relay(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -28,7 +28,7 @@ def in_front_of(sandbox: str) -> Iterator[str]:
             document = answer.json()
             if self.path.endswith("/instance-types"):
                 for row in document["data"].values():
-                    row["carbon_g_per_hour"] = 120
+                    del row["instance_type"]["price_cents_per_hour"]
             body = json.dumps(document).encode()
             self.send_response(answer.status_code)
             self.send_header("Content-Length", str(len(body)))
@@ -65,13 +65,13 @@ def test_what_differs_is_told_with_exit_code_1(sandbox_market: SandboxHandle, fo
     assert done.exit_code == 1, done.output
     assert KEY not in done.output
     if not form:
-        assert "carbon_g_per_hour" in done.stdout
+        assert "vanished" in done.stdout
         assert max(map(len, done.stdout.splitlines())) <= 80
         return
     report = json.loads(done.stdout)
     found = {(one["kind"], one["call"], one["field"]) for one in report["findings"]}
     assert found == {
-        ("new field", "GET /api/v1/instance-types", "carbon_g_per_hour"),
+        ("vanished", "GET /api/v1/instance-types", "instance_type.price_cents_per_hour"),
         ("retires", "GET /lambda/api/v1/instance-types", ""),
         ("retires", "GET /lambda/api/v1/instances", ""),
     }

@@ -14,7 +14,7 @@ from broker.domain.market.probing import (
 )
 
 AT = datetime(2026, 11, 26, 12, tzinfo=UTC)
-NEW = Finding(FindingKind.NEW_FIELD, "GET /types", "colour", "is sent")
+NEW = Finding(FindingKind.VANISHED, "GET /types", "colour", "is read")
 GONE = Finding(FindingKind.GONE, "GET /leases", "", "HTTP 410")
 SILENT = Finding(FindingKind.UNANSWERED, "what is on sale", "", "no answer")
 

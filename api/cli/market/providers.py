@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -38,7 +37,6 @@ from broker.domain.market.probing import ProbeReport
 from broker.domain.market.stock_pools import sited
 from providers.probe import probe
 from providers.registry import SPECS, configured, find_spec, is_orderable, missing_settings
-from providers.schema import Fate
 from providers.spec import Capability, ProviderSpec
 
 app = typer.Typer(help="Adapters and recorded payloads.", no_args_is_help=True, add_completion=False)
@@ -68,42 +66,6 @@ def capability_table() -> str:
         for name, spec in sorted(SPECS.items())
     )
     return "\n".join(markdown_lines(PlainTable(headers, rows, len(headers)))) + "\n"
-
-
-def field_table(spec: ProviderSpec) -> str:
-    """How each field of a seller's rows is used, as Markdown, with one line for each reason."""
-    lines = [f"## {spec.title}", "", f"`{spec.name}`, held against: {spec.schema.held_against}.", ""]
-    for rows in spec.schema.every:
-        grouped: dict[tuple[Fate, str], list[str]] = {}
-        for told in rows.fields():
-            grouped.setdefault((told.fate, told.reason), []).append(f"`{told.name}`")
-        cells = tuple((fate.value, ", ".join(names), why) for (fate, why), names in grouped.items())
-        table = PlainTable(("", "fields", "why"), cells, 3)
-        lines += [f"`{rows.call}`", "", *markdown_lines(table), ""]
-    return "\n".join(lines)
-
-
-@app.command("fields")
-def list_fields(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One provider alone.")] = None,
-    as_json: Json = False,
-) -> None:
-    """List what each adapter reads of its provider's rows, and why it does not read the rest.
-
-    Example: broker providers fields shadeform
-    """
-    specs = [find_spec(name)] if name else [spec for _, spec in sorted(SPECS.items())]
-    if not as_json:
-        stdout().file.write("\n".join(field_table(spec) for spec in specs))
-        return
-    print_json(
-        [
-            {"provider": spec.name, "call": rows.call, **asdict(told)}
-            for spec in specs
-            for rows in spec.schema.every
-            for told in rows.fields()
-        ]
-    )
 
 
 @app.command("list")
@@ -223,8 +185,8 @@ def probe_provider(
 ) -> None:
     """Compare a provider's answers with what its adapter expects. It buys nothing.
 
-    It reports new fields, fields that are missing or have another type, unknown values, and endpoints that
-    will be retired. Providers with dry runs (capability dry_run) also say whether they would accept an order.
+    It reports fields that are missing or have another type, unknown values, and endpoints that will be
+    retired. Providers with dry runs (capability dry_run) also say whether they would accept an order.
 
     Exit code 1 when something differs.
 

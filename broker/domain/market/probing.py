@@ -18,7 +18,6 @@ class FindingKind(StrEnum):
     a dry run.
     """
 
-    NEW_FIELD = "new field"
     VANISHED = "vanished"
     OTHER_TYPE = "other type"
     UNKNOWN_WORD = "unknown word"
