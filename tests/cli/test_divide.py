@@ -18,6 +18,7 @@ from tests.cli.running import broker, offer
 from tests.placement.market import T0, plan, serving
 from tests.placement.market import offer as priced
 from tests.placement.market import request as asked
+from tests.placement.test_lanes import applied
 
 WORKLOADS = """\
 team: assistants
@@ -115,5 +116,5 @@ def test_the_document_reads_as_the_request_with_lanes() -> None:
     division = Division((DividedService(plain, lanes, some, some),), ())
     document = divided_document(read_document(text, "w").data, division)
     again = read_workloads(json.dumps(document), source="w", base=None, now=T0)
-    assert again == division.apply(request)
+    assert again == applied(division, request)
     assert again.workloads[0] == chat

@@ -10,12 +10,13 @@ import pytest
 
 from broker.domain.moving.kept_parts import find_shortages, parts_held
 from broker.domain.moving.moving_costs import MovingTerms
-from broker.domain.moving.remaining import held_as_planned, remaining
+from broker.domain.moving.remaining import remaining
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import Batch, PlanRequest, Training
 from tests.domain.test_spot import SPOT, a_batch_in_parts
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_request, a_segment, an_offer
+from tests.fakes.planned import held_as_planned
 
 HOUR = timedelta(hours=1)
 OFFERS = {"s": SPOT, "d": an_offer("d", "9")}

@@ -123,6 +123,7 @@ from broker.services.moving.all_knowing import AllKnowing
 from broker.services.moving.backtest import Outcome
 from broker.services.spend.approvals import Approval
 from broker.services.spend.economics import Economics
+from tests.fakes import market_csv
 
 VIEWS: Mapping[type[BaseModel], type] = {
     ApprovalForm: Approval,
@@ -162,7 +163,7 @@ WRITERS: Mapping[Any, tuple[Callable[..., Any], ...]] = {
     Outcome: (compared_to_document, _policy, sums_of),
     PlanRequest: (to_document,),
     Policy: (_policy_document,),
-    PricePoint: (history._row,),
+    PricePoint: (market_csv._row,),
     Quota: (_policy_document,),
     Redundancy: (_serving_document,),
     ReoptimizePolicy: (_reoptimize_document,),
