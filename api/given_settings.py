@@ -10,9 +10,9 @@ from pydantic_core import ErrorDetails
 
 from api.schemas.base.document import describe
 from api.schemas.base.validation import expected_of
-from broker.catalogue import load_provider_names
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.near_words import with_nearest
+from broker.provider_facts import load_provider_names
 from broker.settings import Settings, is_secret
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from broker.catalogue import load_countries, load_gpus, load_provider_names
+from broker.catalogue import load_countries, load_gpus
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.market.offer_pages import OfferCount
 from broker.domain.market.offer_words import KnownNames, WantedOffers, names_of, read_offer_words
+from broker.provider_facts import load_provider_names
 
 
 def known_names(counts: Iterable[OfferCount]) -> KnownNames:

@@ -24,7 +24,7 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Annotated, Any
 
-from broker.catalogue import ProviderFacts, load_gpus, load_provider_facts
+from broker.catalogue import load_gpus
 from broker.domain.basics.errors import (
     InsufficientCapacity,
     LeaseNotFound,
@@ -37,6 +37,7 @@ from broker.domain.basics.errors import (
 from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
 from broker.domain.market.sku import Form, Sku
+from broker.provider_facts import ProviderFacts, load_provider_facts
 from providers.client import Query, SellerClient, all_pages, bearer, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (

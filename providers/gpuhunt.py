@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time
 
-from broker.catalogue import load_provider_facts
 from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.market.offer import OfferBatch, RejectedRow, Tier
+from broker.provider_facts import load_provider_facts
 from providers.hosted_list import (
     ANYWHERE,
     HOSTED_EVERY_S,

@@ -19,10 +19,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 
-from broker.catalogue import NodeFacts, infer_intra_node, load_gpus, load_provider_facts
+from broker.catalogue import load_gpus
 from broker.domain.basics.errors import PayloadUnreadable, ProviderError
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
 from broker.domain.market.sku import Sku
+from broker.provider_facts import NodeFacts, infer_intra_node, load_provider_facts
 from providers.gpu_words import form_words, is_memory_of, memory_of_slice
 from providers.http import Reply, classify_by_status
 from providers.payload import RowRejected, dearer, named_card, require_price, require_sold, second_row, slug

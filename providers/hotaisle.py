@@ -37,7 +37,6 @@ from urllib.parse import quote
 import structlog
 from pydantic import Field
 
-from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
 from broker.domain.basics.errors import (
     CredentialsRejected,
     InsufficientCapacity,
@@ -50,6 +49,7 @@ from broker.domain.basics.errors import (
 from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
 from broker.domain.market.sku import Form, Sku
+from broker.provider_facts import ProviderFacts, infer_intra_node, load_provider_facts
 from providers.client import Seller, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (

@@ -18,7 +18,6 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
-from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.basics.errors import (
     CredentialsRejected,
     InsufficientCapacity,
@@ -31,6 +30,7 @@ from broker.domain.basics.errors import (
 from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
 from broker.domain.market.sku import Form, Sku
+from broker.provider_facts import ProviderFacts, load_provider_facts
 from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (

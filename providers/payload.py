@@ -16,11 +16,12 @@ from typing import Annotated, Any, Never, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from broker.catalogue import ProviderFacts, load_exchange_rates, load_gpus
+from broker.catalogue import load_exchange_rates, load_gpus
 from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.market.exchange import DayRate, Exchange, rate_on
 from broker.domain.market.offer import Offer, OfferBatch, RejectedRow, Tier
 from broker.domain.market.sku import SoldAmount
+from broker.provider_facts import ProviderFacts
 from providers.gpu_words import UnknownCard, is_memory_of, memory_of_slice, read_card
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from broker.catalogue import infer_intra_node
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import OfferBatch
 from broker.domain.market.sku import Fabric, Form, Sku
+from broker.provider_facts import infer_intra_node
 from providers.payload import (
     RowRejected,
     as_dict,

@@ -25,7 +25,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
-from broker.catalogue import ProviderFacts, infer_intra_node, load_gpus, load_provider_facts
+from broker.catalogue import load_gpus
 from broker.domain.basics.errors import (
     InsufficientCapacity,
     LeaseNotFound,
@@ -37,6 +37,7 @@ from broker.domain.basics.node_launch import LaunchBasis, NodeLaunch
 from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
 from broker.domain.market.sku import Form, IntraNode, LinkKind, Sku
+from broker.provider_facts import ProviderFacts, infer_intra_node, load_provider_facts
 from providers.client import SellerClient, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (

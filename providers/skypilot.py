@@ -22,9 +22,9 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from broker.catalogue import load_provider_facts
 from broker.domain.basics.errors import RateLimited
 from broker.domain.market.offer import OfferBatch, RejectedRow, Tier
+from broker.provider_facts import load_provider_facts
 from providers.hosted_list import (
     ANYWHERE,
     GB_PER_MIB,

@@ -22,7 +22,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
-from broker.catalogue import ListPrice, NodeFacts, ProviderFacts, load_provider_facts
 from broker.domain.basics.errors import InsufficientCapacity, OrderRejected, ProviderError, QuotaExceeded
 from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.market.offer import (
@@ -38,6 +37,7 @@ from broker.domain.market.offer import (
     WindowTerms,
 )
 from broker.domain.market.sku import Sku
+from broker.provider_facts import ListPrice, NodeFacts, ProviderFacts, load_provider_facts
 from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, RowRejected, canonical_gpu, collect, require_price, slug

@@ -15,8 +15,8 @@ from api.cli.output import stderr
 from api.given_settings import read_settings
 from api.schemas.base.document import describe
 from broker import logs
-from broker.catalogue import load_provider_names
 from broker.domain.basics.errors import FieldProblem, InputError
+from broker.provider_facts import load_provider_names
 from broker.redaction import password_of, register_environment, register_secret
 from broker.settings import Settings
 

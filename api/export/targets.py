@@ -12,10 +12,11 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from broker.catalogue import CONFIG, load_provider_facts
+from broker.catalogue import CONFIG
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.workload import Precision, ServingEngine
+from broker.provider_facts import load_provider_facts
 
 LONGEST_NAME = 40
 GB_PER_GIB = 2**30 / 1e9

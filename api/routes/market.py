@@ -34,10 +34,11 @@ from api.schemas.market.provider import (
     ProviderForm,
     QuarantinedForm,
 )
-from broker.catalogue import load_gpus, load_hugging_face_names, load_models, load_provider_facts
+from broker.catalogue import load_gpus, load_hugging_face_names, load_models
 from broker.domain.market.offer import Offer
 from broker.domain.market.offer_pages import OfferPlace, admits
 from broker.domain.market.price_gate import Quarantined
+from broker.provider_facts import load_provider_facts
 from broker.services.accounts.accounts import Answer
 from providers.registry import SPECS, sellers
 

@@ -83,7 +83,7 @@ from broker.domain.holding.reservation import Reservation
 from broker.lru_cache import LruCache
 from broker.ports.planning import PlanRecord, Whereabouts
 from broker.services.accounts.accounts import Answer
-from broker.services.holding.reservations import PlanPart
+from broker.services.holding.reserving_requests import PlanPart
 from broker.services.planning.planning import Comparison
 from broker.services.spend.approvals import Looked
 

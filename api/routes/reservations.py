@@ -61,7 +61,7 @@ from broker.domain.basics.errors import (
 from broker.domain.holding.reservation import Reservation
 from broker.domain.reconciling.shortfalls import Shortfall
 from broker.services.accounts.accounts import Answer
-from broker.services.holding.reservations import OfferOrder
+from broker.services.holding.reserving_requests import OfferOrder
 
 router = APIRouter(
     prefix="/v1/reservations", tags=["reservations"], dependencies=[KNOWN_NAMES], route_class=FormRoute

@@ -21,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from broker.catalogue import load_provider_facts
 from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.holding.reservation import Idempotency
 from broker.domain.market.offer import OfferBatch, RejectedRow
+from broker.provider_facts import load_provider_facts
 from providers.aws import blocks, plans, prices, spot
 from providers.aws.adapter import AwsAdapter, AwsClients, AwsOptions
 from providers.aws.blocks import ACTION as BLOCK_ACTION

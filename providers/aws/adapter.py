@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from broker.catalogue import load_provider_facts
 from broker.domain.basics.errors import (
     InsufficientCapacity,
     LeaseNotFound,
@@ -26,6 +25,7 @@ from broker.domain.basics.money import price_words
 from broker.domain.basics.window import Segment
 from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch, RejectedRow, Tier, WindowKind
+from broker.provider_facts import load_provider_facts
 from broker.together import all_or_none
 from providers.aws import blocks, future, reservations
 from providers.aws.ec2 import CallBudget, Ec2

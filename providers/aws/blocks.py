@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from broker.catalogue import load_provider_facts
 from broker.domain.basics.money import MICRO
 from broker.domain.basics.window import Segment
 from broker.domain.market.offer import (
@@ -29,6 +28,7 @@ from broker.domain.market.offer import (
     WindowKind,
     WindowTerms,
 )
+from broker.provider_facts import load_provider_facts
 from providers.aws.menu import asked
 from providers.aws.nodes import BLOCK_ANCHOR_UTC, PROVIDER, billing, compliance, country_of, region_of, sku_of
 from providers.aws.query import Node, Params

@@ -8,8 +8,9 @@ from datetime import time
 from decimal import Decimal, InvalidOperation
 from functools import cache
 
-from broker.catalogue import Billing, infer_intra_node, load_gpus, load_provider_facts
+from broker.catalogue import load_gpus
 from broker.domain.market.sku import Sku
+from broker.provider_facts import Billing, infer_intra_node, load_provider_facts
 from providers.payload import RowRejected, require_price
 
 PROVIDER = "aws"

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import AwareDatetime, ValidationError
 
-from broker.catalogue import NodeFacts, ProviderFacts, infer_intra_node, load_gpus, load_provider_facts
+from broker.catalogue import load_gpus
 from broker.domain.market.offer import (
     NativePrice,
     Offer,
@@ -24,6 +24,7 @@ from broker.domain.market.offer import (
     WindowTerms,
 )
 from broker.domain.market.sku import Sku
+from broker.provider_facts import NodeFacts, ProviderFacts, infer_intra_node, load_provider_facts
 from providers.azure.windows import DAY_HOURS, PROVIDER, block_terms, future_terms
 from providers.payload import (
     PayloadModel,

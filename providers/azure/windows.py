@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, time, timedelta
 
-from broker.catalogue import load_provider_facts
 from broker.domain.basics.errors import OrderRejected
 from broker.domain.basics.window import Segment, Window
 from broker.domain.holding.reservation import Order
 from broker.domain.market.offer import CancelRule, WindowBilling, WindowKind, WindowTerms
+from broker.provider_facts import load_provider_facts
 from providers.rows import as_utc
 
 PROVIDER = "azure"

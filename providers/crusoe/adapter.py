@@ -14,7 +14,7 @@ from functools import partial
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from broker.catalogue import load_gpus, load_provider_facts
+from broker.catalogue import load_gpus
 from broker.domain.basics.errors import (
     CredentialsRejected,
     InsufficientCapacity,
@@ -30,6 +30,7 @@ from broker.domain.basics.errors import (
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch
 from broker.domain.market.sku import Sku
+from broker.provider_facts import load_provider_facts
 from providers.client import Query, SellerClient, all_pages, ordered, tells_all_or_fails
 from providers.crusoe.offers import NAME, Market, parse_offers
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from broker.catalogue import load_provider_facts
 from broker.domain.basics.errors import (
     CredentialsRejected,
     LeaseNotFound,
@@ -25,6 +24,7 @@ from broker.domain.basics.errors import (
 )
 from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch, RejectedRow, Tier
+from broker.provider_facts import load_provider_facts
 from broker.together import all_or_none
 from providers.client import Seller, found_again, tells_all_or_fails
 from providers.gcp import leases

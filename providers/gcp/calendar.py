@@ -16,7 +16,6 @@ from datetime import datetime, time, timedelta
 from itertools import pairwise
 from typing import Any
 
-from broker.catalogue import load_provider_facts
 from broker.domain.basics.window import Segment
 from broker.domain.market.offer import (
     CancelRule,
@@ -30,6 +29,7 @@ from broker.domain.market.offer import (
     WindowKind,
     WindowTerms,
 )
+from broker.provider_facts import load_provider_facts
 from providers.gcp.machines import PRICED_AS, Machine, region_of, zone_of
 from providers.gcp.prices import PROVIDER, Mode, Rates
 from providers.payload import PayloadModel, RowRejected, as_dict, as_list, collect, decode_json

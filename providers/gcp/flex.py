@@ -14,7 +14,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.basics.errors import OrderRejected
 from broker.domain.holding.reservation import Order
 from broker.domain.market.offer import (
@@ -28,6 +27,7 @@ from broker.domain.market.offer import (
     WindowKind,
     WindowTerms,
 )
+from broker.provider_facts import ProviderFacts, load_provider_facts
 from providers.gcp.machines import (
     PRICED_AS,
     Machine,

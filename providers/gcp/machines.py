@@ -16,9 +16,9 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from broker.catalogue import NodeFacts, ProviderFacts, infer_intra_node, load_provider_facts
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
 from broker.domain.market.sku import Form, Sku
+from broker.provider_facts import NodeFacts, ProviderFacts, infer_intra_node, load_provider_facts
 from providers.gcp.prices import PROVIDER, SOURCE, Mode, NodeSizes, Rates
 from providers.gcp.slices import Share, require_whole_cards, shares_of
 from providers.payload import (

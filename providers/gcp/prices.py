@@ -18,8 +18,8 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from broker.catalogue import load_provider_facts
 from broker.domain.market.offer import RejectedRow
+from broker.provider_facts import load_provider_facts
 from providers.gpu_words import is_slice
 from providers.payload import (
     Amount,

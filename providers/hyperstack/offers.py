@@ -11,10 +11,11 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from broker.catalogue import ProviderFacts, infer_intra_node, load_gpus, load_provider_facts
+from broker.catalogue import load_gpus
 from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
 from broker.domain.market.sku import Form, IntraNode, LinkKind, Sku
+from broker.provider_facts import ProviderFacts, infer_intra_node, load_provider_facts
 from providers.payload import (
     Amount,
     GpuCount,

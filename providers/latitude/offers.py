@@ -8,10 +8,10 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
-from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.basics.money import MICRO
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
 from broker.domain.market.sku import Fabric, FabricKind, Form, Sku
+from broker.provider_facts import ProviderFacts, load_provider_facts
 from providers.payload import (
     Amount,
     GpuCount,

@@ -12,7 +12,6 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
-from broker.catalogue import load_provider_facts
 from broker.domain.basics.errors import (
     InsufficientCapacity,
     LeaseNotFound,
@@ -26,6 +25,7 @@ from broker.domain.basics.errors import (
 from broker.domain.basics.money import price_words
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch
+from broker.provider_facts import load_provider_facts
 from broker.together import all_or_none
 from providers.client import Query, SellerClient, all_pages, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status

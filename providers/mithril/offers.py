@@ -13,7 +13,6 @@ from typing import Any
 
 from pydantic import Field
 
-from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.basics.window import Segment
 from broker.domain.market.offer import (
@@ -29,6 +28,7 @@ from broker.domain.market.offer import (
     WindowTerms,
 )
 from broker.domain.market.sku import Fabric, FabricKind, Form, Sku
+from broker.provider_facts import ProviderFacts, load_provider_facts
 from providers.payload import (
     Amount,
     GpuCount,

@@ -11,10 +11,10 @@ from decimal import Decimal
 from functools import cache
 from typing import Any
 
-from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
 from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
 from broker.domain.market.sku import Sku
+from broker.provider_facts import ProviderFacts, infer_intra_node, load_provider_facts
 from providers.payload import (
     Name,
     PayloadModel,

@@ -10,11 +10,11 @@ from typing import Any
 
 from pydantic import Field
 
-from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.market.exchange import Exchange
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
 from broker.domain.market.sku import Form, Sku
+from broker.provider_facts import ProviderFacts, load_provider_facts
 from providers.payload import (
     Amount,
     GpuCount,

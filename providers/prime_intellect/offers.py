@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
 from broker.domain.market.offer import HostKind, NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
 from broker.domain.market.sku import Fabric, FabricKind, Sku, SoldAmount
+from broker.provider_facts import ProviderFacts, infer_intra_node, load_provider_facts
 from providers.payload import (
     Amount,
     GpuCount,

@@ -9,7 +9,6 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
-from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.market.offer import (
     HostKind,
@@ -22,6 +21,7 @@ from broker.domain.market.offer import (
     Tier,
 )
 from broker.domain.market.sku import Form, Sku
+from broker.provider_facts import ProviderFacts, load_provider_facts
 from providers.payload import (
     Amount,
     GpuCount,

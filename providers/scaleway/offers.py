@@ -9,10 +9,10 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
-from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
 from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
 from broker.domain.market.sku import Form, Sku, SoldAmount
+from broker.provider_facts import ProviderFacts, infer_intra_node, load_provider_facts
 from providers.payload import (
     Amount,
     GpuCount,

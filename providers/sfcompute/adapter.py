@@ -16,7 +16,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from broker.catalogue import load_provider_facts
 from broker.domain.basics.errors import (
     CredentialsRejected,
     InsufficientCapacity,
@@ -32,6 +31,7 @@ from broker.domain.basics.errors import (
 from broker.domain.basics.money import price_words
 from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch
+from broker.provider_facts import load_provider_facts
 from broker.together import all_or_none, one_error
 from providers.client import Seller, ordered, tells_all_or_fails
 from providers.http import Operation, ProviderHttp, Reply, classify_by_status

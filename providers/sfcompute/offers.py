@@ -19,7 +19,6 @@ from typing import Any
 
 from pydantic import Field
 
-from broker.catalogue import NodeFacts, ProviderFacts, load_provider_facts
 from broker.domain.basics.money import MICRO
 from broker.domain.basics.window import Segment, Window
 from broker.domain.market.billing import days
@@ -36,6 +35,7 @@ from broker.domain.market.offer import (
     WindowTerms,
 )
 from broker.domain.market.sku import Fabric, Form, Sku
+from broker.provider_facts import NodeFacts, ProviderFacts, load_provider_facts
 from providers.payload import (
     Name,
     PayloadModel,

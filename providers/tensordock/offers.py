@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.market.offer import GpuPool, NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
 from broker.domain.market.sku import Form
+from broker.provider_facts import ProviderFacts, load_provider_facts
 from providers.payload import (
     GpuCount,
     Name,

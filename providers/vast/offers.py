@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
 from broker.domain.market.offer import (
     GpuPool,
     HostKind,
@@ -24,6 +23,7 @@ from broker.domain.market.offer import (
     Tier,
 )
 from broker.domain.market.sku import Form, IntraNode, LinkKind, Sku, SoldAmount
+from broker.provider_facts import ProviderFacts, infer_intra_node, load_provider_facts
 from providers.payload import (
     Amount,
     GpuCount,

@@ -10,9 +10,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from broker.catalogue import ProviderFacts, infer_intra_node, load_provider_facts
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
 from broker.domain.market.sku import Form, IntraNode, Sku, SoldAmount
+from broker.provider_facts import ProviderFacts, infer_intra_node, load_provider_facts
 from providers.payload import (
     Amount,
     GpuCount,

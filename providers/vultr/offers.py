@@ -10,9 +10,9 @@ from typing import Any
 
 from pydantic import Field
 
-from broker.catalogue import ProviderFacts, load_provider_facts
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
 from broker.domain.market.sku import Form, Sku
+from broker.provider_facts import ProviderFacts, load_provider_facts
 from providers.gpu_words import MEMORY_TOLERANCE
 from providers.payload import (
     Amount,

@@ -37,11 +37,11 @@ from pathlib import Path
 
 from api.schemas.market.history import MARKET, PRICES
 from api.schemas.market.market import market_to_document
-from broker.catalogue import infer_intra_node
 from broker.domain.market.market import PricePoint
 from broker.domain.market.market_history import MarketHistory
 from broker.domain.market.offer import NativePrice, Offer, Stock, StockLevel, Tier
 from broker.domain.market.sku import Fabric, FabricKind, Form, Sku
+from broker.provider_facts import infer_intra_node
 from tests.fakes.market_csv import points_csv
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "market" / "real_prices.csv"

@@ -9,9 +9,9 @@ import pytest
 
 from api.cli.market.providers import capability_table, increment_words, show_feeds
 from api.cli.plain_table import PlainTable, markdown_lines
-from broker.catalogue import load_provider_facts
 from broker.domain.market.market import FeedHealth
 from broker.domain.market.polling import PollPlan, polling_of
+from broker.provider_facts import load_provider_facts
 from providers.registry import SPECS
 from providers.spec import Capability
 from tests.fakes.clock import NOON

@@ -11,10 +11,11 @@ import respx
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.catalogue import load_gpus, load_operators, load_provider_facts
+from broker.catalogue import load_gpus, load_operators
 from broker.domain.basics import errors
 from broker.domain.market.offer import Offer, OfferBatch, Tier
 from broker.domain.market.stock_pools import sited
+from broker.provider_facts import load_provider_facts
 from providers.registry import SPECS
 from providers.spec import Capability, ProviderAdapter, ProviderSpec
 from tests.contract.damage import damages

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from broker.catalogue import load_operators, load_provider_names
+from broker.catalogue import load_operators
 from broker.domain.market.offer import HostKind
 from broker.domain.market.operators import Operator, Operators
+from broker.provider_facts import load_provider_names
 from tests.store.examples import offer
 
 KNOWN = load_operators()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.catalogue import infer_intra_node, load_gpus, load_models, resolve_model
+from broker.catalogue import load_gpus, load_models, resolve_model
 from broker.domain.basics.errors import Conflict, InputError
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Reservation, ReservationState
@@ -20,6 +20,7 @@ from broker.domain.market.market import ChangeKind, diff_rounds
 from broker.domain.market.offer import Stock, StockLevel
 from broker.domain.market.sku import LinkKind
 from broker.domain.planning.workload import Traffic, TrafficShape
+from broker.provider_facts import infer_intra_node
 from tests.domain.test_billing import T0, at, offer
 
 

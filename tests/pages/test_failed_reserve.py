@@ -26,7 +26,7 @@ from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Alternative, BindingRule, Plan
 from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import PlanOptions
-from broker.services.holding.reservations import PartRelease
+from broker.services.holding.reserving_requests import PartRelease
 from tests.api.house import DOCUMENT, Home, House
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer, plan_on_cheapest

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from api.schemas.workloads.workload_writer import to_document
 from api.schemas.workloads.workloads import read_workloads
-from broker.catalogue import infer_intra_node, load_gpus, load_models
+from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.money import ZERO
 from broker.domain.market.offer import HostKind, Offer, Tier
 from broker.domain.market.sku import Sku
@@ -36,6 +36,7 @@ from broker.domain.planning.workload import (
     Workload,
 )
 from broker.ports.planning import PlanOptions
+from broker.provider_facts import infer_intra_node
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.planner import JointPlanner

@@ -13,7 +13,7 @@ from decimal import Decimal
 
 import pytest
 
-from broker.catalogue import infer_intra_node, load_gpus, load_models
+from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.window import Segment, Window
 from broker.domain.market.offer import (
     CancelRule,
@@ -40,6 +40,7 @@ from broker.domain.planning.workload import (
     Workload,
 )
 from broker.ports.planning import PlanOptions
+from broker.provider_facts import infer_intra_node
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.planner import JointPlanner

@@ -16,11 +16,11 @@ import httpx
 import pytest
 import respx
 
-from broker.catalogue import load_provider_facts
 from broker.domain.basics.errors import PayloadUnreadable, PriceAboveLimit
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Order
 from broker.domain.market.offer import Offer, Tier
+from broker.provider_facts import load_provider_facts
 from providers.aws import SPEC
 from providers.aws.adapter import AwsAdapter
 from providers.aws.reservations import client_token

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.catalogue import load_gpus, load_provider_facts
+from broker.catalogue import load_gpus
 from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.market.billing import holding_cost_usd
 from broker.domain.market.offer import CancelRule, Offer, OfferBatch, Tier, WindowKind
+from broker.provider_facts import load_provider_facts
 from providers.aws import SPEC
 from providers.aws.blocks import BlockSearch, menu, most_calls, parse_blocks
 from providers.aws.nodes import known_types, region_of, sku_of

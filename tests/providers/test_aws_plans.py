@@ -22,12 +22,12 @@ from botocore.validate import ParamValidator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.catalogue import load_provider_facts
 from broker.domain.basics.errors import InsufficientCapacity, OrderRejected, OutcomeUnknown
 from broker.domain.basics.window import Segment
 from broker.domain.holding.reservation import LeaseState, Order
 from broker.domain.market.billing import holding_cost_usd
 from broker.domain.market.offer import Offer, RejectedRow
+from broker.provider_facts import load_provider_facts
 from providers.aws import SPEC
 from providers.aws.adapter import AwsAdapter
 from providers.aws.plans import PlanOffering, PlanSearch, menu, parse_offerings, parse_plans

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import pytest
 
-from broker.catalogue import load_provider_facts
 from broker.domain.basics.errors import BrokerError
 from broker.domain.basics.window import Window
 from broker.domain.focus.rows import focus_rows
@@ -20,6 +19,7 @@ from broker.domain.holding.reservation import Reservation
 from broker.domain.market.offer import Offer, WindowBilling
 from broker.domain.spend.charging import owed_usd, reservation_charges
 from broker.domain.spend.spend import Charge, CostView
+from broker.provider_facts import load_provider_facts
 from providers.registry import SPECS, build_adapters, configured, sellers
 from providers.spec import ProviderAdapter
 from tests.fakes.examples import ALICE

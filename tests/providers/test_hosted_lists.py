@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from broker.catalogue import load_gate_rules, load_gpus, load_provider_facts
+from broker.catalogue import load_gate_rules, load_gpus
 from broker.domain.basics.errors import PayloadUnreadable, ProviderUnavailable, RateLimited
 from broker.domain.market.offer import OfferBatch, Tier
 from broker.domain.market.price_gate import Before, Doubt, gate_batch
+from broker.provider_facts import load_provider_facts
 from providers import gpuhunt, skypilot
 from providers.hosted_list import HostedList
 from providers.registry import SPECS, build_adapters, configured, sellers

@@ -8,10 +8,10 @@ from types import MappingProxyType
 
 import pytest
 
-from broker.catalogue import ProviderFacts
 from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
 from broker.domain.market.sku import Sku
+from broker.provider_facts import ProviderFacts
 from providers.payload import (
     RowRejected,
     canonical_gpu,

@@ -18,7 +18,6 @@ import respx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.catalogue import load_provider_facts
 from broker.domain.basics.errors import (
     CredentialsRejected,
     InsufficientCapacity,
@@ -32,6 +31,7 @@ from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import LeaseState, Order
 from broker.domain.market.offer import CancelRule, Offer, WindowKind
 from broker.domain.market.sku import Form
+from broker.provider_facts import load_provider_facts
 from providers.payload import RowRejected
 from providers.sfcompute import SPEC
 from providers.sfcompute.adapter import SfCompute

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.catalogue import load_provider_facts
+from broker.provider_facts import load_provider_facts
 from providers.registry import SPECS
 from tests.contract.exchanges import OBSERVED_AT, payloads
 

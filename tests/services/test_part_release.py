@@ -10,7 +10,8 @@ import pytest
 from broker.domain.basics.access import TeamScope
 from broker.domain.basics.errors import ConcurrentChange, InputError
 from broker.domain.holding.reservation import Reservation, ReservationState
-from broker.services.holding.reservations import PlanPart, ReservationsService
+from broker.services.holding.reservations import ReservationsService
+from broker.services.holding.reserving_requests import PlanPart
 from tests.fakes.examples import ALICE, BOB
 from tests.fakes.store import InMemoryUnitOfWork, Reservations, Tables
 from tests.services.conftest import House

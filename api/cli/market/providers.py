@@ -29,12 +29,13 @@ from api.schemas.market.provider import (
     PROBE,
     Feed,
 )
-from broker.catalogue import Billing, load_operators, load_provider_facts
+from broker.catalogue import load_operators
 from broker.domain.basics.errors import FieldProblem, InputError, PayloadUnreadable
 from broker.domain.market.market import FeedHealth
 from broker.domain.market.polling import Polling
 from broker.domain.market.probing import ProbeReport
 from broker.domain.market.stock_pools import sited
+from broker.provider_facts import Billing, load_provider_facts
 from providers.probe import probe
 from providers.registry import SPECS, configured, find_spec, is_orderable, missing_settings
 from providers.spec import Capability, ProviderSpec

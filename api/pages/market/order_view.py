@@ -17,7 +17,7 @@ from broker.domain.holding.holding_orders import in_ordered_size
 from broker.domain.market.offer import Offer, WindowKind, WindowTerms
 from broker.domain.market.offer_words import in_stock
 from broker.domain.market.window_grid import hours_words
-from broker.services.holding.reservations import OfferOrder
+from broker.services.holding.reserving_requests import OfferOrder
 
 FIELDS = ("nodes", "start", "end", "window", "disk_gb", "memory_gb")
 MOST_OTHERS = 3

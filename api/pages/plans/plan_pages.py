@@ -38,7 +38,7 @@ from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
 from broker.domain.spend.release_estimate import ReleaseEstimate
 from broker.ports.planning import PlanRecord
-from broker.services.holding.reservations import PlanPart
+from broker.services.holding.reserving_requests import PlanPart
 
 if TYPE_CHECKING:
     from api.bootstrap import Product

@@ -27,7 +27,7 @@ from api.reserved_fleets import fleets
 from broker.domain.basics.account import Caller
 from broker.domain.basics.errors import Conflict
 from broker.domain.holding.reservation import ReservationState
-from broker.services.holding.reservations import PlanPart
+from broker.services.holding.reserving_requests import PlanPart
 
 SHOWN, MOST_STEPS = 100, 200
 DONE: Mapping[str, str] = {

@@ -20,7 +20,7 @@ from broker.domain.holding.lease_money import is_kept_above_limit, price_basis, 
 from broker.domain.holding.reservation import OPEN_STATES, Reservation, ReservationState
 from broker.domain.spend.charging import credited_usd, final_usd, reservation_charges
 from broker.domain.spend.spend import ChargeBasis, projection_end
-from broker.services.holding.reservations import PartRelease
+from broker.services.holding.reserving_requests import PartRelease
 
 STEP_WORDS: Mapping[str, str] = {
     "reservation.intend": "Wanted",

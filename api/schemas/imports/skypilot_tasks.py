@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from api.schemas.imports.draft import Draft, whole
-from broker.catalogue import load_provider_facts, load_provider_names
 from broker.domain.planning.workload import WorkloadKind
+from broker.provider_facts import load_provider_facts, load_provider_names
 
 PROVIDER_OF: Mapping[str, str] = {
     "do": "digitalocean",

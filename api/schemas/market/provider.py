@@ -11,12 +11,12 @@ from pydantic import PlainSerializer
 from api.schemas.base.forms import Form, From, UtcInstant
 from api.schemas.base.parts import Money
 from api.schemas.market.offer import OfferForm
-from broker.catalogue import Billing, WindowBill
 from broker.domain.market.market import FeedHealth, PollRound
 from broker.domain.market.offer import OfferBatch, RejectedRow
 from broker.domain.market.polling import Polling
 from broker.domain.market.price_gate import Quarantined
 from broker.domain.market.probing import ComparedCall, Finding, ProbeReport
+from broker.provider_facts import Billing, WindowBill
 from broker.services.holding.reconcile import UnreadList
 from providers.spec import Missing
 

@@ -12,9 +12,10 @@ from typing import Protocol
 
 from api.schemas.base.document import pointer_of
 from api.schemas.workloads.workload_forms import QuotaForm
-from broker.catalogue import load_compliance_tags, load_countries, load_geographies, load_provider_names
+from broker.catalogue import load_compliance_tags, load_countries, load_geographies
 from broker.domain.basics.near_words import near_words, with_nearest
 from broker.domain.planning.workload import Quota
+from broker.provider_facts import load_provider_names
 
 
 class Report(Protocol):

@@ -19,10 +19,10 @@ from api.schemas.base.parts import plain_digits
 from api.schemas.base.validation import TRIMMED, validate
 from api.schemas.workloads.document_changes import operations_of
 from api.schemas.workloads.policy_words import provider_expected
-from broker.catalogue import load_provider_names
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.planning.patch import PatchOperation
 from broker.domain.planning.variant import AssumedPrices
+from broker.provider_facts import load_provider_names
 
 MOST_CHANGES = 20
 LONGEST_NAME = 80

@@ -45,14 +45,7 @@ from api.schemas.workloads.workload_forms import (
     WorkloadForm,
     WorkloadsForm,
 )
-from broker.catalogue import (
-    load_gpus,
-    load_models,
-    load_provider_names,
-    named_format,
-    resolve_gpu,
-    resolve_model,
-)
+from broker.catalogue import load_gpus, load_models, named_format, resolve_gpu, resolve_model
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.window import Window
 from broker.domain.planning.model_shape import ModelShape
@@ -78,6 +71,7 @@ from broker.domain.planning.workload import (
     mean_tokens,
 )
 from broker.models.weight_formats import PLANNED
+from broker.provider_facts import load_provider_names
 
 SHARES_TOLERANCE = 1e-6
 OWN_STORAGE = "own"

@@ -65,6 +65,7 @@ from broker.services.holding.buyer import Buyer
 from broker.services.holding.fallback_offer import FallbackOffers
 from broker.services.holding.lease_service import TRIES, LeaseService
 from broker.services.holding.reservation_creator import ReservationCreator, require_stock
+from broker.services.holding.reserving_requests import OfferOrder, PartRelease, PlanPart
 from broker.services.spend.approving import (
     Approving,
     require_approved,
@@ -86,47 +87,6 @@ class ReservingRules:
 
     price_tolerance: float = 0.02
     start_patience: timedelta = timedelta(hours=1)
-
-
-@dataclass(frozen=True, slots=True)
-class OfferOrder:
-    """An order of ``nodes`` of one offer, as somebody asks for it; see ``reserve_offer``."""
-
-    offer_id: str
-    nodes: int
-    start: datetime | None = None
-    end: datetime | None = None
-    workload: str | None = None
-    outward: bool = False
-    most_usd_per_node_hour: Decimal | None = None
-    disk_gb: float | None = None
-    memory_gb: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PlanPart:
-    """What a plan holds: all of it, or only what it holds for ``workload``, or only of ``offer_id``."""
-
-    plan_id: str
-    workload: str | None = None
-    offer_id: str | None = None
-
-    def covers(self, row: Reservation) -> bool:
-        """Whether ``row`` belongs to it."""
-        return (
-            row.plan_id == self.plan_id
-            and self.workload in (None, row.workload)
-            and self.offer_id in (None, row.offer.offer_id)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class PartRelease:
-    """The releases of a part of a plan: those that were asked for, and those that failed, each with its
-    error."""
-
-    asked: tuple[Reservation, ...]
-    failed: tuple[tuple[Reservation, BrokerError], ...]
 
 
 class ReservationsService:
