@@ -226,12 +226,17 @@ def _counted(count: int, noun: str) -> str:
     return f"{count:,} {noun if count == 1 else many}"
 
 
+def completed_baselines(plan: Plan) -> int:
+    """Number of simpler strategies that were planned to the end and have a cost."""
+    return sum(row.completed and row.cost_usd is not None for row in plan.baselines)
+
+
 def _cost(plan: Plan) -> str:
     cost = f"It costs {usd_words(plan.cost_usd)}"
     against, saved = strongest(plan), saved_usd(plan)
     if against is None or saved is None or not against.cost_usd:
         return f"{cost}."
-    completed = sum(row.completed and row.cost_usd is not None for row in plan.baselines)
+    completed = completed_baselines(plan)
     of = f"the strongest of {completed} simpler strategies" if completed > 1 else "the one simpler strategy"
     named = f"“{strategy(against.name)}”, {of} that could be completed"
     counted = ", delay counted" if plan.delay_usd else ""

@@ -72,6 +72,9 @@ async def test_a_quote_says_whether_its_seller_is_real_and_orders_nothing(
     names = " ".join(sorted(providers))
     assert {own["market"], one["market"]} == {market.replace("Fake", names)}
     assert home.house.provider.ledger == []
+    assert (await team.post(f"/v1/plans/{plan['plan_id']}/reserve")).status_code == 202
+    again = await team.get(f"/v1/plans/{plan['plan_id']}/quote")
+    assert (again.status_code, "is already reserved" in again.json()["detail"]) == (409, True)
 
 
 async def test_times_with_any_zone_are_utc(home: Home) -> None:

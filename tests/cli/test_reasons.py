@@ -97,6 +97,9 @@ def test_the_headline_is_against_the_cheapest_strategy_within_the_budget() -> No
     assert "saves $30.00 (75 %) against one provider for all" in told
     assert told.count("$30.00 (75 %)") == 2, "the table tells the same share"
     assert "compared no simpler strategy stays within the budget" in compared(found, over)
+    cut = Baseline("cheapest_gpu_hour", None, "3 of 9 kinds of node were not tried", completed=False)
+    part = "saves $30.00 (75 %) against one provider for all, the strongest of 2 that could be completed"
+    assert part in compared(found, cut, weak, strong)
 
 
 def test_a_plan_above_a_strategy_says_what_is_paid_for() -> None:

@@ -18,7 +18,7 @@ from rich.text import Text
 from api.cli.figures import day, day_and_time, hours, hours_between, percent, plural, rate, usd
 from api.cli.output import print_json, stderr, stdout, to_json, write_text
 from api.held_words import held_words
-from api.plan_answer import NO_OBJECTIVES, Holding, answer_of, why_line
+from api.plan_answer import NO_OBJECTIVES, Holding, answer_of, completed_baselines, why_line
 from api.plan_words import (
     STATUS_WORDS,
     above_words,
@@ -209,9 +209,11 @@ def _saving(plan: Plan) -> tuple[str, Text] | None:
     if against is None or saved is None or not against.cost_usd:
         none = Text("no simpler strategy stays within the budget")
         return ("compared", none) if all_pass_budget(plan) else None
-    named = strategy(against.name)
     if saved > 0:
-        return "saves", Text.assemble((_saved(against, plan), "bold green"), f" against {named}")
+        named = f" against {strategy(against.name)}"
+        if not all(row.completed for row in plan.baselines):
+            named += f", the strongest of {completed_baselines(plan)} that could be completed"
+        return "saves", Text.assemble((_saved(against, plan), "bold green"), named)
     return "compared", Text(above_words(saved, against))
 
 

@@ -194,20 +194,15 @@ class ReservationsService:
         return drafts
 
     async def _approved(self, uow: UnitOfWork, record: PlanRecord) -> Plan:
-        if record.plan is None or record.state not in (PlanState.DONE, PlanState.PROPOSED):
-            raise Conflict(f"plan {record.plan_id} is {record.state}, so it cannot be reserved")
-        if not record.plan.placements:
-            raise Conflict(f"plan {record.plan_id} has no placements, so there is nothing to reserve")
+        plan = await _unreserved(uow, record)
         if record.is_exploration:
             raise Conflict(
                 f"plan {record.plan_id} is one of a comparison: choose it first, with `broker plans "
                 f"{record.plan_id} --intend` or POST /v1/plans/{record.plan_id}/intend, "
                 "so that finance sees what it costs"
             )
-        require_approved(record, record.plan)
-        if any(other.plan_id == record.plan_id for other in await uow.reservations.find_open()):
-            raise Conflict(f"plan {record.plan_id} is already reserved")
-        return record.plan
+        require_approved(record, plan)
+        return plan
 
     async def _current_offers(self, uow: UnitOfWork, plan: Plan) -> dict[str, Offer]:
         offers = {}
@@ -306,12 +301,13 @@ class ReservationsService:
             return quote_of(intent, caller.team, self._clock.now(), await self._resales(uow))
 
     async def quote_plan(self, caller: Caller, plan_id: str) -> PlanQuote:
-        """What ``reserve_plan`` would cost; it orders nothing. NotFound, and Conflict before it is made."""
+        """What ``reserve_plan`` would cost; it orders nothing.
+
+        Raises NotFound, and Conflict if the plan has nothing to reserve, or is reserved.
+        """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
         async with self._uow_factory(scope_of(caller)) as uow:
-            plan = (await uow.plans.find(plan_id)).plan
-        if plan is None:
-            raise Conflict(f"plan {plan_id} is not made yet, so that nothing of it can be reserved")
+            plan = await _unreserved(uow, await uow.plans.find(plan_id))
         return PlanQuote(plan, await self.estimate_part_release(caller, PlanPart(plan_id)))
 
     async def _intent_of(self, uow: UnitOfWork, order: OfferOrder) -> Intent:
@@ -524,6 +520,17 @@ def _require_workload(part: PlanPart, plan: Plan | None, rows: Iterable[Reservat
     if part.workload is not None and part.workload not in known:
         expected = with_nearest("a workload of the plan", part.workload, known)
         raise InputError("release", (FieldProblem("/workload", repr(part.workload), expected),))
+
+
+async def _unreserved(uow: UnitOfWork, record: PlanRecord) -> Plan:
+    """The plan of ``record``. Raises Conflict if it has nothing to reserve, or is reserved."""
+    if record.plan is None or record.state not in (PlanState.DONE, PlanState.PROPOSED):
+        raise Conflict(f"plan {record.plan_id} is {record.state}, so it cannot be reserved")
+    if not record.plan.placements:
+        raise Conflict(f"plan {record.plan_id} has no placements, so there is nothing to reserve")
+    if any(other.plan_id == record.plan_id for other in await uow.reservations.find_open()):
+        raise Conflict(f"plan {record.plan_id} is already reserved")
+    return record.plan
 
 
 async def _on_sale(uow: UnitOfWork, offer_id: str) -> Offer:
