@@ -268,10 +268,11 @@ class Verda(SellerClient):
     async def list_leases(self) -> Sequence[Lease]:
         """Every instance of the account; the list has one page.
 
-        System volumes that failed orders and releases left behind are deleted, because they are billed.
+        System volumes that failed orders and releases left behind are deleted, because they are billed. They
+        are read before the instances, so that none belongs to an order that came in between.
         """
-        reply = await self._held("/v1/instances")
-        instances, volumes = reply.rows("instances", _Instance), await self._volumes()
+        volumes = await self._volumes()
+        instances = (await self._held("/v1/instances")).rows("instances", _Instance)
         await self._delete_left(instances, volumes)
         return tuple(_lease(row, volumes) for row in instances)
 
