@@ -23,6 +23,9 @@ RECOMPUTE = ("none", "selective", "full")
 SELECTIVE, FULL_RECOMPUTE, AS_NEEDED = 1.0, 2.0, 3.0
 FULLY_SHARDED, HYBRID = 3.0, 3.5
 SHARDINGS = (1.0, FULLY_SHARDED, HYBRID)
+SHARDINGS_OF_PIPELINES = sum(sharding < FULLY_SHARDED for sharding in SHARDINGS)
+RECOMPUTED = (0.0, SELECTIVE, AS_NEEDED)
+"""What ``enumerate_layouts`` tries, from the least recomputation on."""
 LONG_CONTEXT = 16384
 CONTEXTS_FROM = ((131072, 16), (LONG_CONTEXT + 1, 8), (8192, 2))
 MICRO_BATCHES = (1, 2, 4, 8)
@@ -48,6 +51,13 @@ class Layouts:
     def ranks_per_copy(self) -> Array:
         """GPUs of one model copy: tp × pp × cp."""
         return self.tp * self.pp * self.cp
+
+    @property
+    def recompute_offset(self) -> NDArray[np.intp]:
+        """How many places before each layout of ``enumerate_layouts`` it stands without recomputation."""
+        shardings = np.where(self.pp == 1, len(SHARDINGS), SHARDINGS_OF_PIPELINES)
+        found: NDArray[np.intp] = (np.searchsorted(RECOMPUTED, self.recompute) * shardings).astype(np.intp)
+        return found
 
     def take(self, indices: NDArray[np.intp]) -> Layouts:
         """The layouts at ``indices``."""
@@ -108,7 +118,7 @@ def enumerate_layouts(
             context,
             expert,
             micro,
-            (0.0, SELECTIVE, AS_NEEDED),
+            RECOMPUTED,
             SHARDINGS,
         )
         if (p == 1 or s < FULLY_SHARDED) and (e == 1 or e >= t)

@@ -235,18 +235,24 @@ def _shift(core: TrainingCore, workload: Training, kinds: Sequence[Sku], nodes: 
 class _Pairs:
     """Pairs [P] of a node count and a layout that divides its GPUs, ordered by node count.
 
-    ``count``: index of the node count; ``nodes`` and ``gpus``: their number.
+    ``count``: index of the node count; ``nodes`` and ``gpus``: their number; ``before``: how many pairs back
+    the same pair without recomputation stands.
     """
 
     count: Places
     nodes: Array
     gpus: Array
     layouts: Layouts
+    before: Places
 
     def take(self, indices: Places) -> _Pairs:
         """The pairs at ``indices``."""
         return _Pairs(
-            self.count[indices], self.nodes[indices], self.gpus[indices], self.layouts.take(indices)
+            self.count[indices],
+            self.nodes[indices],
+            self.gpus[indices],
+            self.layouts.take(indices),
+            self.before[indices],
         )
 
 
@@ -255,7 +261,9 @@ def _pairs(workload: Training, per_node: int, nodes: Array) -> _Pairs:
     layouts = layouts_for(workload, per_node)
     gpus = nodes * per_node
     count, layout = np.nonzero(gpus[:, None] % layouts.ranks_per_copy == 0)
-    return _Pairs(count, nodes[count], gpus[count], layouts.take(layout))
+    place = count * layouts.tp.size + layout
+    before = np.arange(place.size) - np.searchsorted(place, place - layouts.recompute_offset[layout])
+    return _Pairs(count, nodes[count], gpus[count], layouts.take(layout), before)
 
 
 def _search_block(
@@ -272,6 +280,8 @@ def _search_block(
     kind, pair = np.nonzero(fits)
     found.fits_joined[members[kind], pairs.count[pair]] = True
     possible = fits & joined
+    # Where a layout fits without recomputation, recomputation only takes time.
+    possible = possible & ~(possible[:, np.arange(pairs.count.size) - pairs.before] & (pairs.before > 0))
     kept = np.flatnonzero(possible.any(axis=0))
     if not kept.size:
         return

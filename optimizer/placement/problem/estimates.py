@@ -23,11 +23,8 @@ from optimizer.performance.serving.estimate import ServingConfig
 from optimizer.placement.problem.host_room import runs_without_room, services_without_room
 from optimizer.placement.problem.problem import Floats, OfferTable, Problem
 from optimizer.placement.problem.quotas import quota_rows, without_quotas
-from optimizer.placement.problem.sold_counts import sold_counts
 
 MAX_NODES = 1024
-FEW_WORKLOADS, EVERY_COUNT = 10, 64
-"""With at most so many workloads, every node count up to this one is planned."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,7 +84,7 @@ def build_estimates(problem: Problem, estimator: Estimator) -> Estimates:
     trainings = tuple(w for w in problem.request.workloads if isinstance(w, Training))
     others = tuple(w for w in problem.request.workloads if isinstance(w, Serving | Batch))
     table = without_quotas(problem).table if quota_rows(problem) else problem.table
-    counts = node_counts(trainings, table, every=has_few_workloads(problem))
+    counts = node_counts(trainings, table)
     question = (trainings, others, problem.table.skus, problem.table.launches, counts)
     return problem.memo.once(("estimates", *question), lambda: _asked(estimator, *question))
 
@@ -138,34 +135,19 @@ def _before_engine_s(launches: Sequence[NodeLaunch | None], gb: Floats) -> Float
     return found
 
 
-def has_few_workloads(problem: Problem) -> bool:
-    """Whether there is time to plan every node count."""
-    return len(problem.request.workloads) <= FEW_WORKLOADS
-
-
-def node_counts(trainings: Sequence[Training], table: OfferTable, *, every: bool) -> tuple[int, ...]:
-    """Node counts to estimate: powers of two, three times powers of two, workloads' limits, and counts that
-    sellers sell; with ``every``, all small ones.
+def node_counts(trainings: Sequence[Training], table: OfferTable) -> tuple[int, ...]:
+    """Node counts to estimate: all that some offer has and connects.
 
     A run's minimum is included if the fabric allows it, even if the stock does not, so that the explanation
     can name stock as what is missing.
     """
-    if not len(table):
+    if not len(table) or not trainings:
         return (1,)
     joined = int(min(MAX_NODES, max(1, table.joined_nodes.max())))
     largest = min(joined, max(1, int(np.minimum(table.joined_nodes, table.stock_nodes).max())))
-    found, least = {1}, set[int]()
-    for base in (1, 3):
-        found |= {base << power for power in range(11)}
-    sizes = {int(g) for g in np.unique(table.gpus_per_node)}
-    for workload in trainings:
-        for gpus in sizes:
-            least.add(math.ceil(workload.gpus_min / gpus))
-            if workload.gpus_max is not None:
-                found.add(workload.gpus_max // gpus)
-    if trainings:
-        found |= sold_counts(table)
-    if trainings and every:
-        found |= set(range(1, EVERY_COUNT + 1))
-    inside = {n for n in found if 1 <= n <= largest} | {n for n in least if 1 <= n <= joined}
-    return tuple(sorted(inside))
+    least = {
+        math.ceil(workload.gpus_min / int(gpus))
+        for workload in trainings
+        for gpus in np.unique(table.gpus_per_node)
+    }
+    return tuple(sorted({*range(1, largest + 1), *(nodes for nodes in least if nodes <= joined)}))

@@ -9,18 +9,6 @@ import numpy as np
 from broker.domain.market.offer import Offer, WindowTerms
 from optimizer.placement.problem.problem import ANY_COUNT, UNLIMITED_NODES, Bools, Ints, OfferTable
 
-LOTS = tuple(sorted(base << power for base in (1, 3) for power in range(11)))
-"""Numbers of lots that are estimated: powers of two, and three times those."""
-
-
-def sold_counts(table: OfferTable) -> set[int]:
-    """Every node count that some seller lists, and the counts of ``LOTS`` for those who sell by lots."""
-    found: set[int] = set()
-    for terms in table.count_terms:
-        counts = terms.node_counts
-        found |= set(counts) if counts is not None else {terms.lot_nodes * lots for lots in LOTS}
-    return found
-
 
 def bought_nodes(table: OfferTable, offers: Ints, counts: Ints) -> Ints:
     """Nodes [len(offers), N] to buy so that each count can work; more than any stock if no such count is

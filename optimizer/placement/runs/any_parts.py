@@ -1,4 +1,4 @@
-"""Lower bounds on ways of a run that are not built: parts of any number and length, and other node counts.
+"""Lower bounds on ways of a run that are not built: parts of any number and length.
 
 Each share of a run's work costs at least what it takes on the offer that does it, at that offer's price by
 the hour. So with one node count a run in several parts costs at least a knapsack of its work: listed windows
@@ -9,22 +9,19 @@ windows.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from broker.domain.planning.workload import Policy, Training
+from broker.domain.planning.workload import Training
 from optimizer.placement.problem.billing_groups import limit_of
-from optimizer.placement.problem.estimates import MAX_NODES, Estimates
+from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import Opened, open_gates
 from optimizer.placement.problem.problem import Floats, Ints, Problem
 from optimizer.placement.problem.transfers import staged_s
 from optimizer.placement.problem.windows import waiting_offers, window_rows
-from optimizer.placement.runs.candidates import first_instant_s, first_second, last_second
+from optimizer.placement.runs.candidates import first_instant_s, last_second
 from optimizer.placement.runs.sizes import Sizes, interrupted_s
 
 ROUNDING_USD = 0.01
-TOKENS = 1e12
 TINY_S = 1e-9
 STEPS = 512
 
@@ -96,71 +93,3 @@ def _divisible_usd(share: Floats, usd: Floats, rest_usd: float) -> Floats:
     with np.errstate(invalid="ignore"):
         found += np.where(left > 0, left * rest_usd, 0.0)
     return found
-
-
-def least_on_other_counts_usd(problem: Problem, estimates: Estimates, run: Training) -> float:
-    """Lower bound on the cost of a run on a number of nodes that is not planned; inf if it may have none.
-
-    A run costs at least its nodes' price for its hours in the fastest layout, which are estimated at every
-    such count. A run in parts costs each share of that without the start.
-    """
-    table, counts = problem.table, _other_counts(problem, estimates)
-    if not len(counts):
-        return float("inf")
-    startup_h = estimates.startup_hours
-    work_h = _hours_per_token(problem, estimates, run, counts) * run.tokens  # [K, M]
-    per_node = np.array([sku.gpus_per_node for sku in table.skus], dtype=np.int64)
-    gpus = per_node[:, None] * counts
-    span_h = (last_second(problem, run) - first_second(problem, run)) / 3600
-    allowed = (gpus >= run.gpus_min) & (startup_h + work_h <= span_h)
-    if run.gpus_max is not None:
-        allowed &= gpus <= run.gpus_max
-    offers = np.flatnonzero(open_gates(problem, run).passing)
-    most, by_hour = np.minimum(table.joined_nodes, table.stock_nodes)[offers], _by_hour(problem)[offers]
-    held_h = work_h if run.interruptible else startup_h + work_h
-    usd = np.where(allowed, held_h * counts, np.inf)[table.sku_of[offers]] * by_hour[:, None]
-    usd = np.where(most[:, None] >= counts, usd, np.inf)
-    return max(0.0, float(usd.min(initial=np.inf)) - ROUNDING_USD)
-
-
-def _other_counts(problem: Problem, estimates: Estimates) -> Ints:
-    """The node counts [M] that some offer has together and that are not planned."""
-    table = problem.table
-    most = int(min(MAX_NODES, np.minimum(table.joined_nodes, table.stock_nodes).max(initial=0)))
-    return np.setdiff1d(np.arange(1, most + 1), estimates.node_counts)
-
-
-def _by_hour(problem: Problem) -> Floats:
-    """The least price of a node and hour [O] of each offer; a listed window's is spread over its hours."""
-    found = problem.table.price_usd.astype(np.float64)
-    windows = window_rows(problem)
-    whole = windows.whole
-    listed_s = np.maximum(windows.free_until_s - windows.start_s, 1)[whole]
-    usd = np.full(len(found), np.inf)
-    np.minimum.at(usd, windows.offer[whole], windows.node_cost_usd[whole] * 3600 / listed_s)
-    return np.where(np.isfinite(usd), usd, found)
-
-
-def _hours_per_token(problem: Problem, estimates: Estimates, run: Training, counts: Ints) -> Floats:
-    """Hours a token [K, M] without the start; runs that differ in their tokens and times alone share them."""
-    alike = replace(
-        run,
-        name="",
-        team="",
-        policy=Policy(),
-        unplaced_usd=None,
-        tokens=TOKENS,
-        earliest_start=problem.origin,
-        deadline=problem.origin,
-        gpus_min=1,
-        gpus_max=None,
-        late_usd_per_hour=None,
-        dataset=None,
-    )
-
-    def estimated() -> Floats:
-        table = estimates.estimator.training((alike,), problem.table.skus, counts.tolist())
-        hours: Floats = (np.asarray(table.hours[0], dtype=np.float64) - estimates.startup_hours) / TOKENS
-        return hours
-
-    return estimates.kept.once(("hours per token", alike, counts.tobytes()), estimated)

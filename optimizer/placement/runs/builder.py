@@ -28,7 +28,7 @@ from optimizer.placement.problem.windows import (
     waiting_start_s,
     window_rows,
 )
-from optimizer.placement.runs.any_parts import least_in_parts_usd, least_on_other_counts_usd
+from optimizer.placement.runs.any_parts import least_in_parts_usd
 from optimizer.placement.runs.candidates import (
     Run,
     RunCandidates,
@@ -93,8 +93,7 @@ def _least_of_others_usd(problem: Problem, estimates: Estimates, run: Run, sizes
     if isinstance(run, Batch):
         whole = not is_divisible(run) and _is_every_count_planned(problem, run)
         return np.inf if whole else least_parts_usd(problem, estimates, run)
-    other = least_on_other_counts_usd(problem, estimates, run)
-    return min(other, least_in_parts_usd(problem, estimates, run, sizes)) if run.interruptible else other
+    return least_in_parts_usd(problem, estimates, run, sizes) if run.interruptible else np.inf
 
 
 def _is_every_count_planned(problem: Problem, run: Batch) -> bool:

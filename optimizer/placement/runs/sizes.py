@@ -15,13 +15,13 @@ from broker.domain.planning.batch_hours import LEAST_KEPT
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.workload import Batch, Training
 from optimizer.placement.problem.billing_groups import NEVER, Limit, limit_of
-from optimizer.placement.problem.estimates import EVERY_COUNT, Estimates, has_few_workloads
+from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import GateLog, Opened, fit_gates
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
-from optimizer.placement.problem.sold_counts import sold_counts
 from optimizer.placement.runs.candidates import Run, first_second, last_second
 
-BATCH_NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+MOST_BATCH_NODES = 64
+"""The most nodes of one offer that a batch which is kept whole is planned on."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,8 +189,8 @@ def _deadline_gate(
 
 def batch_counts(problem: Problem) -> Ints:
     """The node counts that are planned of a batch."""
-    planned = range(1, EVERY_COUNT + 1) if has_few_workloads(problem) else BATCH_NODES
-    return np.array(sorted({*planned, *sold_counts(problem.table)}), dtype=np.int64)
+    most = min(MOST_BATCH_NODES, int(problem.table.stock_nodes.max(initial=1)))
+    return np.arange(1, most + 1)
 
 
 def _batch_hours(problem: Problem, estimates: Estimates, run: Batch) -> tuple[Floats, Ints]:
