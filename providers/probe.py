@@ -34,7 +34,7 @@ from broker.domain.market.probing import ComparedCall, Finding, FindingKind, Pro
 from providers.http import Exchange, HttpFactory, ProviderHttp
 from providers.registry import find_spec
 from providers.reply import Operation, Reply
-from providers.shapes import Differences, blocked_at, compare_model, compare_rows, decoded, rows_at
+from providers.shapes import Differences, compare_model, compare_rows, decoded, rows_at
 from providers.spec import Missing, ProviderAdapter, ProviderSettings, ProviderSpec, RunsDry
 
 TAG = "broker-probe"
@@ -195,9 +195,6 @@ def compare(spec: ProviderSpec, heard: list[_Heard]) -> tuple[tuple[ComparedCall
         if not answers:
             continue
         differences = Differences(call)
-        blocked = [found for answer in answers if (found := blocked_at(answer, _at(at, answer)))]
-        if len(blocked) == len(answers) and not declared.held:
-            differences.note(*blocked[0])
         rows = [row for answer in answers for row in rows_at(answer, _at(at, answer))]
         compare_rows(declared, rows, differences)
         compared.append(ComparedCall(call, len(rows)))
