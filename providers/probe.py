@@ -184,9 +184,9 @@ def compare(spec: ProviderSpec, heard: list[_Heard]) -> tuple[tuple[ComparedCall
     findings: dict[Finding, None] = {}
     for one in heard:
         findings.update(dict.fromkeys(_notices(one.reply)))
-    has_tables = any(not rows.at for rows in spec.rows)
+    has_xml = any(not rows.at for rows in spec.rows)
     good = [one for one in heard if one.reply.status < 300 and one.reply.body]
-    values = {id(one): value for one in good if (value := _value(one.reply, has_tables)) is not None}
+    values = {id(one): value for one in good if (value := _value(one.reply, has_xml)) is not None}
     read = [one for one in good if id(one) in values]
     compared: list[ComparedCall] = []
     for declared in spec.rows:
@@ -221,10 +221,10 @@ def _without_ids(endpoint: str) -> str:
     return f"{method} {'/'.join('{…}' if _ID.fullmatch(part) else part for part in path.split('/'))}"
 
 
-def _value(reply: Reply, has_tables: bool) -> Any:
-    """An answer as data; None if unreadable. Only sellers of tables and XML send anything but JSON."""
+def _value(reply: Reply, has_xml: bool) -> Any:
+    """An answer as data; None if unreadable."""
     try:
-        return decoded(reply.provider, reply.body) if has_tables else reply.json_or_none()
+        return decoded(reply.provider, reply.body) if has_xml else reply.json_or_none()
     except PayloadUnreadable:
         return None
 
@@ -235,7 +235,7 @@ def _objects(value: object) -> list[dict[str, object]]:
 
 
 def _at(at: str, answer: object) -> str:
-    """The place of the rows; tables and XML become lists of rows."""
+    """The place of the rows; XML becomes a list of rows."""
     return "[]" if not at and isinstance(answer, list) else at
 
 

@@ -6,10 +6,6 @@ except words of enumerations.
 
 from __future__ import annotations
 
-import csv
-import io
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,10 +23,6 @@ from providers.schema import Rows, Words, is_keyed, model_in
 
 MOST_NAMED = 60
 """How many characters of a seller's name or word are shown."""
-PEEK_BYTES = 256 * 1024
-"""How many bytes of each file in an archive are read."""
-LEAST_COLUMNS = 5
-"""A line of a table with fewer cells is a remark above its header."""
 
 
 @dataclass(slots=True)
@@ -151,39 +143,11 @@ def is_within(path: str, name: str) -> bool:
 
 
 def decoded(provider: str, body: bytes) -> Any:
-    """An answer as data: JSON as it is; XML and tables as a list of rows of texts.
+    """An answer as data: JSON as it is, XML as a list of items. PayloadUnreadable for anything else.
 
-    PayloadUnreadable for anything else.
+    Readers of tables refuse a file that lacks a column, so that tables need no comparison.
     """
-    start = body.lstrip(b"\xef\xbb\xbf \t\r\n")[:2]
-    if start == b"PK":
-        return [row for text in _unpacked(provider, body) for row in _table(text)]
-    if start[:1] == b"<":
-        return _items(provider, body)
-    if start[:1] in {b"{", b"["}:
-        return decode_json(provider, body)
-    return _table(body.decode("utf-8-sig", "replace"))
-
-
-def _unpacked(provider: str, body: bytes) -> Iterator[str]:
-    try:
-        with zipfile.ZipFile(io.BytesIO(body)) as archive:
-            for name in archive.namelist():
-                if name.endswith(".csv"):
-                    with archive.open(name) as file:
-                        text = file.read(PEEK_BYTES).decode("utf-8-sig", "replace")
-                        yield text if len(text) < PEEK_BYTES else text[: text.rfind("\n")]
-    except (zipfile.BadZipFile, OSError, RuntimeError, zlib.error) as error:
-        raise PayloadUnreadable(provider, f"no archive: {type(error).__name__}") from None
-
-
-def _table(text: str) -> list[dict[str, str]]:
-    """Rows of a table by column, without remarks above the header."""
-    try:
-        lines = [cells for cells in csv.reader(io.StringIO(text, newline="")) if len(cells) >= LEAST_COLUMNS]
-    except csv.Error:
-        return []
-    return [dict(zip(lines[0], cells, strict=False)) for cells in lines[1:]]
+    return _items(provider, body) if body.lstrip()[:1] == b"<" else decode_json(provider, body)
 
 
 def _items(provider: str, body: bytes) -> list[dict[str, Any]]:
