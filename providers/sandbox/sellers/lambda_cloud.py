@@ -106,10 +106,6 @@ class LambdaCloud(SellerProtocol):
             failed=_error(500, "global/internal-error", "An internal error occurred."),
         )
 
-    def key(self, call: Call) -> str | None:
-        """A bearer key, or the key as the user name of basic authentication."""
-        return call.key(basic=True)
-
     def _types(self, _: Call) -> Reply:
         free = self.seller.free_by_key()
         data = {
