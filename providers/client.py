@@ -197,6 +197,7 @@ def ordered(
     reference: str,
     state: LeaseState = LeaseState.PROVISIONING,
     window: Window | None = None,
+    detail: str = "",
 ) -> Lease:
     """The new lease of ``order``, for sellers that answer with little more than its id."""
     return Lease(
@@ -208,6 +209,7 @@ def ordered(
         sku=order.offer.sku.name,
         region=order.offer.region,
         window=window,
+        detail=detail,
     )
 
 

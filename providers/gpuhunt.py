@@ -36,7 +36,6 @@ from providers.hosted_list import (
 )
 from providers.http import HttpFactory, HttpPolicy, Operation
 from providers.payload import RowRejected, gb_of_gib
-from providers.schema import Rows
 from providers.spec import Capability, NamedPayload, ProviderSettings, ProviderSpec
 
 NAME = "gpuhunt"
@@ -216,9 +215,6 @@ class GpuHunt:
         return known
 
 
-ROWS = (Rows(f"GET {CATALOG_PATH}", "", (*COLUMNS, "cpu", "memory", "flags")),)
-
-
 SPEC = ProviderSpec(
     name=NAME,
     title="gpuhunt catalogue (price list)",
@@ -230,7 +226,6 @@ SPEC = ProviderSpec(
     adapter=GpuHunt,
     build=GpuHunt,
     parse=parse,
-    rows=ROWS,
     keyless=True,
     poll_every_s=HOSTED_EVERY_S,
     name_of_cloud=name_of_cloud,

@@ -28,7 +28,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any
@@ -50,7 +49,7 @@ from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Or
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
 from broker.domain.market.sku import Form, Sku
 from broker.provider_facts import ProviderFacts, infer_intra_node, load_provider_facts
-from providers.client import Seller, tells_all_or_fails
+from providers.client import SellerClient, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (
     Amount,
@@ -249,7 +248,7 @@ def _lease(machine: _Machine) -> Lease:
     )
 
 
-class HotAisle(Seller):
+class HotAisle(SellerClient):
     """Client of one team's machines."""
 
     provider = NAME
@@ -257,36 +256,14 @@ class HotAisle(Seller):
     idempotency = Idempotency.NEITHER
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
+        key = {"Authorization": f"Token {settings.secret('api_key')}"}
+        super().__init__(settings, http_factory, classify, POLICY, key)
         self._team = f"/teams/{quote(settings.options['team'], safe='')}"
-        self._http = http_factory(
-            NAME,
-            settings.base_url,
-            classify,
-            settings.tuned(POLICY),
-            headers={"Authorization": f"Token {settings.secret('api_key')}"},
-            secrets=settings.secrets,
-        )
-
-    async def aclose(self) -> None:
-        """Closes its connections."""
-        await self._http.aclose()
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Both lists of available machines, bare metal first."""
-        replies = [
-            (
-                path,
-                await self._http.request(
-                    "GET", f"{self._team}/{path}/available/", operation=Operation.OFFERS
-                ),
-            )
-            for path in _KINDS
-        ]
-        return join_batches(parse_offers(reply.body, path, observed_at) for path, reply in replies)
-
-    def nodes_per_order(self, offer: Offer) -> int | None:
-        """One: a call assigns one machine."""
-        return 1
+        bodies = {path: (await self._on_sale(f"{self._team}/{path}/available/")).body for path in _KINDS}
+        return join_batches(parse_offers(body, path, observed_at) for path, body in bodies.items())
 
     async def reserve(self, order: Order) -> Lease:
         """Orders one machine by its specs, and writes the tag into its description.
@@ -297,10 +274,7 @@ class HotAisle(Seller):
         path, specs = order.offer.reference["path"], json.loads(order.offer.reference["specs"])
         body = {"specs": specs, "description": order.tag} if path == METAL else specs
         try:
-            reply = await self._http.request(
-                "POST", f"{self._team}/{path}/", operation=Operation.ORDER, json=body
-            )
-            made = _lease(reply.read(_Machine))
+            made = _lease((await self._order(f"{self._team}/{path}/", body)).read(_Machine))
         except OutcomeUnknown as error:
             if path == VIRTUAL:
                 words = str(error).removeprefix(f"{NAME}: ")
@@ -308,25 +282,13 @@ class HotAisle(Seller):
             raise
         if path == VIRTUAL:
             await self._describe(made.reference, order.tag)
-        return Lease(
-            provider=NAME,
-            reference=made.reference,
-            state=made.state,
-            tag=order.tag,
-            sku=order.offer.sku.name,
-            region=order.offer.region,
-        )
+        return ordered(order, made.reference, made.state)
 
     async def _describe(self, name: str, tag: str) -> None:
         """Writes the tag into the description; if that fails, the machine stays bought."""
+        path = f"{self._team}/{VIRTUAL}/{name}/"
         try:
-            await self._http.request(
-                "PATCH",
-                f"{self._team}/{VIRTUAL}/{name}/",
-                operation=Operation.LEASES,
-                repeatable=True,
-                json={"description": tag},
-            )
+            await self._call("PATCH", path, Operation.LEASES, repeatable=True, json={"description": tag})
         except ProviderError as error:
             log.warning("machine_not_described", provider=NAME, machine=name, tag=tag, error=str(error))
 
@@ -346,8 +308,7 @@ class HotAisle(Seller):
             return await self._machine(METAL, reference)
 
     async def _machine(self, path: str, name: str) -> Lease:
-        reply = await self._http.request("GET", f"{self._team}/{path}/{name}/", operation=Operation.LEASES)
-        return _lease(reply.read(_Machine))
+        return _lease((await self._held(f"{self._team}/{path}/{name}/")).read(_Machine))
 
     @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
@@ -355,21 +316,18 @@ class HotAisle(Seller):
         return tuple([lease for path in _KINDS for lease in await self._machines(path)])
 
     async def _machines(self, path: str) -> list[Lease]:
-        reply = await self._http.request("GET", f"{self._team}/{path}/", operation=Operation.LEASES)
+        reply = await self._held(f"{self._team}/{path}/")
         return [_lease(row) for row in reply.rows(path, _Machine)]
 
-    async def release(self, lease: Lease) -> None:
-        """Deletes a machine of either kind; one that is already gone counts as success."""
-        for path in (VIRTUAL, METAL):
-            with suppress(LeaseNotFound):
-                await self._http.request(
-                    "DELETE",
-                    f"{self._team}/{path}/{lease.reference}/",
-                    operation=Operation.RELEASE,
-                    repeatable=True,
-                    params={"force": "true"},
-                )
-                return
+    async def _give_back(self, lease: Lease) -> None:
+        try:
+            await self._delete(VIRTUAL, lease.reference)
+        except LeaseNotFound:
+            await self._delete(METAL, lease.reference)
+
+    async def _delete(self, path: str, name: str) -> None:
+        path, force = f"{self._team}/{path}/{name}/", {"force": "true"}
+        await self._call("DELETE", path, Operation.RELEASE, repeatable=True, params=force)
 
 
 ROWS = (Rows("GET /teams/{team}/virtual_machines/available/, …/bare_metal/available/", "[]", _Kind),)

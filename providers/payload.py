@@ -44,8 +44,7 @@ def _instant(value: object) -> datetime | None:
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
-READ_AS_INSTANT = BeforeValidator(_instant)
-Instant = Annotated[datetime | None, READ_AS_INSTANT]
+Instant = Annotated[datetime | None, BeforeValidator(_instant)]
 """A time that is not essential to its answer: None if it is unreadable. In UTC."""
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 GpuCount = Annotated[int, Field(ge=0, le=1024)]

@@ -34,7 +34,7 @@ from broker.domain.market.probing import ComparedCall, Finding, FindingKind, Pro
 from providers.http import Exchange, HttpFactory, ProviderHttp
 from providers.registry import find_spec
 from providers.reply import Operation, Reply
-from providers.shapes import Differences, blocked_at, compare_model, compare_rows, decoded, rows_at
+from providers.shapes import Differences, compare_model, compare_rows, decoded, rows_at
 from providers.spec import Missing, ProviderAdapter, ProviderSettings, ProviderSpec, RunsDry
 
 TAG = "broker-probe"
@@ -184,9 +184,9 @@ def compare(spec: ProviderSpec, heard: list[_Heard]) -> tuple[tuple[ComparedCall
     findings: dict[Finding, None] = {}
     for one in heard:
         findings.update(dict.fromkeys(_notices(one.reply)))
-    has_tables = any(not rows.at for rows in spec.rows)
+    has_xml = any(not rows.at for rows in spec.rows)
     good = [one for one in heard if one.reply.status < 300 and one.reply.body]
-    values = {id(one): value for one in good if (value := _value(one.reply, has_tables)) is not None}
+    values = {id(one): value for one in good if (value := _value(one.reply, has_xml)) is not None}
     read = [one for one in good if id(one) in values]
     compared: list[ComparedCall] = []
     for declared in spec.rows:
@@ -195,9 +195,6 @@ def compare(spec: ProviderSpec, heard: list[_Heard]) -> tuple[tuple[ComparedCall
         if not answers:
             continue
         differences = Differences(call)
-        blocked = [found for answer in answers if (found := blocked_at(answer, _at(at, answer)))]
-        if len(blocked) == len(answers) and not declared.held:
-            differences.note(*blocked[0])
         rows = [row for answer in answers for row in rows_at(answer, _at(at, answer))]
         compare_rows(declared, rows, differences)
         compared.append(ComparedCall(call, len(rows)))
@@ -224,10 +221,10 @@ def _without_ids(endpoint: str) -> str:
     return f"{method} {'/'.join('{…}' if _ID.fullmatch(part) else part for part in path.split('/'))}"
 
 
-def _value(reply: Reply, has_tables: bool) -> Any:
-    """An answer as data; None if unreadable. Only sellers of tables and XML send anything but JSON."""
+def _value(reply: Reply, has_xml: bool) -> Any:
+    """An answer as data; None if unreadable."""
     try:
-        return decoded(reply.provider, reply.body) if has_tables else reply.json_or_none()
+        return decoded(reply.provider, reply.body) if has_xml else reply.json_or_none()
     except PayloadUnreadable:
         return None
 
@@ -238,7 +235,7 @@ def _objects(value: object) -> list[dict[str, object]]:
 
 
 def _at(at: str, answer: object) -> str:
-    """The place of the rows; tables and XML become lists of rows."""
+    """The place of the rows; XML becomes a list of rows."""
     return "[]" if not at and isinstance(answer, list) else at
 
 

@@ -35,8 +35,8 @@ class Words:
 class Rows:
     """One kind of row that a seller publishes.
 
-    ``call``: the call whose answer has it; ``at``: where rows stand in the answer, "" for columns and for
-    XML (``data.*`` every value of an object, ``sizes[]`` every item of a list). ``read``: the adapter's
+    ``call``: the call whose answer has it; ``at``: where rows stand in the answer, "" for XML
+    (``data.*`` every value of an object, ``sizes[]`` every item of a list). ``read``: the adapter's
     model of a row, or names of the fields that are read; ``also_read``: names read beside the model.
     ``at_times``: names that whole answers may lack. ``held``: rows of what is held, which may lack every
     field for which the model has a default.

@@ -1,4 +1,4 @@
-"""Compares answers with what their adapter reads: missing fields, fields of another type, unknown words.
+"""Compares answers with what their adapter reads: missing fields, rows that it rejects, unknown words.
 
 Pure functions. A field is reported once per call, however many rows have it. Findings contain no values,
 except words of enumerations.
@@ -6,46 +6,23 @@ except words of enumerations.
 
 from __future__ import annotations
 
-import csv
-import io
-import types
-import typing
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Any
 from xml.etree.ElementTree import Element, ParseError
 
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
-from pydantic import BaseModel, BeforeValidator
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.market.probing import Finding, FindingKind
-from providers.payload import READ_AS_INSTANT, decode_json
+from providers.payload import decode_json
 from providers.schema import Rows, Words, is_keyed, model_in
 
 MOST_NAMED = 60
 """How many characters of a seller's name or word are shown."""
-PEEK_BYTES = 256 * 1024
-"""How many bytes of each file in an archive are read."""
-LEAST_COLUMNS = 5
-"""A line of a table with fewer cells is a remark above its header."""
-_KINDS: tuple[tuple[type, frozenset[str]], ...] = (
-    (bool, frozenset({"boolean"})),
-    (int, frozenset({"number", "text"})),
-    (float, frozenset({"number", "text"})),
-    (Decimal, frozenset({"number", "text"})),
-    (str, frozenset({"text"})),
-    (datetime, frozenset({"text", "number"})),
-    (date, frozenset({"text"})),
-    (BaseModel, frozenset({"object"})),
-)
-"""JSON kinds from which a type can be read: sellers write numbers as text, too, and adapters read both."""
 
 
 @dataclass(slots=True)
@@ -85,39 +62,31 @@ def _step(value: Any, head: str) -> list[Any]:
     return found
 
 
-def blocked_at(value: Any, at: str) -> tuple[FindingKind, str, str] | None:
-    """Where the path to an answer's rows is blocked by anything but an empty list; None: nowhere."""
-    reached, walked = [value], ""
-    for head in at.split(".") if at else ():
-        name = head.removesuffix("[]")
-        walked = f"{walked}.{head}" if walked else head
-        held = reached
-        if name and name != "*":
-            if reached and not any(isinstance(each, dict) and name in each for each in reached):
-                return FindingKind.VANISHED, walked, "no answer has it, and rows stand in it"
-            held = [each[name] for each in reached if isinstance(each, dict) and name in each]
-        wanted = list if head.endswith("[]") else dict
-        if held and not any(isinstance(each, wanted) or each is None for each in held):
-            kind = "list" if wanted is list else "object"
-            return FindingKind.OTHER_TYPE, walked, f"{kind_of(held[0])}, expected {kind}"
-        reached = [found for each in reached for found in _step(each, head)]
-    return None
-
-
 def compare_rows(declared: Rows, rows: Sequence[Any], differences: Differences) -> None:
     """Compares the rows of one place with what is read of them."""
     objects = [row for row in rows if isinstance(row, dict)]
-    if len(objects) < len(rows):
-        differences.note(FindingKind.OTHER_TYPE, declared.at or "row", "a row is no object")
     names = declared.also_read
     if isinstance(declared.read, tuple):
         names = (*declared.read, *names)
     else:
         at_times = None if declared.held else declared.at_times
         compare_model(declared.read, objects, differences, at_times=at_times)
+        _validate(declared.read, rows, differences)
     for name in names:
         if objects and name not in declared.at_times and not any(name in row for row in objects):
             differences.note(FindingKind.VANISHED, name, "is read, and no row has it")
+
+
+def _validate(model: type[BaseModel], rows: Sequence[Any], differences: Differences) -> None:
+    """Notes fields for which the model rejects a row; a missing field is noted only where no row has it."""
+    for row in rows:
+        try:
+            model.model_validate(row)
+        except ValidationError as error:
+            for problem in error.errors(include_input=False, include_url=False):
+                if problem["type"] != "missing":
+                    place = ".".join(part for part in problem["loc"] if isinstance(part, str)) or "row"
+                    differences.note(FindingKind.OTHER_TYPE, place, problem["msg"])
 
 
 def compare_model(
@@ -127,7 +96,7 @@ def compare_model(
     before: str = "",
     at_times: Sequence[str] | None = None,
 ) -> None:
-    """Compares objects with their model: missing fields, other types, unknown words.
+    """Compares objects with their model: missing fields, unknown words.
 
     ``at_times``: fields that whole answers may lack; None: those with a default in the model.
     """
@@ -136,7 +105,7 @@ def compare_model(
         path = f"{before}.{wire}" if before else wire
         held = [each[wire] for each in objects if wire in each]
         if held:
-            _compare_values(info, held, path, differences)
+            _compare_words(info, held, path, differences)
         elif objects and not _may_lack(info, path, at_times):
             differences.note(FindingKind.VANISHED, path, "is read, and no row has it")
         inner = model_in(info)
@@ -145,12 +114,7 @@ def compare_model(
             compare_model(inner, nested, differences, f"{path}{step}", at_times)
 
 
-def _compare_values(info: FieldInfo, held: Sequence[Any], path: str, differences: Differences) -> None:
-    expected = kinds_of(info.annotation, info.metadata)
-    for kind in dict.fromkeys(kind_of(value) for value in held):
-        if expected is not None and kind not in expected:
-            says = f"{kind}, expected {' or '.join(sorted(expected - {'null'}))}"
-            differences.note(FindingKind.OTHER_TYPE, path, says)
+def _compare_words(info: FieldInfo, held: Sequence[Any], path: str, differences: Differences) -> None:
     for words in (one for one in info.metadata if isinstance(one, Words)):
         for word in dict.fromkeys(value for value in held if isinstance(value, str) and value):
             if not words.has(word):
@@ -172,47 +136,6 @@ def below(held: Sequence[Any], info: FieldInfo) -> tuple[list[Mapping[str, Any]]
     return [item for item in flat if isinstance(item, dict)], ".*" if is_keyed(info.annotation) else ""
 
 
-def kind_of(value: Any) -> str:
-    """The kind of a decoded value in JSON's words."""
-    for types_, name in _NAMES:
-        if isinstance(value, types_):
-            return name
-    return "null"
-
-
-_NAMES: tuple[tuple[tuple[type, ...], str], ...] = (
-    ((bool,), "boolean"),
-    ((int, float, Decimal), "number"),
-    ((str,), "text"),
-    ((list,), "list"),
-    ((dict,), "object"),
-)
-
-
-def kinds_of(annotation: Any, metadata: Sequence[Any] = ()) -> frozenset[str] | None:
-    """The kinds from which a field can be read; None where a validator of its own reads it."""
-    if any(isinstance(one, BeforeValidator) for one in metadata):
-        return frozenset({"text", "null"}) if READ_AS_INSTANT in metadata else None
-    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.Annotated:
-        return kinds_of(parts[0], parts[1:])
-    if origin in {typing.Union, types.UnionType}:
-        found = [kinds_of(part) for part in parts]
-        return None if None in found else frozenset().union(*(kinds for kinds in found if kinds))
-    if annotation is types.NoneType:
-        return frozenset({"null"})
-    if origin is typing.Literal:
-        return frozenset(kind_of(part) for part in parts)
-    kind = origin or annotation
-    if not isinstance(kind, type):
-        return None
-    if issubclass(kind, Mapping):
-        return frozenset({"object"})
-    if issubclass(kind, Sequence | set | frozenset) and not issubclass(kind, str):
-        return frozenset({"list"})
-    return next((kinds for one, kinds in _KINDS if issubclass(kind, one)), None)
-
-
 def is_within(path: str, name: str) -> bool:
     """Whether ``path`` is ``name`` or below it; ``*`` in a name is any key."""
     parts, wanted = path.split("."), name.split(".")
@@ -220,39 +143,11 @@ def is_within(path: str, name: str) -> bool:
 
 
 def decoded(provider: str, body: bytes) -> Any:
-    """An answer as data: JSON as it is; XML and tables as a list of rows of texts.
+    """An answer as data: JSON as it is, XML as a list of items. PayloadUnreadable for anything else.
 
-    PayloadUnreadable for anything else.
+    Readers of tables refuse a file that lacks a column, so that tables need no comparison.
     """
-    start = body.lstrip(b"\xef\xbb\xbf \t\r\n")[:2]
-    if start == b"PK":
-        return [row for text in _unpacked(provider, body) for row in _table(text)]
-    if start[:1] == b"<":
-        return _items(provider, body)
-    if start[:1] in {b"{", b"["}:
-        return decode_json(provider, body)
-    return _table(body.decode("utf-8-sig", "replace"))
-
-
-def _unpacked(provider: str, body: bytes) -> Iterator[str]:
-    try:
-        with zipfile.ZipFile(io.BytesIO(body)) as archive:
-            for name in archive.namelist():
-                if name.endswith(".csv"):
-                    with archive.open(name) as file:
-                        text = file.read(PEEK_BYTES).decode("utf-8-sig", "replace")
-                        yield text if len(text) < PEEK_BYTES else text[: text.rfind("\n")]
-    except (zipfile.BadZipFile, OSError, RuntimeError, zlib.error) as error:
-        raise PayloadUnreadable(provider, f"no archive: {type(error).__name__}") from None
-
-
-def _table(text: str) -> list[dict[str, str]]:
-    """Rows of a table by column, without remarks above the header."""
-    try:
-        lines = [cells for cells in csv.reader(io.StringIO(text, newline="")) if len(cells) >= LEAST_COLUMNS]
-    except csv.Error:
-        return []
-    return [dict(zip(lines[0], cells, strict=False)) for cells in lines[1:]]
+    return _items(provider, body) if body.lstrip()[:1] == b"<" else decode_json(provider, body)
 
 
 def _items(provider: str, body: bytes) -> list[dict[str, Any]]:

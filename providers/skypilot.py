@@ -40,7 +40,6 @@ from providers.hosted_list import (
 )
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply
 from providers.payload import RowRejected, gb_of_gib
-from providers.schema import Rows
 from providers.spec import Capability, NamedPayload, ProviderSettings, ProviderSpec
 
 NAME = "skypilot"
@@ -233,9 +232,6 @@ def _clouds(text: str) -> Iterator[str]:
             yield cloud
 
 
-ROWS = (Rows(f"GET {PATH}", "", (*COLUMNS, "GpuInfo", "AvailabilityZone", "vCPUs", "MemoryGiB")),)
-
-
 SPEC = ProviderSpec(
     name=NAME,
     title="SkyPilot catalogue (price list)",
@@ -247,7 +243,6 @@ SPEC = ProviderSpec(
     adapter=SkyPilot,
     build=SkyPilot,
     parse=parse,
-    rows=ROWS,
     keyless=True,
     poll_every_s=HOSTED_EVERY_S,
     name_of_cloud=lambda cloud, _: f"{cloud}-vms.csv",

@@ -233,7 +233,7 @@ class ProviderSpec:
     adapter: type[Feed]
     build: Build
     parse: Parse
-    rows: tuple[Rows, ...]
+    rows: tuple[Rows, ...] = ()
     keyless: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     optional_credentials: Mapping[str, str] = field(default_factory=dict)

@@ -25,7 +25,7 @@ from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.holding.reservation import Idempotency
 from broker.domain.market.offer import OfferBatch, RejectedRow
 from broker.provider_facts import load_provider_facts
-from providers.aws import blocks, plans, prices, spot
+from providers.aws import blocks, plans, spot
 from providers.aws.adapter import AwsAdapter, AwsClients, AwsOptions
 from providers.aws.blocks import ACTION as BLOCK_ACTION
 from providers.aws.blocks import parse_blocks
@@ -136,6 +136,6 @@ SPEC = ProviderSpec(
     adapter=AwsAdapter,
     build=build,
     parse=parse,
-    rows=(prices.ROWS, spot.ROWS, blocks.ROWS, plans.ROWS),
+    rows=(spot.ROWS, blocks.ROWS, plans.ROWS),
     keyless=True,
 )

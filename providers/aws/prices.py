@@ -28,7 +28,6 @@ from providers.aws.nodes import (
     sku_of,
 )
 from providers.payload import RowRejected
-from providers.schema import Rows
 
 COLUMNS = (
     "SKU",
@@ -190,8 +189,3 @@ def _offer(region: str, instance_type: str, usd_per_hour: Decimal, observed_at: 
         billing_increment_s=billing().increment_s,
         compliance=compliance(),
     )
-
-
-ROWS = Rows(
-    "GET offers/v1.0/aws/AmazonEC2/current/{region}/index.csv", "", (*COLUMNS, "EffectiveDate", "GPU")
-)

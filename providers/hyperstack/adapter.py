@@ -14,9 +14,9 @@ from broker.domain.basics.errors import (
     QuotaExceeded,
     ReleaseRefused,
 )
-from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
-from broker.domain.market.offer import Offer, OfferBatch
-from providers.client import Seller, tells_all_or_fails
+from broker.domain.holding.reservation import Lease, LeaseState, Order
+from broker.domain.market.offer import OfferBatch
+from providers.client import SellerClient, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.hyperstack.offers import NAME, parse_offers
 from providers.payload import PayloadModel
@@ -114,62 +114,35 @@ def _lease(machine: _Machine) -> Lease:
     )
 
 
-class Hyperstack(Seller):
+class Hyperstack(SellerClient):
     """Client of the parts of the API that sell and hold virtual machines."""
 
     provider = NAME
     longest_tag = 50
-    idempotency = Idempotency.TAG
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
-        self._settings = settings
+        key = {"api_key": settings.secret("api_key")}
+        super().__init__(settings, http_factory, classify, POLICY, key)
         self._environments = _named_environments(settings.options["environments"])
-        self._http = http_factory(
-            NAME,
-            settings.base_url,
-            classify,
-            settings.tuned(POLICY),
-            headers={"api_key": settings.secret("api_key")},
-            secrets=settings.secrets,
-        )
-
-    async def aclose(self) -> None:
-        """Closes its connections."""
-        await self._http.aclose()
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Reads three lists and joins them; none of them has pages."""
-        pricebook, stocks, flavors = [
-            await self._http.request("GET", path, operation=Operation.OFFERS)
-            for path in ("/v1/pricebook", "/v1/core/stocks", "/v1/core/flavors")
-        ]
+        pricebook = await self._on_sale("/v1/pricebook")
+        stocks = await self._on_sale("/v1/core/stocks")
+        flavors = await self._on_sale("/v1/core/flavors")
         return parse_offers(pricebook.body, stocks.body, flavors.body, observed_at)
-
-    def nodes_per_order(self, offer: Offer) -> int | None:
-        """One: several machines in one call would be several leases."""
-        return 1
 
     async def reserve(self, order: Order) -> Lease:
         """Creates one machine named by the tag, in the environment of its region."""
         refuse_unless_single(order, NAME, self.longest_tag)
-        reply = await self._http.request(
-            "POST", MACHINES, operation=Operation.ORDER, json=self._create_body(order)
-        )
+        reply = await self._order(MACHINES, self._create_body(order))
         created = reply.read(_Created)
         if not created.status:
             raise self._http.error(reply)
         if not created.instances:
             raise reply.unreadable("a create without a machine")
-        machine = created.instances[0]
-        return Lease(
-            provider=NAME,
-            reference=str(machine.id),
-            state=_lease(machine).state,
-            tag=order.tag,
-            sku=order.offer.sku.name,
-            region=order.offer.region,
-            detail=machine.status,
-        )
+        made = _lease(created.instances[0])
+        return ordered(order, made.reference, made.state, detail=made.detail)
 
     def _create_body(self, order: Order) -> dict[str, Any]:
         region = order.offer.reference["region"]
@@ -186,8 +159,7 @@ class Hyperstack(Seller):
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One machine."""
-        reply = await self._http.request("GET", f"{MACHINES}/{reference}", operation=Operation.LEASES)
-        return _lease(reply.read(_MachineAnswer).instance)
+        return _lease((await self._held(f"{MACHINES}/{reference}")).read(_MachineAnswer).instance)
 
     @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
@@ -195,7 +167,7 @@ class Hyperstack(Seller):
         found: dict[int, Lease] = {}
         params: dict[str, int] = {"pageSize": PAGE_SIZE}
         while True:
-            reply = await self._http.request("GET", MACHINES, operation=Operation.LEASES, params=params)
+            reply = await self._held(MACHINES, params)
             page = reply.read(_Machines)
             new = {machine.id: _lease(machine) for machine in page.instances if machine.id not in found}
             found |= new
@@ -205,14 +177,8 @@ class Hyperstack(Seller):
                 raise reply.unreadable("the list of machines repeats itself")
             params["page"] = (page.page if page.page is not None else params.get("page", 1)) + 1
 
-    async def release(self, lease: Lease) -> None:
-        """Deletes; a machine that is already gone, or going, counts as success."""
-        try:
-            await self._http.request(
-                "DELETE", f"{MACHINES}/{lease.reference}", operation=Operation.RELEASE, repeatable=True
-            )
-        except LeaseNotFound:
-            return
+    async def _give_back(self, lease: Lease) -> None:
+        await self._end("DELETE", f"{MACHINES}/{lease.reference}")
 
 
 def _named_environments(text: str) -> Mapping[str, str]:

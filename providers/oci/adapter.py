@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from json import dumps
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -23,7 +23,7 @@ from broker.domain.basics.errors import (
 from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch
 from broker.together import all_or_none
-from providers.client import Seller, found_again, tells_all_or_fails
+from providers.client import SellerClient, found_again, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status, is_loopback
 from providers.oci.offers import ANY_REGION, NAME, known_shapes, parse_offers
 from providers.oci.signing import OciKey, load_private_key, signed_headers, throwaway_key
@@ -124,7 +124,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Oci(Seller):
+class Oci(SellerClient):
     """One tenancy, all of its regions. ``now`` dates the signatures."""
 
     provider = NAME
@@ -136,17 +136,11 @@ class Oci(Seller):
         http_factory: HttpFactory,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
-        self._settings, self._now = settings, now
-        self._http = http_factory(
-            NAME, settings.base_url, classify, settings.tuned(POLICY), secrets=settings.secrets
-        )
+        super().__init__(settings, http_factory, classify, POLICY)
+        self._now = now
         self._key: OciKey | None = None
         self._domains: dict[str, tuple[str, ...]] = {}
         self._regions = tuple(name.strip() for name in settings.options["regions"].split(",") if name.strip())
-
-    async def aclose(self) -> None:
-        """Closes its connections."""
-        await self._http.aclose()
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """List prices; with keys, only shapes that a capacity report of some availability domain shows as
@@ -201,7 +195,7 @@ class Oci(Seller):
             "shapeAvailabilities": [{"instanceShape": shape} for shape in known_shapes()],
         }
         path = f"{self._compute(region)}/computeCapacityReports"
-        reply = await self._call("POST", path, Operation.OFFERS, repeatable=True, body=body)
+        reply = await self._call("POST", path, Operation.OFFERS, repeatable=True, json=body)
         return reply.body
 
     def nodes_per_order(self, offer: Offer) -> int | None:
@@ -227,7 +221,7 @@ class Oci(Seller):
             f"{self._compute(offer.region)}/computeCapacityReservations",
             Operation.ORDER,
             repeatable=False,
-            body=body,
+            json=body,
             headers={"opc-retry-token": retry_token(order.tag)},
         )
         return _lease(reply.read(_Reservation), offer.region)
@@ -235,8 +229,7 @@ class Oci(Seller):
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One capacity reservation."""
         path = f"{self._compute(region)}/computeCapacityReservations/{quote(reference, safe='')}"
-        reply = await self._call("GET", path, Operation.LEASES)
-        return _lease(reply.read(_Reservation), region)
+        return _lease((await self._held(path)).read(_Reservation), region)
 
     @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
@@ -251,13 +244,11 @@ class Oci(Seller):
         rows = [row async for row in self._pages(path, query, Operation.LEASES)]
         return tuple(_lease(as_payload(NAME, row, _Reservation), region) for row in rows)
 
-    async def release(self, lease: Lease) -> None:
-        """Deletes the reservation; one that is already gone, or going, counts as success."""
+    async def _give_back(self, lease: Lease) -> None:
+        """Deletes the reservation; one that is going counts as success."""
         path = f"{self._compute(lease.region)}/computeCapacityReservations/{quote(lease.reference, safe='')}"
         try:
-            await self._call("DELETE", path, Operation.RELEASE, repeatable=True)
-        except LeaseNotFound:
-            return
+            await self._end("DELETE", path)
         except ReleaseRefused:
             if (await self._state(lease)) not in _OVER:
                 raise
@@ -279,7 +270,7 @@ class Oci(Seller):
         page, seen, what = "", {""}, path.rpartition("/")[2]
         for _ in range(_MOST_PAGES):
             asked = {**query, "page": page} if page else dict(query)
-            reply = await self._call("GET", path, operation, query=asked)
+            reply = await self._call("GET", path, operation, params=asked)
             with reply.being_read():
                 rows = as_list(NAME, reply.json(), what)
             for row in rows:
@@ -299,13 +290,13 @@ class Oci(Seller):
         operation: Operation,
         *,
         repeatable: bool | None = None,
-        query: Mapping[str, str] | None = None,
-        body: Any = None,
+        params: Mapping[str, Any] | None = None,
+        json: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        asked = f"?{urlencode(query, quote_via=quote)}" if query else ""
-        url = self._url(path + asked)
-        content = b"" if body is None else json.dumps(body).encode()
+        """Sends one signed call; the signature covers the whole URL and the body as sent."""
+        url = self._url(path + (f"?{urlencode(params, quote_via=quote)}" if params else ""))
+        content = b"" if json is None else dumps(json).encode()
         signed = signed_headers(method, url, content, self._signing_key(), self._now())
         return await self._http.request(
             method,

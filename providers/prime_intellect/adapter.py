@@ -18,9 +18,9 @@ from broker.domain.basics.errors import (
     QuotaExceeded,
     ReleaseRefused,
 )
-from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch, Tier
-from providers.client import Seller, tells_all_or_fails
+from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import GpuCount, Instant, Name, PayloadModel, ordered_units
 from providers.prime_intellect.offers import NAME, Page, parse_offers, read_page
@@ -147,27 +147,14 @@ def _lease(pod: _Pod) -> Lease:
     )
 
 
-class PrimeIntellect(Seller):
+class PrimeIntellect(SellerClient):
     """Client of availability and pods."""
 
     provider = NAME
-    idempotency = Idempotency.TAG
     tells_price = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
-        self._settings = settings
-        self._http = http_factory(
-            NAME,
-            settings.base_url,
-            classify,
-            settings.tuned(POLICY),
-            headers={"Authorization": f"Bearer {settings.secret('api_key')}"},
-            secrets=settings.secrets,
-        )
-
-    async def aclose(self) -> None:
-        """Closes its connections."""
-        await self._http.aclose()
+        super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Every page of both lists: single machines, then configurations of several nodes."""
@@ -182,7 +169,7 @@ class PrimeIntellect(Seller):
         seen = 0
         while len(pages) < MOST_PAGES:
             params = {"page": len(pages) + 1, "page_size": PAGE_SIZE}
-            reply = await self._http.request("GET", path, operation=Operation.OFFERS, params=params)
+            reply = await self._on_sale(path, params)
             pages.append(Page(reply.body, is_multi_node))
             page = read_page(reply.body)
             seen += len(page.items)
@@ -200,20 +187,8 @@ class PrimeIntellect(Seller):
             known = order.offer.reference["nodes"]
             raise OrderRejected(NAME, f"configurations are sold whole: {known} node(s), not {order.nodes}")
         refuse_long_tag(order, NAME, self.longest_tag)
-        reply = await self._http.request(
-            "POST", "/api/v1/pods/", operation=Operation.ORDER, json=self._body(order)
-        )
-        pod = reply.read(_Pod)
-        return Lease(
-            provider=NAME,
-            reference=pod.id,
-            state=_lease(pod).state,
-            tag=order.tag,
-            nodes=order.nodes,
-            sku=order.offer.sku.name,
-            region=order.offer.region,
-            detail=pod.status,
-        )
+        made = _lease((await self._order("/api/v1/pods/", self._body(order))).read(_Pod))
+        return ordered(order, made.reference, made.state, detail=made.detail)
 
     def _body(self, order: Order) -> dict[str, Any]:
         note, options = order.offer.reference, self._settings.options
@@ -243,8 +218,7 @@ class PrimeIntellect(Seller):
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One pod."""
-        reply = await self._http.request("GET", f"/api/v1/pods/{reference}", operation=Operation.LEASES)
-        return _lease(reply.read(_Pod))
+        return _lease((await self._held(f"/api/v1/pods/{reference}")).read(_Pod))
 
     @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
@@ -252,23 +226,15 @@ class PrimeIntellect(Seller):
         leases: list[Lease] = []
         for _ in range(MOST_PAGES):
             params = {"offset": len(leases), "limit": PAGE_SIZE}
-            reply = await self._http.request(
-                "GET", "/api/v1/pods/", operation=Operation.LEASES, params=params
-            )
+            reply = await self._held("/api/v1/pods/", params)
             page = reply.read(_Pods)
             leases += [_lease(pod) for pod in page.data]
             if not page.data or (page.total_count is not None and len(leases) >= page.total_count):
                 return tuple(leases)
         raise reply.unreadable(f"the list of pods does not end within {MOST_PAGES} pages")
 
-    async def release(self, lease: Lease) -> None:
-        """Terminates; a pod that is already gone counts as success."""
-        try:
-            await self._http.request(
-                "DELETE", f"/api/v1/pods/{lease.reference}", operation=Operation.RELEASE, repeatable=True
-            )
-        except LeaseNotFound:
-            return
+    async def _give_back(self, lease: Lease) -> None:
+        await self._end("DELETE", f"/api/v1/pods/{lease.reference}")
 
 
 def _sizes(offer: Offer) -> tuple[int, ...]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 from providers.sandbox.store import Store
 
@@ -68,16 +70,10 @@ class Fault:
 
     def to_json(self) -> dict[str, Any]:
         """The fault as the control endpoint shows it."""
-        return {
-            "fault_id": self.fault_id,
-            "provider": self.provider,
-            "operation": self.operation,
-            "kind": self.kind.value,
-            "count": self.count,
-            "seconds": self.seconds,
-            "until": None if self.until is None else self.until.isoformat(),
-            "after_effect": self.after_effect,
-        }
+        return {**asdict(self), "until": None if self.until is None else self.until.isoformat()}
+
+
+_FAULTS = TypeAdapter(Fault)
 
 
 class Faults:
@@ -114,7 +110,7 @@ class Faults:
 
     def armed(self) -> list[Fault]:
         """Faults that wait for a call."""
-        return [_from_json(body) for body in self._store.documents(_DOCUMENT).values()]
+        return [_FAULTS.validate_python(body) for body in self._store.documents(_DOCUMENT).values()]
 
     def take(self, provider: str, operation: str, now: datetime) -> Fault | None:
         """The fault that affects this call, or None; its count decreases."""
@@ -141,17 +137,3 @@ class Faults:
         else:
             body = {**fault.to_json(), "count": fault.count - 1}
             self._store.put_document(_DOCUMENT, fault.fault_id, body)
-
-
-def _from_json(body: dict[str, Any]) -> Fault:
-    until = body["until"]
-    return Fault(
-        fault_id=body["fault_id"],
-        provider=body["provider"],
-        operation=body["operation"],
-        kind=FaultKind(body["kind"]),
-        count=body["count"],
-        seconds=body["seconds"],
-        until=None if until is None else datetime.fromisoformat(until),
-        after_effect=body["after_effect"],
-    )

@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from broker.domain.basics.money import MICRO, ZERO, format_usd
 from providers.sandbox.store import Store
 
@@ -133,6 +135,10 @@ class Entry:
         return replace(self, detail={**self.detail, **changes})
 
 
+_ENTRIES = TypeAdapter(Entry)
+"""Reads and writes entries as JSON."""
+
+
 class Ledger:
     """Reads and writes entries."""
 
@@ -147,22 +153,22 @@ class Ledger:
             entry.instance_id,
             entry.stock_key,
             None if over_at is None else _to_us(over_at),
-            _to_json(entry),
+            _ENTRIES.dump_python(entry, mode="json"),
         )
         return entry
 
     def find(self, provider: str, instance_id: str) -> Entry | None:
         """One entry."""
         row = self._store.row(provider, instance_id)
-        return None if row is None else _from_json(row)
+        return None if row is None else _ENTRIES.validate_python(row)
 
     def entries(self, provider: str | None = None) -> list[Entry]:
         """Every entry, oldest first."""
-        return [_from_json(row) for row in self._store.rows(provider)]
+        return [_ENTRIES.validate_python(row) for row in self._store.rows(provider)]
 
     def live(self, provider: str | None, now: datetime) -> list[Entry]:
         """Entries that hold stock now or will."""
-        return [_from_json(row) for row in self._store.rows(provider, _to_us(now))]
+        return [_ENTRIES.validate_python(row) for row in self._store.rows(provider, _to_us(now))]
 
     def held_units(self, provider: str | None, now: datetime) -> Counter[str]:
         """Units taken from each stock."""
@@ -202,45 +208,5 @@ def _invoiced(entry: Entry, now: datetime) -> dict[str, str]:
     return {"currency": entry.detail.get("currency", "USD"), "amount": str(amount)}
 
 
-_INSTANTS = ("created_at", "starts_at", "ends_at", "released_at", "failed_at")
-_PLAIN = ("provider", "instance_id", "tag", "sku", "region", "zone", "tier", "nodes", "units", "stock_key")
-
-
 def _to_us(instant: datetime) -> int:
     return (instant - _EPOCH) // _MICROSECOND
-
-
-def _to_json(entry: Entry) -> dict[str, Any]:
-    body: dict[str, Any] = {name: getattr(entry, name) for name in _PLAIN}
-    for name in _INSTANTS:
-        instant = getattr(entry, name)
-        body[name] = None if instant is None else instant.isoformat()
-    tariff = entry.tariff
-    body["tariff"] = [
-        str(tariff.usd_per_hour),
-        tariff.increment_s,
-        tariff.minimum_s,
-        str(tariff.upfront_usd),
-    ]
-    body["refund_usd"] = str(entry.refund_usd)
-    body["detail"] = dict(entry.detail)
-    return body
-
-
-def _from_json(body: dict[str, Any]) -> Entry:
-    usd_per_hour, increment_s, minimum_s, upfront_usd = body["tariff"]
-    return Entry(
-        **{name: body[name] for name in _PLAIN},
-        created_at=datetime.fromisoformat(body["created_at"]),
-        starts_at=datetime.fromisoformat(body["starts_at"]),
-        ends_at=_instant(body["ends_at"]),
-        released_at=_instant(body["released_at"]),
-        failed_at=_instant(body["failed_at"]),
-        tariff=Tariff(Decimal(usd_per_hour), increment_s, minimum_s, Decimal(upfront_usd)),
-        refund_usd=Decimal(body["refund_usd"]),
-        detail=body["detail"],
-    )
-
-
-def _instant(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import re
@@ -98,22 +97,12 @@ class Call:
         found = max(1, int(self.query.get(name) or default))
         return found if most is None else min(most, found)
 
-    def key(self, *, basic: bool = False, query: str | None = None) -> str | None:
-        """The caller's key from a bearer header, basic user name, or query parameter; None without one."""
+    def key(self, *, query: str | None = None) -> str | None:
+        """The caller's key from a bearer header or a query parameter; None without one."""
         scheme, _, value = self.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and value.strip():
             return value.strip()
-        if basic and scheme.lower() == "basic":
-            return _basic_user(value)
         return self.query.get(query) or None if query is not None else None
-
-
-def _basic_user(value: str) -> str | None:
-    try:
-        user = base64.b64decode(value, validate=True).decode().partition(":")[0]
-    except ValueError:
-        return None
-    return user or None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,9 @@ from broker.domain.basics.errors import (
     RateLimited,
     ReleaseRefused,
 )
-from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
-from broker.domain.market.offer import Offer, OfferBatch
-from providers.client import Seller, tells_all_or_fails
+from broker.domain.holding.reservation import Lease, LeaseState, Order
+from broker.domain.market.offer import OfferBatch
+from providers.client import SellerClient, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, join_batches, ordered_units
 from providers.scaleway.leftovers import Leftovers
@@ -157,29 +157,17 @@ def _stands_s(server: _Server, reply: Reply) -> float:
     return 0.0
 
 
-class Scaleway(Seller):
+class Scaleway(SellerClient):
     """Client of Instances in the zones that the settings name."""
 
     provider = NAME
     longest_tag = 128
-    idempotency = Idempotency.TAG
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
-        self._settings = settings
+        key = {"X-Auth-Token": settings.secret("secret_key")}
+        super().__init__(settings, http_factory, classify, POLICY, key)
         self._zones = tuple(zone.strip() for zone in settings.options["zones"].split(",") if zone.strip())
-        self._http = http_factory(
-            NAME,
-            settings.base_url,
-            classify,
-            settings.tuned(POLICY),
-            headers={"X-Auth-Token": settings.secret("secret_key")},
-            secrets=settings.secrets,
-        )
         self._leftovers = Leftovers(self._http, f"{settings.tag_prefix}-ended")
-
-    async def aclose(self) -> None:
-        """Closes its connections."""
-        await self._http.aclose()
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Types of every zone with their stock there."""
@@ -206,13 +194,7 @@ class Scaleway(Seller):
         self, zone: str, path: str, operation: Operation, number: int, name: str | None = None
     ) -> Reply:
         params = {"per_page": str(PAGE_ROWS), "page": str(number)} | ({"name": name} if name else {})
-        return await self._http.request(
-            "GET", f"/instance/v1/zones/{zone}/{path}", operation=operation, params=params
-        )
-
-    def nodes_per_order(self, offer: Offer) -> int | None:
-        """One: a call creates one server."""
-        return 1
+        return await self._call("GET", f"/instance/v1/zones/{zone}/{path}", operation, params=params)
 
     async def reserve(self, order: Order) -> Lease:
         """Creates one server with the tag as name and powers it on; if that fails, deletes it again."""
@@ -221,25 +203,13 @@ class Scaleway(Seller):
         if not zone:
             raise OrderRejected(NAME, "the offer names no zone")
         try:
-            reply = await self._http.request(
-                "POST",
-                f"/instance/v1/zones/{zone}/servers",
-                operation=Operation.ORDER,
-                json=self._order_body(order),
-            )
+            reply = await self._order(f"/instance/v1/zones/{zone}/servers", self._order_body(order))
             server = reply.read(_ServerAnswer).server
         except OutcomeUnknown:
             await self._power_on_lost(zone, order.tag)
             raise
         await self._power_on_or_undo(zone, server)
-        return Lease(
-            provider=NAME,
-            reference=server.id,
-            state=LeaseState.PROVISIONING,
-            tag=order.tag,
-            sku=order.offer.sku.name,
-            region=order.offer.region,
-        )
+        return ordered(order, server.id)
 
     def _order_body(self, order: Order) -> dict[str, Any]:
         options = self._settings.options
@@ -262,13 +232,8 @@ class Scaleway(Seller):
     async def _act(
         self, zone: str, server_id: str, action: str, operation: Operation, *, repeatable: bool
     ) -> None:
-        await self._http.request(
-            "POST",
-            f"/instance/v1/zones/{zone}/servers/{server_id}/action",
-            operation=operation,
-            repeatable=repeatable,
-            json={"action": action},
-        )
+        path = f"/instance/v1/zones/{zone}/servers/{server_id}/action"
+        await self._call("POST", path, operation, repeatable=repeatable, json={"action": action})
 
     async def _power_on_lost(self, zone: str, tag: str) -> None:
         """Completes an order whose create answer was lost, if its server is listed.
@@ -299,7 +264,7 @@ class Scaleway(Seller):
             if region in {"", region_of(zone)}:
                 path = f"/instance/v1/zones/{zone}/servers/{reference}"
                 with contextlib.suppress(LeaseNotFound):
-                    reply = await self._http.request("GET", path, operation=Operation.LEASES)
+                    reply = await self._held(path)
                     return zone, reply.read(_ServerAnswer).server, reply
         raise LeaseNotFound(NAME, f"no server {reference} in any zone of {region or 'the account'}")
 
@@ -344,19 +309,18 @@ class Scaleway(Seller):
             except ProviderError as error:
                 log.warning("server_left", provider=NAME, zone=zone, server=server.id, error=str(error))
 
-    async def release(self, lease: Lease) -> None:
+    async def _give_back(self, lease: Lease) -> None:
         """Terminates a server; a stopped one cannot be terminated and is deleted with its volumes.
 
         A termination only detaches block volumes; later lists delete them.
         """
-        with contextlib.suppress(LeaseNotFound):
-            zone, server, _ = await self._find(lease.reference, lease.region)
-            if server.state == "stopped":
-                await self._delete(zone, server)
-            elif server.state != "stopping":
-                blocks = [volume.id for volume in server.volumes.values() if volume.is_block]
-                await self._leftovers.mark(zone, blocks)
-                await self._act(zone, server.id, "terminate", Operation.RELEASE, repeatable=True)
+        zone, server, _ = await self._find(lease.reference, lease.region)
+        if server.state == "stopped":
+            await self._delete(zone, server)
+        elif server.state != "stopping":
+            blocks = [volume.id for volume in server.volumes.values() if volume.is_block]
+            await self._leftovers.mark(zone, blocks)
+            await self._act(zone, server.id, "terminate", Operation.RELEASE, repeatable=True)
 
     async def _delete(self, zone: str, server: _Server) -> None:
         await self._leftovers.mark(zone, [v.id for v in server.volumes.values() if v.is_block])

@@ -25,31 +25,15 @@ from pathlib import PurePath
 from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.holding.reservation import Idempotency
 from broker.domain.market.offer import OfferBatch
-from providers.http import HttpFactory, HttpPolicy, Operation
 from providers.payload import join_batches
-from providers.sfcompute.adapter import SfCompute, classify
+from providers.sfcompute.adapter import SfCompute
 from providers.sfcompute.offers import PROVIDER, ROWS, QuoteAnswer, parse_offers, read_quote
-from providers.spec import HOLDING, Capability, NamedPayload, ProviderSettings, ProviderSpec
+from providers.spec import HOLDING, Capability, NamedPayload, ProviderSpec
 
-__all__ = ["SPEC", "build", "parse"]
+__all__ = ["SPEC", "parse"]
 
 POLL_EVERY_S = 300.0
 """A poll makes a hundred quote requests, so prices are polled less often than every minute."""
-POLICY = HttpPolicy(interval_s={Operation.OFFERS: 0.2}, concurrency=4, read_s=90.0)
-"""No limits are published, although 429 is; a quote takes long, because the market computes it."""
-
-
-def build(settings: ProviderSettings, http_factory: HttpFactory) -> SfCompute:
-    """The adapter of one account."""
-    http = http_factory(
-        PROVIDER,
-        settings.base_url,
-        classify,
-        settings.tuned(POLICY),
-        headers={"Authorization": f"Bearer {settings.secret('api_key')}"},
-        secrets=settings.secrets,
-    )
-    return SfCompute(http)
 
 
 def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch:
@@ -77,7 +61,7 @@ SPEC = ProviderSpec(
     capabilities=HOLDING | {Capability.MULTI_NODE, Capability.WINDOWS},
     idempotency=Idempotency.TOKEN,
     adapter=SfCompute,
-    build=build,
+    build=SfCompute,
     parse=parse,
     rows=ROWS,
     poll_every_s=POLL_EVERY_S,

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 from broker.domain.basics.errors import (
     CredentialsRejected,
     InsufficientCapacity,
-    LeaseNotFound,
     OrderRejected,
     PriceAboveLimit,
     ProviderError,
@@ -33,8 +32,8 @@ from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Or
 from broker.domain.market.offer import Offer, OfferBatch
 from broker.provider_facts import load_provider_facts
 from broker.together import all_or_none, one_error
-from providers.client import Seller, ordered, tells_all_or_fails
-from providers.http import Operation, ProviderHttp, Reply, classify_by_status
+from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
+from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import RowRejected
 from providers.sfcompute import orders
 from providers.sfcompute.offers import (
@@ -51,9 +50,12 @@ from providers.sfcompute.offers import (
     reference_windows,
     usd_per_node_hour,
 )
+from providers.spec import ProviderSettings
 
 Page = TypeVar("Page", orders.OrderList, orders.ContractList)
 
+POLICY = HttpPolicy(interval_s={Operation.OFFERS: 0.2}, concurrency=4, read_s=90.0)
+"""No limits are published, although 429 is; a quote takes long, because the market computes it."""
 PAGE = 100
 MOST_PAGES = 100
 QUOTE_SECONDS = 90.0
@@ -98,7 +100,7 @@ def classify(reply: Reply) -> ProviderError:
     return classify_by_status(reply, text)
 
 
-class SfCompute(Seller):
+class SfCompute(SellerClient):
     """One account."""
 
     provider = PROVIDER
@@ -106,20 +108,18 @@ class SfCompute(Seller):
 
     def __init__(
         self,
-        http: ProviderHttp,
+        settings: ProviderSettings,
+        http_factory: HttpFactory,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._http, self._sleep = http, sleep
+        super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
+        self._sleep = sleep
         self._known: dict[QuoteRequest, tuple[datetime, QuoteAnswer]] = {}
         self._facts = load_provider_facts(PROVIDER)
 
-    async def aclose(self) -> None:
-        """Closes the connections."""
-        await self._http.aclose()
-
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Offers of every zone that has capacity and a price."""
-        reply = await self._http.request("GET", "/v0/zones", operation=Operation.OFFERS)
+        reply = await self._on_sale("/v0/zones")
         self._known = {
             request: (at, answer)
             for request, (at, answer) in self._known.items()
@@ -186,13 +186,8 @@ class SfCompute(Seller):
     async def reserve(self, order: Order) -> Lease:
         """Sends an immediate-or-cancel order with the tag as idempotency token, and waits briefly for its
         outcome."""
-        reply = await self._http.request(
-            "POST",
-            "/v0/orders",
-            operation=Operation.ORDER,
-            json=orders.buy_body(order),
-            headers={"Idempotency-Key": order.tag},
-        )
+        body, key = orders.buy_body(order), {"Idempotency-Key": order.tag}
+        reply = await self._call("POST", "/v0/orders", Operation.ORDER, json=body, headers=key)
         created = reply.read(orders.CreatedOrder)
         placed = await self._watch(created)
         if placed is not None and placed.status == "rejected":
@@ -232,16 +227,16 @@ class SfCompute(Seller):
         for wait_s in FILL_WAITS_S:
             await self._sleep(wait_s)
             try:
-                placed, _ = await self._order(created.id)
+                placed, _ = await self._placed(created.id)
             except ProviderError:
                 return None
             if placed.status not in ("pending", "open"):
                 return placed
         return placed
 
-    async def _order(self, order_id: str) -> tuple[orders.PlacedOrder, datetime]:
+    async def _placed(self, order_id: str) -> tuple[orders.PlacedOrder, datetime]:
         """An order, and the seller's time in the answer."""
-        reply = await self._http.request("GET", f"/v0/orders/{order_id}", operation=Operation.LEASES)
+        reply = await self._held(f"/v0/orders/{order_id}")
         return reply.read(orders.PlacedOrder), reply.answered_at
 
     async def find_lease(self, reference: str, region: str) -> Lease:
@@ -253,10 +248,9 @@ class SfCompute(Seller):
 
     async def _holding(self, reference: str) -> orders.Holding:
         if reference.startswith("cont_"):
-            reply = await self._http.request("GET", f"/v0/contracts/{reference}", operation=Operation.LEASES)
-            contract = reply.read(orders.Contract)
+            contract = (await self._held(f"/v0/contracts/{reference}")).read(orders.Contract)
             return orders.Holding(orders.contract_lease(contract), contract)
-        placed, at = await self._order(reference)
+        placed, at = await self._placed(reference)
         if not placed.is_filled:
             return orders.holdings([placed], [], at)[0]
         for holding in await self._holdings():
@@ -300,7 +294,7 @@ class SfCompute(Seller):
         pages: list[tuple[Reply, Page]] = []
         rows = 0
         while True:
-            reply = await self._http.request("GET", path, operation=Operation.LEASES, params=params)
+            reply = await self._held(path, params)
             page = reply.read(model)
             pages.append((reply, page))
             rows += len(page.data)
@@ -310,12 +304,9 @@ class SfCompute(Seller):
                 raise reply.unreadable(f"a list of more than {rows} rows")
             params = {"limit": PAGE, "offset": rows}
 
-    async def release(self, lease: Lease) -> None:
+    async def _give_back(self, lease: Lease) -> None:
         """Cancels an open order, or sells its contract back."""
-        try:
-            holding = await self._holding(lease.reference)
-        except LeaseNotFound:
-            return
+        holding = await self._holding(lease.reference)
         if holding.lease.state in GONE_STATES:
             return
         if holding.contract is not None:
@@ -327,9 +318,7 @@ class SfCompute(Seller):
 
     async def _cancel(self, order_id: str) -> None:
         try:
-            await self._http.request("DELETE", f"/v0/orders/{order_id}", operation=Operation.RELEASE)
-        except LeaseNotFound:
-            return
+            await self._call("DELETE", f"/v0/orders/{order_id}", Operation.RELEASE)
         except OrderRejected as error:
             if "already cancelled" not in str(error).lower():
                 raise ReleaseRefused(PROVIDER, str(error), forever=False) from error
@@ -345,5 +334,5 @@ class SfCompute(Seller):
             raise ReleaseRefused(PROVIDER, "nobody buys the block back now", forever=False)
 
     async def _place_sell(self, body: dict[str, Any]) -> orders.CreatedOrder:
-        reply = await self._http.request("POST", "/v0/orders", operation=Operation.RELEASE, json=body)
+        reply = await self._call("POST", "/v0/orders", Operation.RELEASE, json=body)
         return reply.read(orders.CreatedOrder)

@@ -90,7 +90,6 @@ class _Server(PayloadModel):
 
     id: Name
     status: Annotated[str, Words(lambda: _STATES)] = ""
-    power_status: str | None = None
     server_status: str | None = None
     label: str | None = None
     plan: str = ""

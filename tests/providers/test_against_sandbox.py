@@ -36,7 +36,6 @@ BOTH_TIERS = [
 
 
 NO_OFFERS = {
-    "digitalocean": "sold by contract only",
     "gcp": "a fraction of a GPU",
     "gpuhunt": "a cluster of two to eight pods, no single pod",
     "skypilot": "the list names every region of OCI for every type",

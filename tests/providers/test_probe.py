@@ -168,20 +168,20 @@ FAULTS = {
     "a vanished list": Fault(
         "shadeform",
         with_json("/v1/instances/types", lambda answer: answer.update(types=answer.pop("instance_types"))),
-        (FindingKind.VANISHED, "instance_types[]"),
-        "no answer has it, and rows stand in it",
+        (FindingKind.UNREADABLE, ""),
+        "instance_types is not a list",
     ),
     "a field of another type": Fault(
         "shadeform",
         _types(lambda row: row.update(hourly_price={"cents": row["hourly_price"]})),
         (FindingKind.OTHER_TYPE, "hourly_price"),
-        "object, expected number or text",
+        "Decimal input should be",
     ),
     "a price that is null": Fault(
         "shadeform",
         _types(lambda row: row["configuration"].update(num_gpus=None)),
         (FindingKind.OTHER_TYPE, "configuration.num_gpus"),
-        "null, expected number or text",
+        "Input should be a valid integer",
     ),
     "an unknown word of stock": Fault(
         "runpod",

@@ -136,7 +136,7 @@ def test_a_plan_from_search_to_expiry(sandbox: SandboxHandle, sagemaker: Any) ->
     assert not hasattr(sagemaker, "delete_training_plan")
 
 
-def test_plans_are_listed_in_pages_and_by_status(sandbox: SandboxHandle, sagemaker: Any) -> None:
+def test_plans_are_listed_in_pages(sandbox: SandboxHandle, sagemaker: Any) -> None:
     offering = search(sagemaker, InstanceCount=1, DurationHours=24)[0]["TrainingPlanOfferingId"]
     made = [
         sagemaker.create_training_plan(TrainingPlanName=f"broker-l{n}", TrainingPlanOfferingId=offering)
@@ -146,8 +146,6 @@ def test_plans_are_listed_in_pages_and_by_status(sandbox: SandboxHandle, sagemak
     listed = [plan["TrainingPlanArn"] for page in pages for plan in page["TrainingPlanSummaries"]]
     assert {plan["TrainingPlanArn"] for plan in made} <= set(listed)
     assert len(listed) == len(set(listed))
-    pending = sagemaker.list_training_plans(Filters=[{"Name": "Status", "Value": "Pending"}])
-    assert len(pending["TrainingPlanSummaries"]) == 3
 
 
 def test_a_plan_that_cannot_be_had_says_why(sandbox: SandboxHandle, sagemaker: Any) -> None:

@@ -55,7 +55,6 @@ def test_machine_types_are_read(machines: Any) -> None:
     rows = machines.list_vm_machine_types2().machine_types
     (row,) = [row for row in rows if (row.machine_type, row.data_center_id) == (TYPE, PLACE)]
     assert (row.gpu_model, row.gpu_price_hr.value, row.total_gpu_free) == ("H100 SXM", "1.79", 8)
-    assert {row.id for row in machines.list_vm_data_centers().data_centers} >= {PLACE}
 
 
 def test_a_machine_is_made_listed_and_terminated(sandbox: SandboxHandle, machines: Any) -> None:

@@ -127,11 +127,11 @@ CREATES: dict[str, tuple[str, str, dict[str, Any]]] = {
         "POST",
         "/verda/v1/instances",
         {
-            "instance_type": "2A6000.20V",
+            "instance_type": "1H100.80S.32V",
             "image": "u",
             "hostname": "h",
             "description": "d",
-            "location_code": "FIN-01",
+            "location_code": "FIN-02",
         },
     ),
 }

@@ -305,14 +305,15 @@ async def test_faults_have_googles_forms(bench: Bench) -> None:
     none = await faulty("out_of_capacity", "create", "POST", place, reservation("r1", "a3-highgpu-8g", 1))
     assert (none.status_code, none.json()["status"]) == (200, "DONE")
     assert none.json()["error"]["errors"][0]["code"] == "ZONE_RESOURCE_POOL_EXHAUSTED"
-    slow = await faulty("rate_limited", "get", "GET", place)
+    every = f"{ROOT}/aggregated/reservations"
+    slow = await faulty("rate_limited", "get", "GET", every)
     assert (slow.status_code, slow.json()["error"]["errors"][0]["reason"]) == (403, "rateLimitExceeded")
     slow = await faulty("rate_limited", "list", "GET", SKUS)
     assert (slow.status_code, slow.json()["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
-    broken = await faulty("http_500", "get", "GET", place)
+    broken = await faulty("http_500", "get", "GET", every)
     assert broken.json()["error"]["errors"][0]["reason"] == "backendError"
     assert (await bench.call("GET", "/gcp/compute/v2/nothing")).status_code == 404
-    assert (await bench.call("GET", f"{place}?filter=a~b")).status_code == 400
+    assert (await bench.call("GET", f"{every}?filter=a~b")).status_code == 400
 
 
 FLEX_TYPE, FLEX_ZONE = "a4-highgpu-8g", "us-east4-b"

@@ -1,6 +1,5 @@
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.sandbox.conftest import Bench
@@ -25,10 +24,8 @@ async def test_types_carry_recorded_cents_and_regions_with_stock(bench: Bench) -
     assert REGION in [region["name"] for region in data[SKU]["regions_with_capacity_available"]]
 
 
-async def test_odd_rows_are_there(bench: Bench) -> None:
+async def test_types_that_are_sold_out_name_no_region(bench: Bench) -> None:
     data = (await bench.json("GET", f"{API}/instance-types"))["data"]
-    assert data["cpu_4x_general"]["instance_type"]["specs"]["gpus"] == 0
-    assert data["gpu_1x_q9000"]["instance_type"]["gpu_description"] == "Q9000 (64 GB)"
     sold_out = [name for name, row in data.items() if not row["regions_with_capacity_available"]]
     assert "gpu_8x_b200_sxm6" in sold_out
     assert len(sold_out) >= 3
@@ -83,9 +80,7 @@ async def test_a_bad_launch_is_refused_and_buys_nothing(bench: Bench, change: di
     assert await bench.ledger() == []
 
 
-async def test_keys_bearer_basic_and_none(bench: Bench) -> None:
-    basic = await bench.client.get(f"{API}/instances", auth=httpx.BasicAuth("key", ""))
-    assert basic.status_code == 200
+async def test_calls_without_a_key_are_refused(bench: Bench) -> None:
     none = await bench.client.get(f"{API}/instances", headers={"Authorization": ""})
     assert (none.status_code, none.json()["error"]["code"]) == (401, "global/invalid-api-key")
 

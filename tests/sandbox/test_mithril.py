@@ -76,8 +76,6 @@ async def test_a_reservation_takes_its_nodes_out_of_the_slots(bench: Bench) -> N
     slots = await bench.json("GET", f"{API}/reservation/availability?{asked}")
     assert [slot["quantity"] for slot in slots] == [4, 1, 4]
     assert slots[1]["start_time"] == row["start_time"]
-    check = f"{PLACE}&mode=check&start_time={row['start_time']}&end_time={row['end_time']}&quantity=2"
-    assert await bench.json("GET", f"{API}/reservation/availability?{check}") == {"available": False}
     refused = await bench.call("POST", f"{API}/reservation", window(start, 24, instance_quantity=2))
     assert (refused.status_code, "apacity" in refused.json()["detail"]) == (400, True)
     await bench.advance(2 * 86400 + 60)
@@ -87,13 +85,6 @@ async def test_a_reservation_takes_its_nodes_out_of_the_slots(bench: Bench) -> N
     (entry,) = await bench.ledger(row["fid"])
     assert (entry["nodes"], entry["billed_usd"]) == (3, "1728.000000")
     assert entry["released_at"] is not None
-
-
-async def test_latest_end_time_is_the_default_question(bench: Bench) -> None:
-    await set_stock(bench, "window", 4)
-    asked = f"{PLACE}&start_time={zulu(START + timedelta(hours=1))}&quantity=4"
-    found = await bench.json("GET", f"{API}/reservation/availability?{asked}")
-    assert found == {"latest_end_time": zulu(START + timedelta(hours=337)), "available": True}
 
 
 async def test_what_is_wrong_is_named_as_fastapi_does(bench: Bench) -> None:

@@ -3,7 +3,8 @@
 Lambda has none: the one here was made from its OpenAPI file.
 
 Each runs in the environment ``clients`` (``tests/peers_env.py``; its pins exclude ours), with its own models
-and errors: ``tests/peers/use_client.py``. RunPod's speaks GraphQL; of Prime's command line, the API classes.
+and errors: ``tests/peers/use_client.py``. RunPod's speaks
+GraphQL, of which only prices are read here; of Prime's command line, the API classes.
 """
 
 from __future__ import annotations
@@ -49,7 +50,6 @@ def test_verda(use: Any, sandbox: SandboxHandle) -> None:
     assert found["types"]["1H100.80S.32V"] == [2.29, 0.8015]
     assert all(spot > 0 for usual, spot in found["types"].values() if usual)
     (row,) = billed(sandbox, "verda")
-    assert found["available"]
     assert found["ordered"] == [row["instance_id"], row["sku"], TAG, row["region"]]
     assert found["statuses"] == ["ordered", "running"]
     assert found["hardware"] == [1, 80]
@@ -60,23 +60,13 @@ def test_verda(use: Any, sandbox: SandboxHandle) -> None:
     assert row["released_at"]
 
 
-def test_runpod(use: Any, sandbox: SandboxHandle) -> None:
+def test_runpod(use: Any) -> None:
     found = use("runpod", "runpod")
     assert found["gpus"] >= 10
     assert (found["detail"]["securePrice"], found["detail"]["memoryInGb"]) == (0.99, 48)
     assert found["detail"]["lowestPrice"]["uninterruptablePrice"] == 0.79
-    (row,) = billed(sandbox, "runpod")
-    pod = found["ordered"][0]
-    assert (row["instance_id"], row["tag"]) == (pod, TAG)
-    assert found["pods"] == [[pod, TAG, "RUNNING", 2]]
-    disk_usd_per_hour = 10 * 0.10 / 730  # of the SDK's 10 GB, USD 0.10 per GB and month
-    assert (found["seen"]["id"], found["seen"]["costPerHr"]) == (pod, pytest.approx(1.98 + disk_usd_per_hour))
-    gone, empty, stranger = found["refusals"]
-    assert gone == "QueryError: pod not found to terminate"
-    assert empty.startswith("QueryError: There are no longer any instances available")
+    (stranger,) = found["refusals"]
     assert stranger.startswith("AuthenticationError")
-    assert found["left"] == []
-    assert row["released_at"]
 
 
 def test_vast(use: Any, sandbox: SandboxHandle) -> None:
@@ -117,7 +107,7 @@ def test_prime_intellect(use: Any, sandbox: SandboxHandle) -> None:
     gpu, count, price = found["row"]
     (row,) = billed(sandbox, "prime_intellect")
     assert found["ordered"] == [row["instance_id"], TAG, gpu, count, price]
-    assert found["statuses"] == ["PROVISIONING", "ACTIVE", "ACTIVE"]
+    assert found["statuses"] == ["PROVISIONING", "ACTIVE"]
     assert found["listed"] == [1, [row["instance_id"]]]
     gone, unknown = found["refusals"]
     assert "HTTP 404" in gone

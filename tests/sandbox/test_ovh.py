@@ -60,7 +60,7 @@ def test_the_official_client_understands_the_refusals(
     with pytest.raises(ovh.exceptions.BadParametersError, match="Missing argument"):
         api.post("/cloud/project/p1/instance", name="x")
     with pytest.raises(ovh.exceptions.BadParametersError, match="Invalid signature"):
-        client(sandbox, monkeypatch, secret="another").get("/me")
+        client(sandbox, monkeypatch, secret="another").get("/cloud/project/p1/instance")
 
 
 async def answer(bench: Bench, method: str, path: str, body: Any = None) -> Any:

@@ -16,7 +16,6 @@ PATHS = [
     ("POST", "/lambda/api/v1/instance-operations/terminate"),
     ("POST", "/runpod/graphql"),
     ("POST", "/runpod/v2/pods"),
-    ("POST", "/runpod/v2/clusters"),
     ("POST", "/vast/api/v0/bundles/"),
     ("PUT", "/vast/api/v0/search/asks/"),
     ("PUT", "/vast/api/v0/asks/48285735/"),
@@ -62,7 +61,7 @@ ACTIONS = [
 ]
 NAMES = (
     "InstanceType InstanceCount CapacityDurationHours StartDateRange EndDateRange MaxResults NextToken"
-    " EndDate InstanceId.1 MinCount MaxCount ImageId AvailabilityZone Filter.1.Name Filter.1.Value.1"
+    " EndDate InstanceId.1 MinCount MaxCount ImageId AvailabilityZone"
 )
 PARAMETERS = st.dictionaries(
     st.sampled_from(NAMES.split(" ")),

@@ -56,7 +56,7 @@ async def test_graphql_catalogue_needs_no_key_and_takes_variables(bench: Bench) 
     rows = {row["id"]: row for row in answer.json()["data"]["gpuTypes"]}
     assert rows[H100]["cell"]["uninterruptablePrice"] == 3.29
     assert rows["AMD Instinct MI300X OAM"]["cell"]["stockStatus"] is None
-    hidden = {"query": "{ myself { id } }"}
+    hidden = {"query": "mutation { podRentInterruptable(input: {}) { id } }"}
     refused = await bench.client.post("/runpod/graphql", json=hidden, headers={"Authorization": ""})
     assert refused.status_code == 401
 
@@ -70,12 +70,9 @@ async def test_graphql_spot_pod_and_errors_with_status_200(bench: Bench) -> None
     assert (entry["tier"], entry["tag"]) == ("spot", "broker-s")
     low = await graphql(bench, rent, input=wanted | {"bidPerGpu": 0.1})
     assert "bid" in low["errors"][0]["message"]
-    end = f'mutation {{ podTerminate(input: {{podId: "{pod_id}"}}) }}'
-    assert await graphql(bench, end) == {"data": {"podTerminate": None}}
-    assert (await graphql(bench, end))["errors"][0]["message"] == "pod not found to terminate"
+    assert (await bench.call("DELETE", f"/runpod/v2/pods/{pod_id}")).status_code == 204
     await bench.stock("runpod", H100, 0)
-    deploy = rent.replace("podRentInterruptable(", "podFindAndDeployOnDemand(")
-    none = await graphql(bench, deploy, input=wanted)
+    none = await graphql(bench, rent, input=wanted | {"bidPerGpu": 3.5})
     assert "no longer any instances" in none["errors"][0]["message"]
 
 
@@ -83,14 +80,3 @@ async def test_graphql_syntax_errors_are_answered_not_raised(bench: Bench) -> No
     for query in ("{ gpuTypes { nope } }", "{ gpuTypes", "", "{ a ^ }", "{ gpuTypes { ...F } }"):
         answer = await bench.call("POST", "/runpod/graphql", {"query": query})
         assert (answer.status_code, "errors" in answer.json()) == (400, True)
-
-
-async def test_a_cluster_takes_its_gpus_from_one_place(bench: Bench) -> None:
-    await bench.stock("runpod", H100, 16)
-    compute = {"gpuTypeId": H100, "gpuCountPerPod": 8, "podCount": 2}
-    made = await bench.json("POST", "/runpod/v2/clusters", {"name": "c", "compute": compute, "image": "i"})
-    (entry,) = await bench.ledger(made["id"])
-    assert entry["nodes"] == 2
-    too_big = {"name": "c", "compute": compute | {"podCount": 3}, "image": "i"}
-    assert (await bench.call("POST", "/runpod/v2/clusters", too_big)).status_code == 400
-    assert (await bench.call("DELETE", f"/runpod/v2/clusters/{made['id']}")).status_code == 204

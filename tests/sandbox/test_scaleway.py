@@ -34,9 +34,6 @@ async def test_types_are_priced_in_euros_and_counted_in_bytes(bench: Bench) -> N
     rows = answer.json()["servers"]
     assert rows[SKU]["hourly_price"] == 2.8665  # what was recorded, before it was turned into dollars
     assert (rows[SKU]["ram"], rows[SKU]["gpu_info"]["gpu_memory"]) == (240 * 2**30, 80 * 2**30)
-    assert rows["DEV1-S"]["gpu_info"] is None
-    assert rows["RENDER-S"]["gpu_info"]["gpu_name"] == "P100"
-    assert rows["L40S-2-48G"]["hourly_price"] == 0
     assert answer.headers["x-total-count"] == str(len(rows))
 
 

@@ -93,12 +93,7 @@ async def test_a_contract_is_left_by_selling_it_back(bench: Bench) -> None:
     assert (await bench.json("GET", "/_sandbox/requests"))["requests"]["sfcompute"]["delete"] == 1
 
 
-async def test_the_book_quotes_decimal_dollars(bench: Bench) -> None:
-    params = {"requirements": "accelerator:H200", "start_at": 1795600800, "end_at": 1795687200}
-    found = await bench.json("GET", "/sfcompute/preview/v2/orderbook/quote", params=params)
-    ask, bid = found["best_ask"], found["best_bid"]
-    assert ask["node_count"] > 0
-    assert Decimal(bid["dollars_per_node_hour"]) < Decimal(ask["dollars_per_node_hour"])
+async def test_calls_without_a_key_are_refused(bench: Bench) -> None:
     bare = await bench.client.get("/sfcompute/v0/zones", headers={"Authorization": ""})
     assert (bare.status_code, bare.json()["error"]["type"]) == (401, "authentication_error")
 

@@ -31,13 +31,6 @@ async def test_types_have_cents_of_the_instance_and_say_where_they_are(bench: Be
     (row,) = [row for row in rows if f"{row['cloud']}_{row['shade_instance_type']}" == SKU]
     assert (row["hourly_price"], row["configuration"]["interconnect"]) == (3192, "sxm5")
     assert [place["region"] for place in row["availability"] if place["available"]] == [REGION]
-    assert {0, 310, 64} <= {row["hourly_price"] for row in rows}
-    assert any(row["configuration"]["num_gpus"] == 0 for row in rows)
-    path = "/instances/types?cloud=lambdalabs&num_gpus=8&available=true&sort=price"
-    narrow = (await read(bench, path))["instance_types"]
-    assert SKU.partition("_")[2] in {row["shade_instance_type"] for row in narrow}
-    assert {row["cloud"] for row in narrow} == {"lambdalabs"}
-    assert [row["hourly_price"] for row in narrow] == sorted(row["hourly_price"] for row in narrow)
 
 
 async def test_an_instance_comes_up_and_goes(bench: Bench) -> None:
@@ -68,7 +61,6 @@ async def test_bad_orders_and_missing_keys_are_refused_in_words(bench: Bench) ->
         assert (answer.status_code, answer.json()["error_code"]) == (400, "INVALID_REQUEST")
     bare = await bench.call("GET", f"{API}/instances")
     assert (bare.status_code, bare.json()["error_code"]) == (401, "UNAUTHORIZED")
-    assert (await read(bench, "/clusters/types")) == {"cluster_types": []}
 
 
 async def test_capacity_lost_after_the_order_shows_as_error(bench: Bench) -> None:

@@ -8,11 +8,15 @@ API = "/tensordock"
 
 async def host(bench: Bench) -> dict[str, Any]:
     """The first host, with four GPUs of its type free."""
-    first: dict[str, Any] = (await bench.json("GET", f"{API}/hostnodes"))["data"]["hostnodes"][0]
+    first = (await hosts(bench))[0]
     await bench.stock(
         "tensordock", first["available_resources"]["gpus"][0]["v0Name"], 4, first["location"]["city"]
     )
-    found: dict[str, Any] = (await bench.json("GET", f"{API}/hostnodes/{first['id']}"))["data"]
+    return (await hosts(bench))[0]
+
+
+async def hosts(bench: Bench) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (await bench.json("GET", f"{API}/hostnodes"))["data"]["hostnodes"]
     return found
 
 
@@ -35,16 +39,12 @@ def order(on: dict[str, Any], gpus: int = 2, **more: Any) -> dict[str, Any]:
     return {"data": {"type": "virtualmachine", "attributes": attributes | more}}
 
 
-async def test_hosts_count_their_gpus_and_locations_sum_them_up(bench: Bench) -> None:
+async def test_hosts_count_their_gpus(bench: Bench) -> None:
     one = await host(bench)
     assert one["available_resources"]["gpus"][0]["availableCount"] == 4
-    places = (await bench.json("GET", f"{API}/locations", headers={"Authorization": ""}))["data"]["locations"]
-    home = next(place for place in places if place["id"] == one["location_id"])
-    word = one["available_resources"]["gpus"][0]["v0Name"]
-    assert [gpu["max_count"] for gpu in home["gpus"] if gpu["v0Name"] == word] == [4]
-    hosts = (await bench.json("GET", f"{API}/hostnodes"))["data"]["hostnodes"]
-    assert any(not row["available_resources"]["gpus"] for row in hosts)
-    assert any(gpu["price_per_hr"] == 0 for row in hosts for gpu in row["available_resources"]["gpus"])
+    rows = await hosts(bench)
+    assert any(not row["available_resources"]["gpus"] for row in rows)
+    assert any(gpu["price_per_hr"] == 0 for row in rows for gpu in row["available_resources"]["gpus"])
 
 
 async def test_a_machine_runs_is_billed_by_the_second_and_goes(bench: Bench) -> None:
@@ -67,11 +67,8 @@ async def test_a_machine_runs_is_billed_by_the_second_and_goes(bench: Bench) -> 
     assert abs(Decimal(entry["billed_usd"]) - hour) < Decimal("0.01")
 
 
-async def test_a_location_finds_a_host_and_wrong_orders_come_with_http_200(bench: Bench) -> None:
+async def test_wrong_orders_come_with_http_200(bench: Bench) -> None:
     one = await host(bench)
-    place = order(one, location_id=one["location_id"])
-    del place["data"]["attributes"]["hostnode_id"]
-    assert (await bench.json("POST", f"{API}/instances", place))["data"]["id"]
     wrong: tuple[dict[str, Any], ...] = (
         {"image": ""},
         {"ssh_key": ""},

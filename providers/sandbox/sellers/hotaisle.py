@@ -123,8 +123,6 @@ class HotAisle(SellerProtocol):
             yield Route("GET", f"{team}/{path}/{{id}}/", "get", self._machine)
             yield Route("PATCH", f"{team}/{path}/{{id}}/", "other", self._describe)
             yield Route("DELETE", f"{team}/{path}/{{id}}/", "delete", self._delete)
-        yield Route("GET", f"{team}/{VIRTUAL}/{{id}}/state/", "get", self._state)
-        yield Route("GET", f"{team}/balance/", "other", self._balance)
 
     def errors(self) -> ErrorForms:
         """Errors are JSON strings; without capacity nothing that matches is found."""
@@ -201,13 +199,6 @@ class HotAisle(SellerProtocol):
 
     def _machine(self, call: Call) -> Reply:
         return json_reply(self._row(self._found(call)))
-
-    def _state(self, call: Call) -> Reply:
-        self._found(call)
-        return json_reply({"state": "running", "host": "vm-host-01"})
-
-    def _balance(self, _: Call) -> Reply:
-        return json_reply({"available_balance": 10_000_000, "hourly_rate": 0})
 
     def _row(self, entry: Entry) -> dict[str, Any]:
         (item,) = self.seller.inventory(sku=entry.sku)

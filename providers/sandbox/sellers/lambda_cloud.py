@@ -52,11 +52,6 @@ _REGIONS = {
     "europe-central-1": "Germany",
 }
 _USUAL_REGIONS = ("us-east-1", "us-west-1", "us-west-2", "us-south-1", "us-south-2")
-_ODD_TYPES = (
-    ("cpu_4x_general", "4x CPU General (16 GB)", "N/A", 20, 4, 16, 0),
-    ("gpu_1x_q9000", "1x Q9000 (64 GB)", "Q9000 (64 GB)", 150, 16, 128, 1),
-)
-"""Type, description, GPU description, cents, vCPUs, GiB, GPUs: a row without GPUs and an unknown GPU."""
 
 _STATES = Lifecycle({"booting": 1}, up="active", failed="terminated", ending="terminating", gone="terminated")
 
@@ -68,19 +63,6 @@ def lambda_inventory(seed: int) -> Iterator[InventoryItem]:
         newest = max(rows, key=lambda row: row.recorded_on)
         for region in sorted({row.region for row in rows if row.region} or set(_USUAL_REGIONS)):
             yield _item(seed, newest, region)
-    for sku, description, gpu_description, cents, vcpus, gib, gpus in _ODD_TYPES:
-        yield InventoryItem(
-            provider="lambda",
-            sku=sku,
-            region="us-east-1",
-            gpu=gpu_description,
-            gpus=gpus,
-            usd_per_hour=Decimal(cents) / 100,
-            capacity=3,
-            vcpus=vcpus,
-            memory_gb=gib,
-            labels={"description": description, "gpu_description": gpu_description},
-        )
 
 
 def _item(seed: int, row: Recorded, region: str) -> InventoryItem:
@@ -94,7 +76,7 @@ def _item(seed: int, row: Recorded, region: str) -> InventoryItem:
 
 
 class LambdaCloud(SellerProtocol):
-    """Catalogue, launch, list, terminate, and the account's one SSH key."""
+    """Catalogue, launch, list, terminate."""
 
     name = "lambda"
     on_sale = staticmethod(lambda_inventory)
@@ -104,8 +86,6 @@ class LambdaCloud(SellerProtocol):
         base = "/api/v1"
         return (
             Route("GET", f"{base}/instance-types", "list", self._types),
-            Route("GET", f"{base}/regions", "list", self._regions),
-            Route("GET", f"{base}/ssh-keys", "other", self._ssh_keys),
             Route("POST", f"{base}/instance-operations/launch", "create", self._launch),
             Route("POST", f"{base}/instance-operations/terminate", "delete", self._terminate),
             Route("GET", f"{base}/instances", "get", self._instances),
@@ -125,10 +105,6 @@ class LambdaCloud(SellerProtocol):
             no_capacity=_no_capacity(),
             failed=_error(500, "global/internal-error", "An internal error occurred."),
         )
-
-    def key(self, call: Call) -> str | None:
-        """A bearer key, or the key as the user name of basic authentication."""
-        return call.key(basic=True)
 
     def _types(self, _: Call) -> Reply:
         free = self.seller.free_by_key()
@@ -155,13 +131,6 @@ class LambdaCloud(SellerProtocol):
                 "gpus": item.gpus,
             },
         }
-
-    def _regions(self, _: Call) -> Reply:
-        return json_reply({"data": [_region(name) for name in _REGIONS]})
-
-    def _ssh_keys(self, _: Call) -> Reply:
-        key = {"id": "c0ffee00c0ffee00c0ffee00c0ffee00", "name": "sandbox", "public_key": "ssh-ed25519 AAAA"}
-        return json_reply({"data": [key]})
 
     def _launch(self, call: Call) -> Reply:
         body = call.json_object()

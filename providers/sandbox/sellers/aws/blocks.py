@@ -1,4 +1,4 @@
-"""EC2 Capacity Blocks: search, purchase, describe.
+"""EC2 Capacity Blocks: search and purchase; reservations describe them.
 
 Blocks start at 11:30 UTC (or now) and end at 11:30 UTC; whole days up to 14, then whole weeks; at most
 64 instances; searchable 8 weeks ahead; paid upfront as one sum; never cancelled. A search answers with
@@ -20,10 +20,7 @@ from providers.sandbox.market import WINDOW, InventoryItem
 from providers.sandbox.protocol import SandboxState
 from providers.sandbox.sellers.aws.future import commitment_row, future_state
 from providers.sandbox.sellers.aws.market import block_day, free_in_block, region_inventory
-from providers.sandbox.sellers.aws.query import OWNER_ID, Ec2Call, ec2_error, passes
-
-TEARDOWN = timedelta(minutes=30)
-"""Instances are terminated this long before the end of their block."""
+from providers.sandbox.sellers.aws.query import OWNER_ID, Ec2Call, ec2_error
 
 _AHEAD = timedelta(weeks=8)
 _LATEST_BOOKING = timedelta(minutes=30)
@@ -49,7 +46,6 @@ class CapacityBlocks:
         self.actions = {
             "DescribeCapacityBlockOfferings": self._offerings,
             "PurchaseCapacityBlock": self._purchase,
-            "DescribeCapacityBlocks": self._describe,
         }
 
     def _offerings(self, call: Ec2Call) -> dict[str, Any]:
@@ -169,7 +165,7 @@ class CapacityBlocks:
         self._require_room(block, count)
         entry = self._buy(call, block, count, Decimal(offering["fee"]), platform)
         return {
-            "capacityReservation": reservation_row(self._sandbox, entry, count),
+            "capacityReservation": reservation_row(self._sandbox, entry),
             "capacityBlockSet": [self._row(entry)],
         }
 
@@ -211,25 +207,6 @@ class CapacityBlocks:
                 },
             )
         )
-
-    def _describe(self, call: Ec2Call) -> dict[str, Any]:
-        wanted, filters = call.values("CapacityBlockId"), call.filters()
-        rows = []
-        for entry in self._sandbox.ledger.entries("aws"):
-            if entry.detail["kind"] == "block" and entry.region == call.region:
-                row = self._row(entry)
-                facts = {
-                    "capacity-block-id": row["capacityBlockId"],
-                    "availability-zone": entry.zone,
-                    "state": row["state"],
-                    "start-date": row["startDate"],
-                    "end-date": row["endDate"],
-                }
-                named = not wanted or row["capacityBlockId"] in wanted
-                if named and passes(filters, facts, entry.detail["tags"]):
-                    rows.append(row)
-        page, token = call.page(rows)
-        return {"capacityBlockSet": page, "nextToken": token}
 
     def _row(self, entry: Entry) -> dict[str, Any]:
         return {
@@ -282,8 +259,8 @@ def reservation_state(sandbox: SandboxState, entry: Entry, now: datetime) -> str
     return "pending" if now < ready_at else "active"
 
 
-def reservation_row(sandbox: SandboxState, entry: Entry, available: int) -> dict[str, Any]:
-    """A capacity reservation as EC2 shows it; ``available``: instances not launched into it."""
+def reservation_row(sandbox: SandboxState, entry: Entry) -> dict[str, Any]:
+    """A capacity reservation as EC2 shows it; nothing is launched into one here."""
     now = sandbox.clock.now()
     state = reservation_state(sandbox, entry, now)
     is_block = entry.detail["kind"] == "block"
@@ -299,7 +276,7 @@ def reservation_row(sandbox: SandboxState, entry: Entry, available: int) -> dict
         "availabilityZone": entry.zone,
         "tenancy": "default",
         "totalInstanceCount": entry.nodes,
-        "availableInstanceCount": available if live else 0,
+        "availableInstanceCount": entry.nodes if live else 0,
         "ebsOptimized": True,
         "ephemeralStorage": False,
         "state": state,

@@ -19,10 +19,7 @@ from providers.sandbox.sellers.aws import sagemaker
 from providers.sandbox.sellers.aws.blocks import CapacityBlocks
 from providers.sandbox.sellers.aws.instances import Instances
 from providers.sandbox.sellers.aws.market import (
-    BLOCK_TYPES,
-    ML,
     aws_inventory,
-    is_local_zone,
     region_inventory,
 )
 from providers.sandbox.sellers.aws.plans import TrainingPlans
@@ -33,7 +30,6 @@ from providers.sandbox.sellers.aws.query import (
     ec2_error,
     ec2_error_reply,
     ec2_reply,
-    passes,
     signed_region,
 )
 from providers.sandbox.sellers.aws.reservations import CapacityReservations
@@ -41,13 +37,9 @@ from providers.sandbox.sellers.aws.reservations import CapacityReservations
 _OPERATIONS = {
     "DescribeCapacityBlockOfferings": "list",
     "DescribeSpotPriceHistory": "list",
-    "DescribeInstanceTypes": "list",
-    "DescribeInstanceTypeOfferings": "list",
-    "DescribeAvailabilityZones": "list",
     "PurchaseCapacityBlock": "create",
     "CreateCapacityReservation": "create",
     "RunInstances": "create",
-    "DescribeCapacityBlocks": "get",
     "DescribeCapacityReservations": "get",
     "DescribeInstances": "get",
     "CancelCapacityReservation": "delete",
@@ -77,16 +69,12 @@ class AwsEc2(ProtocolHandler):
     def __init__(self, sandbox: SandboxState) -> None:
         super().__init__(sandbox)
         sandbox.market.add(aws_inventory(sandbox.seed))
-        self._reservations = CapacityReservations(sandbox)
         self._plans = TrainingPlans(sandbox).actions
         self._actions: dict[str, _Action] = {
             **CapacityBlocks(sandbox).actions,
-            **self._reservations.actions,
+            **CapacityReservations(sandbox).actions,
             **Instances(sandbox).actions,
             "DescribeSpotPriceHistory": self._spot_history,
-            "DescribeInstanceTypes": self._instance_types,
-            "DescribeInstanceTypeOfferings": self._type_offerings,
-            "DescribeAvailabilityZones": self._zones,
         }
 
     def make_routes(self) -> Iterable[Route]:
@@ -94,7 +82,6 @@ class AwsEc2(ProtocolHandler):
         prices = "/offers/v1.0/aws/AmazonEC2/current/{region}/index.csv"
         return (
             Route("POST", "/", _operation, self._query),
-            Route("GET", "/", _operation, self._query),
             Route("GET", prices, "list", self._price_list, public=True),
         )
 
@@ -131,7 +118,6 @@ class AwsEc2(ProtocolHandler):
             raise ec2_error(
                 "DryRunOperation", "Request would have succeeded, but DryRun flag is set.", status=412
             )
-        self._reservations.settle()
         payload = action(wanted)
         digits = self.sandbox.new_id("aws-request", 32)
         request_id = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
@@ -163,18 +149,14 @@ class AwsEc2(ProtocolHandler):
 
     def _spot_history(self, call: Ec2Call) -> dict[str, Any]:
         types, products = call.values("InstanceType"), call.values("ProductDescription")
-        zone, filters = call.params.get("AvailabilityZone"), call.filters()
-        rows: list[dict[str, Any]] = []
-        for item in region_inventory(self.sandbox, call.region, "spot"):
-            if (not types or item.sku in types) and zone in {None, item.zone}:
-                rows.extend(self._spot_rows(item))
-        wanted = [
+        rows = [
             row
-            for row in rows
-            if (not products or row["productDescription"] in products)
-            and passes(filters, _spot_facts(row), ())
+            for item in region_inventory(self.sandbox, call.region, "spot")
+            if not types or item.sku in types
+            for row in self._spot_rows(item)
+            if not products or row["productDescription"] in products
         ]
-        page, token = call.page(wanted)
+        page, token = call.page(rows)
         return {"spotPriceHistorySet": page, "nextToken": token}
 
     def _spot_rows(self, item: InventoryItem) -> Iterable[dict[str, Any]]:
@@ -190,50 +172,6 @@ class AwsEc2(ProtocolHandler):
     def _shows_zero_row(self, item: InventoryItem) -> bool:
         return item is region_inventory(self.sandbox, item.region, "spot")[0]
 
-    def _instance_types(self, call: Ec2Call) -> dict[str, Any]:
-        wanted = call.values("InstanceType")
-        known = {item.sku: item for item in self._region_types(call.region)}
-        for sku in wanted:
-            if sku not in known:
-                raise ec2_error(
-                    "InvalidInstanceType", f"The following supplied instance types do not exist: [{sku}]"
-                )
-        rows = [_type_row(item) for sku, item in sorted(known.items()) if not wanted or sku in wanted]
-        page, token = call.page(rows, 100)
-        return {"instanceTypeSet": page, "nextToken": token}
-
-    def _region_types(self, region: str) -> list[InventoryItem]:
-        items = self.sandbox.market.inventory(self.name)
-        return [item for item in items if item.region == region and not item.sku.startswith(ML)]
-
-    def _type_offerings(self, call: Ec2Call) -> dict[str, Any]:
-        by_zone = call.params.get("LocationType", "region") == "availability-zone"
-        found = {
-            (item.sku, item.zone if by_zone else item.region) for item in self._region_types(call.region)
-        }
-        kind = "availability-zone" if by_zone else "region"
-        rows = [
-            {"instanceType": sku, "locationType": kind, "location": place}
-            for sku, place in sorted(found)
-            if passes(call.filters(), {"instance-type": sku, "location": place}, ())
-        ]
-        page, token = call.page(rows)
-        return {"instanceTypeOfferingSet": page, "nextToken": token}
-
-    def _zones(self, call: Ec2Call) -> dict[str, Any]:
-        found = {(item.zone, item.labels["zone_id"]) for item in self._region_types(call.region)}
-        rows = [
-            {
-                "zoneName": name,
-                "zoneId": zone_id,
-                "zoneState": "available",
-                "regionName": call.region,
-                "zoneType": "local-zone" if is_local_zone(name) else "availability-zone",
-            }
-            for name, zone_id in sorted(found)
-        ]
-        return {"availabilityZoneInfo": rows}
-
 
 def _version(prices: Iterable[tuple[InventoryItem, Decimal]]) -> str:
     """An entity tag that changes with any price."""
@@ -244,7 +182,7 @@ def _version(prices: Iterable[tuple[InventoryItem, Decimal]]) -> str:
 def _operation(call: Call) -> str:
     action = sagemaker.action_of(call)
     if action is None:
-        action = (call.form() if call.method == "POST" else call.query).get("Action", "")
+        action = call.form().get("Action", "")
     return _OPERATIONS.get(action, "other")
 
 
@@ -256,40 +194,4 @@ def _spot_row(item: InventoryItem, product: str, price: str, at: str) -> dict[st
         "timestamp": at,
         "availabilityZone": item.zone,
         "availabilityZoneId": item.labels["zone_id"],
-    }
-
-
-def _spot_facts(row: dict[str, Any]) -> dict[str, str]:
-    return {
-        "instance-type": row["instanceType"],
-        "product-description": row["productDescription"],
-        "spot-price": row["spotPrice"],
-        "availability-zone": row["availabilityZone"],
-        "availability-zone-id": row["availabilityZoneId"],
-        "timestamp": row["timestamp"],
-    }
-
-
-def _type_row(item: InventoryItem) -> dict[str, Any]:
-    classes = ["on-demand", "spot", *(["capacity-block"] if item.sku in BLOCK_TYPES else [])]
-    memory_mib = item.gpu_memory_gb * 1024
-    name = item.gpu.split("-")[0]
-    return {
-        "instanceType": item.sku,
-        "currentGeneration": True,
-        "supportedUsageClasses": classes,
-        "bareMetal": item.sku.endswith(".metal"),
-        "vCpuInfo": {"defaultVCpus": int(item.vcpus or 0)},
-        "memoryInfo": {"sizeInMiB": int((item.memory_gb or 0) * 1024)},
-        "gpuInfo": {
-            "gpus": [
-                {
-                    "name": name,
-                    "manufacturer": "NVIDIA",
-                    "count": item.gpus,
-                    "memoryInfo": {"sizeInMiB": memory_mib},
-                }
-            ],
-            "totalGpuMemoryInMiB": memory_mib * item.gpus,
-        },
     }

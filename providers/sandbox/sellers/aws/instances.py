@@ -1,25 +1,22 @@
-"""EC2 instances: run (on demand, spot, or into a reservation), describe, terminate.
+"""EC2 spot instances: run, describe, terminate.
 
-Billed per second, at least a minute; inside a reservation nothing, the reservation pays. Instances of a
-Capacity Block end 30 minutes before it. Source: EC2 API model 2016-11-15.
+Billed per second, at least a minute. Source: EC2 API model 2016-11-15.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import SandboxState
-from providers.sandbox.sellers.aws.blocks import TEARDOWN, reservation_state
 from providers.sandbox.sellers.aws.market import region_inventory
-from providers.sandbox.sellers.aws.query import OWNER_ID, Ec2Call, ec2_error, passes
+from providers.sandbox.sellers.aws.query import OWNER_ID, Ec2Call, ec2_error
 from providers.sandbox.sellers.aws.reservations import (
     MINIMUM_BILLED_S,
-    launched_into,
     no_capacity,
     remember,
     repeated,
@@ -27,16 +24,6 @@ from providers.sandbox.sellers.aws.reservations import (
 
 _VISIBLE_AFTER_END = timedelta(hours=1)
 _CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48}
-_TARGET = "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId"
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """Where instances of a launch come from: a stock of its own, or a reservation."""
-
-    item: InventoryItem
-    free: int
-    reservation: Entry | None = None
 
 
 class Instances:
@@ -63,59 +50,23 @@ class Instances:
         least, most = call.integer("MinCount", 1, 1000), call.integer("MaxCount", 1, 1000)
         if least > most:
             raise ec2_error("InvalidParameterValue", "MinCount may not exceed MaxCount.")
-        source = self._source(call)
-        if source.free < least:
-            if source.reservation is not None:
-                raise ec2_error(
-                    "ReservationCapacityExceeded",
-                    f"The requested reservation {source.reservation.instance_id} does not have sufficient"
-                    " compatible and available capacity.",
-                )
-            raise no_capacity(source.item)
+        item, free = self._item(call)
+        if free < least:
+            raise no_capacity(item)
         launch_id = "r-" + self._sandbox.new_id("aws-r", 17)
-        for _ in range(min(most, source.free)):
-            self._sandbox.ledger.write(self._new(call, source, launch_id))
+        for _ in range(min(most, free)):
+            self._sandbox.ledger.write(self._new(call, item, launch_id))
         return launch_id
 
-    def _source(self, call: Ec2Call) -> _Source:
-        market = call.params.get("InstanceMarketOptions.MarketType", "")
-        target = call.params.get(_TARGET)
-        if target:
-            return self._reserved(call, target, market)
-        if market == "capacity-block":
-            raise ec2_error(
-                "InvalidParameterCombination", "MarketType capacity-block needs a target reservation."
-            )
-        tier = "spot" if market == "spot" else "on_demand"
-        return self._from_stock(call, tier)
-
-    def _reserved(self, call: Ec2Call, target: str, market: str) -> _Source:
-        sandbox, now = self._sandbox, self._sandbox.clock.now()
-        reservation = sandbox.ledger.find("aws", target)
-        if reservation is None or reservation.region != call.region:
-            raise ec2_error(
-                "InvalidCapacityReservationId.NotFound",
-                f"The capacity reservation '{target}' is not found.",
-            )
-        is_block = reservation.detail["kind"] == "block"
-        if is_block != (market == "capacity-block") or reservation.sku != call.required("InstanceType"):
-            raise ec2_error(
-                "InvalidParameterCombination", "Type or market does not fit the target reservation."
-            )
-        items = {item.key: item for item in sandbox.market.inventory("aws")}
-        usable = reservation_state(sandbox, reservation, now) == "active"
-        if is_block and reservation.ends_at is not None:
-            usable = usable and now < reservation.ends_at - TEARDOWN
-        free = reservation.nodes - len(launched_into(sandbox, target)) if usable else 0
-        key = reservation.detail.get("cell", reservation.stock_key)
-        return _Source(items[key], free, reservation)
-
-    def _from_stock(self, call: Ec2Call, tier: str) -> _Source:
+    def _item(self, call: Ec2Call) -> tuple[InventoryItem, int]:
+        """The zone with the most spot instances of the type, and how many it has."""
+        if call.params.get("InstanceMarketOptions.MarketType") != "spot":
+            raise ec2_error("InvalidParameterCombination", "The sandbox starts spot instances only.")
         instance_type = call.required("InstanceType")
         zone = call.params.get("Placement.AvailabilityZone")
         items = [
             item
-            for item in region_inventory(self._sandbox, call.region, tier)
+            for item in region_inventory(self._sandbox, call.region, "spot")
             if item.sku == instance_type and zone in {None, item.zone}
         ]
         if not items:
@@ -123,21 +74,20 @@ class Instances:
                 "Unsupported", f"The requested configuration is not supported here ({instance_type})."
             )
         now = self._sandbox.clock.now()
-        sources = [_Source(item, self._sandbox.market.free(item, now)) for item in items]
-        source = max(sources, key=lambda source: source.free)
+        free = {item: self._sandbox.market.free(item, now) for item in items}
+        item = max(items, key=lambda item: free[item])
         most = call.params.get("InstanceMarketOptions.SpotOptions.MaxPrice")
-        price = self._sandbox.market.price(source.item)
+        price = self._sandbox.market.price(item)
         if most is not None and price is not None and price > Decimal(most):
             raise ec2_error(
                 "SpotMaxPriceTooLow",
                 f"Your Spot request price of {most} is lower than the minimum required Spot request"
                 f" fulfillment price of {price:f}.",
             )
-        return source
+        return item, free[item]
 
-    def _new(self, call: Ec2Call, source: _Source, launch_id: str) -> Entry:
-        sandbox, now, item = self._sandbox, self._sandbox.clock.now(), source.item
-        reservation = source.reservation
+    def _new(self, call: Ec2Call, item: InventoryItem, launch_id: str) -> Entry:
+        sandbox, now = self._sandbox, self._sandbox.clock.now()
         tags = call.tags("instance")
         price = sandbox.market.price(item) or Decimal(0)
         fails_at = now + timedelta(seconds=sandbox.durations.boot_s) if call.loses_capacity else None
@@ -145,10 +95,7 @@ class Instances:
             now,
             "i-" + sandbox.new_id("aws-i", 17),
             tags[0]["value"] if tags else call.params.get("ClientToken", ""),
-            Tariff(price, 1, MINIMUM_BILLED_S) if reservation is None else Tariff(),
-            units=1 if reservation is None else 0,
-            stock_key=item.stock_key if reservation is None else f"inside|{reservation.instance_id}",
-            ends_at=_taken_back_at(reservation),
+            Tariff(price, 1, MINIMUM_BILLED_S),
             failed_at=fails_at,
             detail={
                 "kind": "instance",
@@ -156,8 +103,6 @@ class Instances:
                 "tags": tags,
                 "image": call.params["ImageId"],
                 "token": call.params.get("ClientToken", ""),
-                "reservation": "" if reservation is None else reservation.instance_id,
-                "lifecycle": call.params.get("InstanceMarketOptions.MarketType", ""),
             },
         )
 
@@ -170,10 +115,9 @@ class Instances:
         ]
 
     def _describe(self, call: Ec2Call) -> dict[str, Any]:
-        wanted, filters = call.values("InstanceId"), call.filters()
+        wanted = call.values("InstanceId")
         entries = self._named(call.region, wanted) if wanted else self._all(call.region)
-        passing = [e for e in entries if passes(filters, self._facts(e), e.detail["tags"])]
-        page, token = call.page(passing)
+        page, token = call.page(entries)
         launches: dict[str, list[Entry]] = {}
         for entry in page:
             launches.setdefault(entry.detail["launch"], []).append(entry)
@@ -218,20 +162,6 @@ class Instances:
             return "shutting-down" if now < gone_at else "terminated"
         return "pending" if now < entry.created_at + timedelta(seconds=durations.boot_s) else "running"
 
-    def _facts(self, entry: Entry) -> dict[str, str]:
-        state = self._state(entry)
-        return {
-            "instance-id": entry.instance_id,
-            "instance-type": entry.sku,
-            "instance-state-name": state,
-            "instance-state-code": str(_CODES[state]),
-            "availability-zone": entry.zone,
-            "client-token": entry.detail["token"],
-            "capacity-reservation-id": entry.detail["reservation"],
-            "instance-lifecycle": entry.detail["lifecycle"],
-            "reservation-id": entry.detail["launch"],
-        }
-
     def _launch_row(self, launch_id: str, entries: list[Entry]) -> dict[str, Any]:
         rows = [self._row(entry) for entry in entries]
         return {"reservationId": launch_id, "ownerId": OWNER_ID, "groupSet": [], "instancesSet": rows}
@@ -252,16 +182,9 @@ class Instances:
             "launchTime": zulu_ms(entry.created_at),
             "placement": {"availabilityZone": entry.zone, "tenancy": "default"},
             "clientToken": entry.detail["token"],
-            "capacityReservationId": entry.detail["reservation"] or None,
-            "instanceLifecycle": entry.detail["lifecycle"] or None,
+            "instanceLifecycle": "spot",
             "tagSet": entry.detail["tags"],
         }
-
-
-def _taken_back_at(reservation: Entry | None) -> datetime | None:
-    if reservation is None or reservation.detail["kind"] != "block" or reservation.ends_at is None:
-        return None
-    return reservation.ends_at - TEARDOWN
 
 
 def _state_row(state: str) -> dict[str, Any]:

@@ -65,11 +65,6 @@ def zone_name(region: str, zone_id: str) -> str:
     return f"{region}-{found[1]}-{found[2]}{letter}" if found else f"{region}-{places[1]}{letter}"
 
 
-def is_local_zone(zone: str) -> bool:
-    """Whether a zone name is a Local Zone's."""
-    return zone.count("-") > 2
-
-
 @drawn_once
 def aws_inventory(seed: int) -> Iterator[InventoryItem]:
     """On demand by (type, zone), spot by (type, zone) as recorded, blocks by (type, zone)."""

@@ -1,8 +1,7 @@
 """EC2's query protocol (2016-11-15): signed form in, XML out.
 
-Lists are ``Name.1``, filters ``Filter.1.Name`` and ``Filter.1.Value.1``. The signature's form is
-checked and its credential scope read (that is where the region comes from); its value is not, the
-sandbox knows no secrets.
+Lists are ``Name.1``. The signature's form is checked and its credential scope read (that is where the region
+comes from); its value is not, the sandbox knows no secrets.
 """
 
 from __future__ import annotations
@@ -75,15 +74,6 @@ class Ec2Call:
             found.append(value)
         return found
 
-    def filters(self) -> dict[str, list[str]]:
-        """Filters by name."""
-        found: dict[str, list[str]] = {}
-        number = 1
-        while (name := self.params.get(f"Filter.{number}.Name")) is not None:
-            found[name] = self.values(f"Filter.{number}.Value")
-            number += 1
-        return found
-
     def tags(self, resource_type: str) -> list[dict[str, str]]:
         """Tags that the call puts on what it makes."""
         found: list[dict[str, str]] = []
@@ -113,8 +103,8 @@ class Ec2Call:
 
 
 def ec2_call(call: Call, scope_region: str) -> Ec2Call:
-    """The action of a form body (POST) or of the query (GET)."""
-    params = call.form() if call.method == "POST" else dict(call.query)
+    """The action of a form body."""
+    params = call.form()
     return Ec2Call(params.get("Action", ""), scope_region, params, call.loses_capacity)
 
 
@@ -176,30 +166,6 @@ def _inner(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return escape(str(value))
-
-
-def passes(filters: Mapping[str, Sequence[str]], facts: Mapping[str, str], tags: Sequence[Any]) -> bool:
-    """Whether a thing passes every filter: any of its values, by fact name, ``tag:key`` or ``tag-key``."""
-    return all(_passes(name, values, facts, tags) for name, values in filters.items())
-
-
-def _passes(name: str, values: Sequence[str], facts: Mapping[str, str], tags: Sequence[Any]) -> bool:
-    if name.startswith("tag:"):
-        return any(tag["key"] == name[4:] and _any_match(tag["value"], values) for tag in tags)
-    if name == "tag-key":
-        return any(_any_match(tag["key"], values) for tag in tags)
-    if name not in facts:
-        raise ec2_error("InvalidParameterValue", f"The filter '{name}' is invalid")
-    return _any_match(facts[name], values)
-
-
-def _any_match(found: str, patterns: Sequence[str]) -> bool:
-    return any(_matches(found, pattern) for pattern in patterns)
-
-
-def _matches(found: str, pattern: str) -> bool:
-    regex = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
-    return re.fullmatch(regex, found) is not None
 
 
 def _xml(status: int, text: str) -> Reply:

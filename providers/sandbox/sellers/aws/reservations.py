@@ -27,7 +27,7 @@ from providers.sandbox.sellers.aws.future import (
     stock_key,
 )
 from providers.sandbox.sellers.aws.market import find_item
-from providers.sandbox.sellers.aws.query import Ec2Call, ec2_error, passes
+from providers.sandbox.sellers.aws.query import Ec2Call, ec2_error
 
 MINIMUM_BILLED_S = 60
 _TOKEN = "aws_client_token"  # noqa: S105  a kind of document
@@ -49,7 +49,7 @@ class CapacityReservations:
         earlier = repeated(self._sandbox, call)
         if earlier is not None:
             entry = self._find(earlier)
-            return {"capacityReservation": self._row(entry)}
+            return {"capacityReservation": reservation_row(self._sandbox, entry)}
         count = call.integer("InstanceCount", 1, 1000)
         platform = call.required("InstancePlatform")
         item = self._item(call)
@@ -60,7 +60,7 @@ class CapacityReservations:
             raise no_capacity(item)
         entry = self._sandbox.ledger.write(self._new(call, item, count, platform, wish))
         remember(self._sandbox, call, entry.instance_id)
-        return {"capacityReservation": self._row(entry)}
+        return {"capacityReservation": reservation_row(self._sandbox, entry)}
 
     def _item(self, call: Ec2Call) -> InventoryItem:
         instance_type = call.required("InstanceType")
@@ -130,16 +130,15 @@ class CapacityReservations:
         return end
 
     def _describe(self, call: Ec2Call) -> dict[str, Any]:
-        wanted, filters = call.values("CapacityReservationId"), call.filters()
+        wanted = call.values("CapacityReservationId")
         entries = {entry.instance_id: entry for entry in self._visible(call.region)}
         for reservation_id in wanted:
             if reservation_id not in entries:
                 raise _not_found(reservation_id)
         rows = [
-            row
+            reservation_row(self._sandbox, entry)
             for entry in entries.values()
-            if (not wanted or entry.instance_id in wanted)
-            and passes(filters, _facts(row := self._row(entry)), entry.detail["tags"])
+            if not wanted or entry.instance_id in wanted
         ]
         page, token = call.page(rows)
         return {"capacityReservationSet": page, "nextToken": token}
@@ -172,32 +171,8 @@ class CapacityReservations:
                 "InvalidCapacityReservationState",
                 f"The Capacity Reservation '{entry.instance_id}' is in the {state} state.",
             )
-        for instance in launched_into(self._sandbox, entry.instance_id):
-            self._leave_on_demand(instance, entry, now)
         self._sandbox.ledger.write(replace(entry, released_at=now))
         return {"return": True}
-
-    def settle(self) -> None:
-        """Lets instances continue on demand after the end date of their reservation."""
-        now = self._sandbox.clock.now()
-        for instance in self._sandbox.ledger.live("aws", now):
-            reservation = self._sandbox.ledger.find("aws", instance.detail.get("reservation", ""))
-            if reservation is not None and reservation.detail["kind"] == "reservation":
-                ended_at = reservation.ends_at
-                if ended_at is not None and ended_at <= now:
-                    self._leave_on_demand(instance, reservation, ended_at)
-
-    def _leave_on_demand(self, instance: Entry, reservation: Entry, since: datetime) -> None:
-        """An instance whose reservation ended goes on, billed by itself from then."""
-        hourly = reservation.tariff.usd_per_hour / reservation.nodes
-        left = replace(
-            instance,
-            units=1,
-            stock_key=reservation.detail.get("cell", reservation.stock_key),
-            starts_at=since,
-            tariff=Tariff(hourly),
-        )
-        self._sandbox.ledger.write(left.with_detail(reservation=""))
 
     def _find(self, reservation_id: str, region: str | None = None) -> Entry:
         entry = self._sandbox.ledger.find("aws", reservation_id)
@@ -205,38 +180,11 @@ class CapacityReservations:
             raise _not_found(reservation_id)
         return entry
 
-    def _row(self, entry: Entry) -> dict[str, Any]:
-        inside = len(launched_into(self._sandbox, entry.instance_id))
-        return reservation_row(self._sandbox, entry, entry.nodes - inside)
-
 
 def _not_found(reservation_id: str) -> Exception:
     return ec2_error(
         "InvalidCapacityReservationId.NotFound", f"The capacity reservation '{reservation_id}' is not found."
     )
-
-
-def _facts(row: dict[str, Any]) -> dict[str, str]:
-    return {
-        "instance-type": row["instanceType"],
-        "owner-id": row["ownerId"],
-        "instance-platform": row["instancePlatform"],
-        "availability-zone": row["availabilityZone"],
-        "availability-zone-id": row["availabilityZoneId"],
-        "tenancy": row["tenancy"],
-        "state": row["state"],
-        "start-date": row["startDate"],
-        "end-date": row["endDate"] or "",
-        "end-date-type": row["endDateType"],
-        "instance-match-criteria": row["instanceMatchCriteria"],
-        "reservation-type": row["reservationType"],
-    }
-
-
-def launched_into(sandbox: SandboxState, reservation_id: str) -> list[Entry]:
-    """Live instances inside a reservation."""
-    live = sandbox.ledger.live("aws", sandbox.clock.now())
-    return [entry for entry in live if entry.detail.get("reservation") == reservation_id]
 
 
 def no_capacity(item: InventoryItem) -> Exception:

@@ -46,7 +46,6 @@ class Crusoe(SellerProtocol):
             Route("GET", f"{_VMS}/types", "list", self._types),
             Route("GET", "/v1alpha5/capacities", "list", self._capacities),
             Route("GET", f"{_NET}/ib-networks", "list", self._networks),
-            Route("GET", "/v1alpha5/locations", "other", lambda _: json_reply({"items": list(LOCATIONS)})),
             Route("GET", f"{_NET}/ib-partitions", "other", self._partitions),
             Route("POST", f"{_NET}/ib-partitions", "other", self._make_partition),
             Route("POST", f"{_VMS}/instances", "create", self._create),
@@ -101,8 +100,7 @@ class Crusoe(SellerProtocol):
             )
         return json_reply({"items": rows})
 
-    def _capacities(self, call: Call) -> Reply:
-        kind, location = call.query.get("product_name"), call.query.get("location")
+    def _capacities(self, _: Call) -> Reply:
         free = self.seller.free_by_key()
         rows: list[dict[str, Any]] = [
             {
@@ -113,7 +111,6 @@ class Crusoe(SellerProtocol):
                 "quota_type": "",
             }
             for item in self.seller.inventory()
-            if kind in {None, item.sku} and location in {None, item.region}
         ]
         doubled = [{**row, "quantity": row["quantity"] // 2} for row in rows[:1]]
         return json_reply({"items": [*rows, *doubled]})

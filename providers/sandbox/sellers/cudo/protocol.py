@@ -28,7 +28,7 @@ _STATES = Lifecycle({"PENDING": 0.25, "STARTING": 1}, up="ACTIVE", failed="FAILE
 
 
 class Cudo(SellerProtocol):
-    """Machine types, data centres, the machines of projects."""
+    """Machine types, the machines of projects."""
 
     name = "cudo"
     on_sale = staticmethod(cudo_inventory)
@@ -38,7 +38,6 @@ class Cudo(SellerProtocol):
         project = "/v1/projects/{project}"
         return (
             Route("GET", "/v1/vms/machine-types-2", "list", self._types, public=True),
-            Route("GET", "/v1/vms/data-centers", "list", self._centres, public=True),
             Route("POST", f"{project}/vm", "create", self._create),
             Route("GET", f"{project}/vms", "get", self._machines),
             Route("GET", f"{project}/vms/{{id}}", "get", self._machine),
@@ -99,21 +98,6 @@ class Cudo(SellerProtocol):
             "minStorageGibPriceHr": STORAGE_GIB_USD,
             "ipv4PriceHr": IPV4_USD,
         }
-
-    def _centres(self, _: Call) -> Reply:
-        regions = dict.fromkeys(item.region for item in self.seller.inventory())
-        rows = [
-            {
-                "id": region,
-                "regionId": region.rpartition("-")[0],
-                "supplierName": "sandbox",
-                "renewableEnergy": True,
-                "ipv4PriceHr": _money(IPV4_USD),
-                "ipv4Free": 500,
-            }
-            for region in regions
-        ]
-        return json_reply({"dataCenters": rows})
 
     def _create(self, call: Call) -> Reply:
         body = call.json_object()

@@ -7,7 +7,6 @@ stock.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from decimal import Decimal
 
 from providers.sandbox.market import (
     InventoryItem,
@@ -46,17 +45,6 @@ _MODELS = {
     "RTX-6000-Ada": "nvidia_rtx6000_ada",
 }
 _SOLD_OUT = {"gpu-b300x1-288gb-spot", "gpu-b300x8-2304gb-spot"}
-_ODD = (
-    ("s-1vcpu-512mb-10gb", "", "", 0, 0, 1, 0.5, "0.00595", ("ams3", "fra1", "nyc2")),
-    ("s-2vcpu-4gb", "", "", 0, 0, 2, 4, "0.03571", ("ams3", "tor1")),
-    ("gpu-q9000x1-64gb", "Q9000", "nvidia_q9000", 1, 64, 8, 64, "1.11", ("tor1",)),
-    ("gpu-l40sx2-96gb", "L40S", "nvidia_l40s", 2, 48, 16, 128, "0", ("tor1",)),
-    ("gpu-h200x8-1128gb-contracted", "H200-SXM-141GB", "nvidia_h200", 8, 141, 192, 1920, "15.92", ("nyc2",)),
-)
-"""Slug, GPU, model, GPUs, GB each, vCPUs, GiB, price, regions.
-
-No GPU, an unknown GPU, a zero price, and what is sold by contract only.
-"""
 
 
 @drawn_once
@@ -70,21 +58,6 @@ def digitalocean_inventory(seed: int) -> Iterator[InventoryItem]:
         places = regions if row.tier == "spot" and regions else regions | drawn | {"tor1"}
         for index, region in enumerate(sorted(places)):
             yield _item(seed, row, region, first=index == 0)
-    for sku, gpu, model, gpus, gpu_gb, vcpus, gib, usd, odd_regions in _ODD:
-        for region in odd_regions:
-            yield InventoryItem(
-                provider="digitalocean",
-                sku=sku,
-                region=region,
-                gpu=gpu,
-                gpus=gpus,
-                usd_per_hour=Decimal(usd),
-                capacity=3,
-                gpu_memory_gb=gpu_gb,
-                vcpus=vcpus,
-                memory_gb=gib,
-                labels={"model": model, "disk": 10 if not gpus else 500},
-            )
 
 
 def _item(seed: int, row: Recorded, region: str, *, first: bool) -> InventoryItem:

@@ -21,14 +21,13 @@ from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.digitalocean.market import REGIONS, digitalocean_inventory
 
 MOST_ROWS = 200
-MOST_AT_ONCE = 10
 _HOST = "https://api.digitalocean.com"
 _ACTION_STATES = Lifecycle({"in-progress": 1}, up="completed", failed="errored")
 _NO_CAPACITY = "Size is not available in this region."
 
 
 class DigitalOcean(SellerProtocol):
-    """Sizes, regions, Droplets and their actions."""
+    """Sizes, Droplets and their actions."""
 
     name = "digitalocean"
     ends_at_once = True
@@ -38,13 +37,10 @@ class DigitalOcean(SellerProtocol):
         """The paths of the API that the sandbox serves."""
         return (
             Route("GET", "/v2/sizes", "list", self._sizes),
-            Route("GET", "/v2/regions", "list", self._regions),
-            Route("GET", "/v2/account/keys", "other", self._keys),
             Route("POST", "/v2/droplets", "create", self._create),
             Route("GET", "/v2/droplets", "get", self._droplets),
             Route("GET", "/v2/droplets/{id}", "get", self._droplet),
             Route("GET", "/v2/droplets/{id}/actions", "get", self._droplet_actions),
-            Route("GET", "/v2/actions/{action}", "get", self._action),
             Route("DELETE", "/v2/droplets/{id}", "delete", self._delete),
         )
 
@@ -101,37 +97,16 @@ class DigitalOcean(SellerProtocol):
             row["gpu_info"] = {"count": item.gpus, "vram": vram, "model": item.labels["model"]}
         return row
 
-    def _regions(self, call: Call) -> Reply:
-        return _page(call, "regions", [self._region(slug) for slug in REGIONS])
-
-    def _region(self, slug: str) -> dict[str, Any]:
-        sizes = [item.sku for item in self.seller.inventory(region=slug)]
-        return {"name": REGIONS[slug], "slug": slug, "features": [], "available": True, "sizes": sizes}
-
-    def _keys(self, call: Call) -> Reply:
-        key = {"id": 512189, "fingerprint": "3b:16:bf:e4", "name": "sandbox", "public_key": "ssh-ed25519 A"}
-        return _page(call, "ssh_keys", [key])
-
     def _create(self, call: Call) -> Reply:
         body = call.json_object()
-        several = "names" in body
-        names = body["names"] if several else [body.get("name")]
-        if not isinstance(names, list) or not 0 < len(names) <= MOST_AT_ONCE:
-            raise Refusal(self._unprocessable(f"You can create 1 to {MOST_AT_ONCE} Droplets at once."))
-        made = [self._made(call, body, name) for name in names]
-        actions = [_link(entry) for entry in made]
-        rows = [self._row(entry) for entry in made]
-        found = {"droplets": rows} if several else {"droplet": rows[0]}
-        return json_reply({**found, "links": {"actions": actions}}, 202)
-
-    def _made(self, call: Call, body: dict[str, Any], name: Any) -> Entry:
+        name = body.get("name")
         if not isinstance(name, str) or not name:
             raise Refusal(self._unprocessable("Name can't be blank"))
         item = self._wanted(body)
         self.require_stock(item)
         droplet_id = int(self.seller.new_id(8), 16)
         action = int(self.sandbox.new_id("digitalocean-action", 8), 16)
-        return self.seller.sell(
+        entry = self.seller.sell(
             item,
             name,
             Tariff(self.seller.price(item), increment_s=1, minimum_s=60),
@@ -139,6 +114,8 @@ class DigitalOcean(SellerProtocol):
             instance_id=str(droplet_id),
             fails=call.loses_capacity,
         )
+        link = {"id": action, "rel": "create", "href": f"{_HOST}/v2/actions/{action}"}
+        return json_reply({"droplet": self._row(entry), "links": {"actions": [link]}}, 202)
 
     def _wanted(self, body: dict[str, Any]) -> InventoryItem:
         if not body.get("image"):
@@ -156,22 +133,14 @@ class DigitalOcean(SellerProtocol):
 
     def _droplets(self, call: Call) -> Reply:
         gpus = call.query.get("type") == "gpus"
-        tag, name = call.query.get("tag_name"), call.query.get("name")
         rows = [self._row(entry) for entry in self.seller.visible() if bool(entry.detail["gpus"]) is gpus]
-        wanted = [row for row in rows if tag is None or tag in row["tags"]]
-        return _page(call, "droplets", [row for row in wanted if name in {None, row["name"]}])
+        return _page(call, "droplets", rows)
 
     def _droplet(self, call: Call) -> Reply:
         return json_reply({"droplet": self._row(self.machine(call))})
 
     def _droplet_actions(self, call: Call) -> Reply:
         return _page(call, "actions", [self._action_row(self.machine(call))])
-
-    def _action(self, call: Call) -> Reply:
-        for entry in self.sandbox.ledger.entries(self.name):
-            if str(entry.detail["action"]) == call.parts["action"]:
-                return json_reply({"action": self._action_row(entry)})
-        raise Refusal(self.errors().no_path)
 
     def _action_row(self, entry: Entry) -> dict[str, Any]:
         status = self.seller.state(entry, _ACTION_STATES)
@@ -217,11 +186,6 @@ class DigitalOcean(SellerProtocol):
             "region": {"name": REGIONS[entry.region], "slug": entry.region},
             "tags": request["tags"] if isinstance(request.get("tags"), list) else [],
         }
-
-
-def _link(entry: Entry) -> dict[str, Any]:
-    action = entry.detail["action"]
-    return {"id": action, "rel": "create", "href": f"{_HOST}/v2/actions/{action}"}
 
 
 def _page(call: Call, key: str, rows: list[dict[str, Any]]) -> Reply:

@@ -24,7 +24,6 @@ from providers.sandbox.sellers.gcp.operations import (
     aggregated,
     free_name,
     gcp_error,
-    listed,
     not_found,
     required,
     resource_name,
@@ -215,11 +214,6 @@ class Calendar:
     def get(self, call: Call) -> Reply:
         """One future reservation."""
         return json_reply(self._row(self._known(call)))
-
-    def find_all(self, call: Call) -> Reply:
-        """Future reservations of a zone."""
-        rows = [self._row(entry) for entry in self._visible() if entry.zone == call.parts["zone"]]
-        return listed(call, "compute#futureReservationsListResponse", rows)
 
     def find_everywhere(self, call: Call) -> Reply:
         """Future reservations of every zone."""

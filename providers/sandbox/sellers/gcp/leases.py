@@ -35,7 +35,6 @@ from providers.sandbox.sellers.gcp.operations import (
     aggregated,
     free_name,
     gcp_error,
-    listed,
     not_found,
     required,
     resource_name,
@@ -226,11 +225,6 @@ class Leases:
     def get(self, call: Call) -> Reply:
         """One resource."""
         return json_reply(self._row(self._known(call)))
-
-    def find_all(self, call: Call) -> Reply:
-        """The resources of a zone."""
-        rows = [self._row(entry) for entry in self._visible(_kind(call)) if entry.zone == call.parts["zone"]]
-        return listed(call, f"{_KIND[_kind(call)]}List", rows)
 
     def find_everywhere(self, call: Call, more: list[tuple[str, dict[str, Any]]]) -> Reply:
         """The resources of every zone, with ``more`` of them."""

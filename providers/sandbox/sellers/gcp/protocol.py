@@ -68,7 +68,6 @@ class GoogleCloud(ProtocolHandler):
             Route("GET", _PROJECT + "/aggregated/machineTypes", "list", self._machine_types),
             Route("POST", _PROJECT + "/regions/{region}/advice/calendarMode", "list", calendar.advise),
             Route("POST", futures, "create", calendar.submit),
-            Route("GET", futures, "get", calendar.find_all),
             Route("GET", _PROJECT + "/aggregated/futureReservations", "get", calendar.find_everywhere),
             Route("GET", one, "get", calendar.get),
             Route("POST", one + "/cancel", "delete", calendar.cancel),
@@ -79,7 +78,6 @@ class GoogleCloud(ProtocolHandler):
                 route
                 for kind in ("reservations", "instances")
                 for route in (
-                    Route("GET", f"{_ZONE}/{kind}", "get", leases.find_all),
                     Route("GET", f"{_PROJECT}/aggregated/{kind}", "get", self._everywhere),
                     Route("GET", f"{_ZONE}/{kind}/{{name}}", "get", self._one),
                     Route("DELETE", f"{_ZONE}/{kind}/{{name}}", "delete", leases.delete),
@@ -87,7 +85,6 @@ class GoogleCloud(ProtocolHandler):
             ),
             Route("GET", _ZONE + "/operations", "get", operations.find_all),
             Route("GET", _ZONE + "/operations/{name}", "get", operations.get),
-            Route("POST", _ZONE + "/operations/{name}/wait", "get", operations.get),
         )
 
     def authorise(self, call: Call) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from itertools import groupby
 from typing import Any
 
@@ -59,16 +58,6 @@ class Flavor:
         return {"name": self.name, "gpus": self.gpus, "cpu": self.cpu, "ram": self.ram}
 
 
-_ODD_WORDS = (
-    ("L40", Flavor("n3-L40x1", 1, 28, 58.0), "1.00", 4),
-    ("RTX-A4000", Flavor("n3-RTX-A4000x1", 1, 6, 24.0), None, 4),
-    ("L40S", Flavor("n3-L40Sx1", 1, 28, 58.0), "0", 4),
-    ("A100-80G-SXM4", Flavor("n3-A100-SXM4x8", 8, 240, 1440.0), "12.80", 0),
-    ("", Flavor("n1-cpu-small", 0, 4, 4.0), "0", 4),
-)
-"""GPU word, flavor, price, machines: an unknown card, no price, a zero price, sold out, no GPU."""
-
-
 @drawn_once
 def hyperstack_inventory(seed: int) -> Iterator[InventoryItem]:
     """Items by (GPU word, region, tier). The price book has one price for all regions."""
@@ -76,8 +65,6 @@ def hyperstack_inventory(seed: int) -> Iterator[InventoryItem]:
     ordered = sorted(rows, key=lambda row: (_word(row), row.gpus))
     for word, group in groupby(ordered, key=_word):
         yield from _word_inventory(seed, word, list(group))
-    for word, flavor, usd, machines in _ODD_WORDS:
-        yield _odd_item(word, flavor, usd, machines)
 
 
 def _word(row: Recorded) -> str:
@@ -113,16 +100,3 @@ def _word_inventory(seed: int, word: str, rows: list[Recorded]) -> Iterator[Inve
 
 def _flavor(name: str, row: Recorded) -> Flavor:
     return Flavor(name, row.gpus, int(row.vcpus) if row.vcpus else None, row.memory_gb)
-
-
-def _odd_item(word: str, flavor: Flavor, usd: str | None, machines: int) -> InventoryItem:
-    return InventoryItem(
-        provider="hyperstack",
-        sku=flavor.name,
-        region="CANADA-1",
-        gpu=word,
-        gpus=flavor.gpus,
-        usd_per_hour=None if usd is None else Decimal(usd),
-        capacity=machines,
-        labels={"word": word, "flavors": [flavor.to_label()]},
-    )

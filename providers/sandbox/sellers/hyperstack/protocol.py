@@ -43,8 +43,6 @@ class Hyperstack(SellerProtocol):
             Route("GET", "/v1/pricebook", "list", self._pricebook),
             Route("GET", "/v1/core/stocks", "list", self._stocks),
             Route("GET", "/v1/core/flavors", "list", self._flavors),
-            Route("GET", "/v1/core/regions", "other", self._regions),
-            Route("GET", "/v1/core/environments", "other", self._environments),
             Route("POST", "/v1/core/virtual-machines", "create", self._create),
             Route("GET", "/v1/core/virtual-machines", "get", self._machines),
             Route("GET", "/v1/core/virtual-machines/{id}", "get", self._machine),
@@ -93,8 +91,8 @@ class Hyperstack(SellerProtocol):
         ]
         return json_reply({"stocks": rows})
 
-    def _flavors(self, call: Call) -> Reply:
-        free, wanted = self.seller.free_by_key(), call.query.get("region")
+    def _flavors(self, _: Call) -> Reply:
+        free = self.seller.free_by_key()
         groups = [
             {
                 "gpu": item.labels["word"],
@@ -102,19 +100,8 @@ class Hyperstack(SellerProtocol):
                 "flavors": [_flavor_row(item, flavor, free[item.key]) for flavor in item.labels["flavors"]],
             }
             for item in self.seller.inventory()
-            if wanted in {None, item.region}
         ]
         return json_reply({"status": True, "message": "Getting flavors successful", "data": groups})
-
-    def _regions(self, _: Call) -> Reply:
-        rows = [{"id": number, "name": name} for number, name in enumerate(REGIONS, start=1)]
-        return json_reply({"status": True, "message": "Getting regions successful", "regions": rows})
-
-    def _environments(self, _: Call) -> Reply:
-        rows = [_environment(region) for region in REGIONS]
-        return json_reply(
-            {"status": True, "message": "Getting environments successful", "environments": rows}
-        )
 
     def _create(self, call: Call) -> Reply:
         body = call.json_object()
@@ -123,22 +110,28 @@ class Hyperstack(SellerProtocol):
                 raise Refusal(_error(400, "bad_request", f"{name}: Missing data for required field."))
         if len(body["name"]) > _LONGEST_NAME:
             raise Refusal(_error(400, "bad_request", f"name: Longer than maximum length {_LONGEST_NAME}."))
-        count = int(body.get("count", 1))
-        if count < 1:
-            raise Refusal(_error(400, "bad_request", "count: must be greater than or equal to 1."))
+        if int(body.get("count", 1)) != 1:
+            raise Refusal(_error(400, "bad_request", "count: the sandbox makes one machine a call."))
         item, flavor = self._wanted(body)
         taken = {entry.detail["request"]["name"] for entry in self.seller.visible()}
         if body["name"] in taken:
             raise Refusal(_error(409, "conflict", "Virtual machine name already in use"))
         units = _units(item, flavor)
-        if self.seller.free(item) < units * count:
+        if self.seller.free(item) < units:
             raise Refusal(_no_stock(flavor["name"]))
-        names = [body["name"] if count == 1 else f"{body['name']}-{number}" for number in range(count)]
-        made = [self._made(call, item, flavor, {**body, "name": name}) for name in names]
-        rows = [self._row(entry) for entry in made]
-        return json_reply(
-            {"status": True, "message": "Virtual machine(s) created successfully", "instances": rows}
+        usd = (self._usd_per_gpu(item) or Decimal(0)) * int(flavor["gpus"])
+        entry = self.seller.sell(
+            item,
+            body["name"],
+            Tariff(usd, BILLING_INCREMENT_S),
+            {"request": body, "flavor": flavor, "word": item.labels["word"]},
+            instance_id=str(FIRST_ID + self.sandbox.store.next_number(self.name)),
+            sku=flavor["name"],
+            units=units,
+            fails=call.loses_capacity,
         )
+        message = "Virtual machine(s) created successfully"
+        return json_reply({"status": True, "message": message, "instances": [self._row(entry)]})
 
     def _wanted(self, body: dict[str, Any]) -> tuple[InventoryItem, dict[str, Any]]:
         regions = [region for region in REGIONS if body["environment_name"] == f"default-{region}"]
@@ -149,21 +142,6 @@ class Hyperstack(SellerProtocol):
                 if (item.region, flavor["name"]) == (regions[0], body["flavor_name"]):
                     return item, flavor
         raise Refusal(_error(404, "not_found", "Flavor not found in the environment's region"))
-
-    def _made(
-        self, call: Call, item: InventoryItem, flavor: dict[str, Any], request: dict[str, Any]
-    ) -> Entry:
-        usd = (self._usd_per_gpu(item) or Decimal(0)) * int(flavor["gpus"])
-        return self.seller.sell(
-            item,
-            request["name"],
-            Tariff(usd, BILLING_INCREMENT_S),
-            {"request": request, "flavor": flavor, "word": item.labels["word"]},
-            instance_id=str(FIRST_ID + self.sandbox.store.next_number(self.name)),
-            sku=flavor["name"],
-            units=_units(item, flavor),
-            fails=call.loses_capacity,
-        )
 
     def _machines(self, call: Call) -> Reply:
         page, size = int(call.query.get("page", "1")), int(call.query.get("pageSize", "10"))

@@ -42,14 +42,11 @@ class Latitude(SellerProtocol):
         """The paths of the API that the sandbox serves."""
         return (
             Route("GET", "/plans", "list", self._plans),
-            Route("GET", "/plans/virtual_machines", "list", self._no_virtual_machines),
-            Route("GET", "/plans/{id}", "list", self._plan),
             Route("POST", "/servers", "create", self._create),
             Route("GET", "/servers", "get", self._servers),
             Route("GET", "/servers/{id}", "get", self._server),
             Route("DELETE", "/servers/{id}", "delete", self._delete),
             Route("POST", "/servers/{id}/schedule_deletion", "delete", self._schedule),
-            Route("DELETE", "/servers/{id}/schedule_deletion", "other", self._unschedule),
         )
 
     def errors(self) -> ErrorForms:
@@ -70,18 +67,8 @@ class Latitude(SellerProtocol):
         return None if key in {"", "Bearer"} else key
 
     def _plans(self, call: Call) -> Reply:
-        rows = [self._plan_row(slug) for slug in PLANS]
-        return _document([row for row in rows if _is_asked_for(row["attributes"], call.query)])
-
-    def _plan(self, call: Call) -> Reply:
-        wanted = call.parts["id"]
-        for slug in PLANS:
-            if wanted in {slug, _plan_id(slug)}:
-                return _document(self._plan_row(slug))
-        raise Refusal(_not_found())
-
-    def _no_virtual_machines(self, _: Call) -> Reply:
-        return _document([])
+        with_gpu = call.query.get("filter[gpu]") == "true"
+        return _document([self._plan_row(slug) for slug, plan in PLANS.items() if plan.gpu or not with_gpu])
 
     def _plan_row(self, slug: str) -> dict[str, Any]:
         items = self.seller.inventory(sku=slug)
@@ -161,9 +148,7 @@ class Latitude(SellerProtocol):
         raise Refusal(_out_of_stock())
 
     def _servers(self, call: Call) -> Reply:
-        rows = [
-            row for row in map(self._row, self.seller.visible()) if _is_meant(row["attributes"], call.query)
-        ]
+        rows = [self._row(entry) for entry in self.seller.visible()]
         size = int(call.query.get("page[size]") or 20)
         number = int(call.query.get("page[number]") or 1)
         if size < 1 or number < 1:
@@ -221,10 +206,6 @@ class Latitude(SellerProtocol):
         schedule = {"server_id": entry.instance_id, "scheduled_deletion_at": zulu(paid_until)}
         return _document({"id": entry.instance_id, "type": "schedule_deletion", "attributes": schedule}, 201)
 
-    def _unschedule(self, call: Call) -> Reply:
-        self.sandbox.ledger.write(replace(self.machine(call), ends_at=None))
-        return Reply(204, b"")
-
 
 def _paid_until(entry: Entry, now: datetime) -> datetime:
     """The end of the month that has begun."""
@@ -244,35 +225,6 @@ def _level(free: int) -> str:
     if free == 0:
         return "unavailable"
     return "low" if free < 3 else "medium" if free < 8 else "high"
-
-
-def _is_asked_for(attributes: Mapping[str, Any], query: Mapping[str, str]) -> bool:
-    """Whether a plan passes the filters of the query that the sandbox knows."""
-    regions = attributes["regions"]
-    stocked = {site for region in regions for site in region["locations"]["in_stock"]}
-    known = {site for region in regions for site in region["locations"]["available"]}
-    has_gpu = bool(attributes["specs"]["gpu"])
-    levels = {region["stock_level"] for region in regions}
-    passed = {
-        "filter[gpu]": has_gpu == (query.get("filter[gpu]") == "true"),
-        "filter[in_stock]": bool(stocked) == (query.get("filter[in_stock]") == "true"),
-        "filter[location]": query.get("filter[location]") in known,
-        "filter[slug]": query.get("filter[slug]") == attributes["slug"],
-        "filter[name]": query.get("filter[name]") == attributes["name"],
-        "filter[stock_level]": query.get("filter[stock_level]") in levels,
-    }
-    return all(passed[name] for name in passed if name in query)
-
-
-def _is_meant(attributes: Mapping[str, Any], query: Mapping[str, str]) -> bool:
-    """Whether a server passes the filters of the query that the sandbox knows."""
-    found = {
-        "filter[hostname]": attributes["hostname"],
-        "filter[hostname][eql]": attributes["hostname"],
-        "filter[status]": attributes["status"],
-        "filter[project]": attributes["project"]["slug"],
-    }
-    return all(query[name] == value for name, value in found.items() if name in query)
 
 
 def _attributes(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,8 +51,6 @@ class Mithril(SellerProtocol):
             Route("GET", "/v2/spot/availability", "list", self._auctions),
             Route("GET", "/v2/pricing/current", "list", self._prices),
             Route("GET", "/v2/reservation/availability", "list", self._availability),
-            Route("GET", "/v2/projects", "other", self._projects),
-            Route("GET", "/v2/ssh-keys", "other", lambda _: json_reply([])),
             Route("POST", "/v2/spot/bids", "create", self._bid),
             Route("GET", "/v2/spot/bids", "get", self._bids),
             Route("GET", "/v2/spot/bids/{id}", "get", self._one_bid),
@@ -135,34 +133,18 @@ class Mithril(SellerProtocol):
             if not query.get(name):
                 raise Refusal(_invalid(name, "Field required", place="query"))
         item = self._item(query, WINDOW)
-        mode = query.get("mode", "latest_end_time")
-        if mode == "slots":
-            return json_reply(self._slots(item, query))
-        start, quantity = _instant(query, "start_time"), int(query.get("quantity", "1"))
-        if mode == "check":
-            free = is_free(self.sandbox, item, start, _instant(query, "end_time"), quantity)
-            return json_reply({"available": free})
-        latest = start
-        while latest < start + _LONGEST_H * HOUR and is_free(
-            self.sandbox, item, start, latest + HOUR, quantity
-        ):
-            latest += HOUR
-        found = latest >= start + _SHORTEST_H * HOUR
-        return json_reply({"latest_end_time": zulu(latest) if found else None, "available": found})
-
-    def _slots(self, item: InventoryItem, query: Any) -> list[dict[str, Any]]:
+        if query.get("mode") != "slots":
+            raise Refusal(_invalid("mode", "the sandbox knows the mode slots only", place="query"))
         earliest = _instant(query, "earliest_start_time")
         until = _instant(query, "latest_end_time").replace(minute=0, second=0)
         if until <= earliest:
             raise Refusal(_invalid("latest_end_time", "must be after earliest_start_time", place="query"))
-        return [
+        rows = [
             {"start_time": zulu(start), "end_time": zulu(end), "quantity": nodes}
             for start, end, nodes in free_steps(self.sandbox, item, until)
             if end > earliest
         ]
-
-    def _projects(self, _: Call) -> Reply:
-        return json_reply([{"fid": "proj_sandbox", "name": "sandbox", "created_at": "2026-01-01T00:00:00Z"}])
+        return json_reply(rows)
 
     # Bids
 
@@ -204,9 +186,7 @@ class Mithril(SellerProtocol):
         return [entry for entry in entries if entry.instance_id.startswith("bid_") == bids]
 
     def _bids(self, call: Call) -> Reply:
-        wanted = call.query.get("name")
-        rows = [self._bid_row(entry) for entry in self._entries(bids=True)]
-        return _page(call, [row for row in rows if wanted in {None, row["name"]}])
+        return _page(call, [self._bid_row(entry) for entry in self._entries(bids=True)])
 
     def _one_bid(self, call: Call) -> Reply:
         return json_reply(self._bid_row(self._known(call)))

@@ -15,8 +15,6 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply
@@ -28,7 +26,7 @@ RETRY_TOKEN_LIFE = timedelta(hours=24)
 BILLING_SLICE_S = 3600
 LONGEST_PAGE = 1000
 _STATES = Lifecycle({"CREATING": 1}, up="ACTIVE", failed="DELETED", ending="DELETING", gone="DELETED")
-_KEYS, _TOKENS = "oci_key", "oci_token"
+_TOKENS = "oci_token"
 _HOST = re.compile(r"(?:iaas|identity)\.([a-z0-9-]+)\.(?:oci\.)?oraclecloud\.com")
 _UNSIGNED = "The required information to complete authentication was not provided"
 _MISSING = "Authorization failed or requested resource not found."
@@ -47,10 +45,7 @@ class Oci(SellerProtocol):
         return (
             Route("GET", "/{host}/pls/apex/cetools/api/v1/products", "list", self._products, public=True),
             Route("GET", f"{api}/tenancies/{{id}}/regionSubscriptions", "other", self._subscriptions),
-            Route("GET", f"{api}/regions", "other", self._regions),
             Route("GET", f"{api}/availabilityDomains", "other", self._domains),
-            Route("POST", f"{api}/users/{{id}}/apiKeys", "other", self._upload_key),
-            Route("GET", f"{api}/shapes", "list", self._shapes),
             Route("POST", f"{api}/computeCapacityReports", "list", self._report),
             Route("POST", held, "create", self._create),
             Route("GET", held, "get", self._reservations),
@@ -59,15 +54,11 @@ class Oci(SellerProtocol):
         )
 
     def authorise(self, call: Call) -> None:
-        """A signature of the right form, and of the right key where that key was uploaded."""
+        """A signature of the right form."""
         try:
-            oci_signing.check(call, self._uploaded_key)
+            oci_signing.check(call)
         except oci_signing.BadSignature as error:
             raise Refusal(_error(401, "NotAuthenticated", f"{_UNSIGNED}: {error}")) from error
-
-    def _uploaded_key(self, fingerprint: str) -> RSAPublicKey | None:
-        known = self.sandbox.store.document(_KEYS, fingerprint)
-        return None if known is None else oci_signing.public_key(known["pem"])
 
     def errors(self) -> ErrorForms:
         """Every error has a code and a message."""
@@ -90,9 +81,7 @@ class Oci(SellerProtocol):
         for part in PARTS:
             price = float(self._usd_per_gpu_hour(part))
             items.append(_item(part.number, part.display_name, "GPU Per Hour", "Compute - GPU", price))
-        wanted = call.query.get("partNumber")
-        shown = [item for item in items if wanted in {None, item["partNumber"]}]
-        return json_reply({"lastUpdated": zulu_ms(self.now), "items": shown})
+        return json_reply({"lastUpdated": zulu_ms(self.now), "items": items})
 
     def _usd_per_gpu_hour(self, part: Part) -> Decimal:
         """The price of the part's shapes; if a tester changed the price of one, that one."""
@@ -109,9 +98,6 @@ class Oci(SellerProtocol):
         ]
         return json_reply([*rows, {**rows[0], "regionName": "mx-queretaro-1", "status": "IN_PROGRESS"}])
 
-    def _regions(self, _: Call) -> Reply:
-        return json_reply([{"key": _key(name), "name": name} for name in DOMAINS])
-
     def _domains(self, call: Call) -> Reply:
         compartment = _needed(call.query, "compartmentId")
         names = [f"{PREFIX}:{domain}" for domain in DOMAINS[_region(call)]]
@@ -122,33 +108,10 @@ class Oci(SellerProtocol):
             ]
         )
 
-    def _upload_key(self, call: Call) -> Reply:
-        pem = str(_needed(call.json_object(), "key"))
-        printed = oci_signing.fingerprint(oci_signing.public_key(pem))
-        self.sandbox.store.put_document(_KEYS, printed, {"pem": pem})
-        user = call.parts["id"]
-        return json_reply(
-            {
-                "keyId": f"tenancy/{user}/{printed}",
-                "keyValue": pem,
-                "fingerprint": printed,
-                "userId": user,
-                "timeCreated": zulu_ms(self.now),
-                "lifecycleState": "ACTIVE",
-            }
-        )
-
     def _inventory(self, call: Call, domain: str | None) -> list[InventoryItem]:
         region = _region(call)
         items = self.seller.inventory(region=region)
         return [item for item in items if domain in {None, item.zone}]
-
-    def _shapes(self, call: Call) -> Reply:
-        _needed(call.query, "compartmentId")
-        items = self._inventory(call, call.query.get("availabilityDomain"))
-        by_sku = {item.sku: item for item in items if item.labels["supported"]}
-        rows = [_shape(item) for item in by_sku.values()] + [_CPU_SHAPE]
-        return self._page(call, rows)
 
     def _report(self, call: Call) -> Reply:
         body = call.json_object()
@@ -274,9 +237,7 @@ class Oci(SellerProtocol):
             for entry in self.sandbox.ledger.entries(self.name)
             if entry.region == region and entry.detail["request"]["compartmentId"] == compartment
         ]
-        names = {"displayName", "lifecycleState", "availabilityDomain"} & set(call.query)
-        shown = [row for row in rows if all(row[name] == call.query[name] for name in names)]
-        return self._page(call, shown)
+        return self._page(call, rows)
 
     def _page(self, call: Call, rows: list[dict[str, Any]]) -> Reply:
         """``limit`` rows from where ``page`` says; the next page's token is in a header."""
@@ -304,29 +265,6 @@ class Oci(SellerProtocol):
         self.seller.release(entry)
         work = f"ocid1.coreservicesworkrequest.oc1..{self.sandbox.new_id('oci-work', 60)}"
         return Reply(204, b"", headers={"opc-work-request-id": work, "opc-request-id": self._request_id()})
-
-
-_CPU_SHAPE = {
-    "shape": "BM.Standard.E5.192",
-    "ocpus": 192.0,
-    "memoryInGBs": 2304.0,
-    "gpus": 0,
-    "gpuDescription": None,
-    "isFlexible": False,
-    "billingType": "PAID",
-}
-
-
-def _shape(item: InventoryItem) -> dict[str, Any]:
-    return {
-        "shape": item.sku,
-        "ocpus": (item.vcpus or 0) / 2,
-        "memoryInGBs": item.memory_gb,
-        "gpus": item.gpus,
-        "gpuDescription": f"{item.gpus}x {item.gpu}",
-        "isFlexible": False,
-        "billingType": "PAID",
-    }
 
 
 def _item(number: str, name: str, metric: str, category: str, usd: float) -> dict[str, Any]:

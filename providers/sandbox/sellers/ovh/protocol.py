@@ -40,16 +40,12 @@ class Ovh(SellerProtocol):
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves, under both of its prefixes."""
         for prefix in ("/v1", "/1.0"):
-            project = f"{prefix}/cloud/project"
-            mine = f"{project}/{{project}}"
+            mine = f"{prefix}/cloud/project/{{project}}"
             yield Route("GET", f"{prefix}/auth/time", "other", self._time, public=True)
             catalogue = f"{prefix}/order/catalog/public/cloud"
             yield Route("GET", catalogue, "list", self._catalogue, public=True)
-            yield Route("GET", f"{prefix}/me", "other", lambda _: json_reply({"nichandle": "sandbox-ovh"}))
-            yield Route("GET", project, "other", lambda _: json_reply(["sandbox"]))
             yield Route("GET", f"{mine}/flavor", "list", self._flavors)
             yield Route("GET", f"{mine}/image", "other", self._images)
-            yield Route("GET", f"{mine}/region", "other", lambda _: json_reply(list(REGIONS)))
             yield Route("POST", f"{mine}/instance", "create", self._create)
             yield Route("GET", f"{mine}/instance", "get", self._instances)
             yield Route("GET", f"{mine}/instance/{{id}}", "get", self._instance)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import InventoryItem
@@ -52,7 +51,6 @@ class PrimeIntellect(SellerProtocol):
             Route("GET", "/api/v1/availability/multi-node", "list", self._multi_node),
             Route("POST", "/api/v1/pods/", "create", self._create),
             Route("GET", "/api/v1/pods/", "get", self._pods),
-            Route("GET", "/api/v1/pods/status", "get", self._statuses),
             Route("GET", "/api/v1/pods/{id}", "get", self._pod),
             Route("DELETE", "/api/v1/pods/{id}", "delete", self._delete),
         )
@@ -80,10 +78,9 @@ class PrimeIntellect(SellerProtocol):
         if page < 1 or not 1 <= size <= LARGEST_PAGE:
             raise Refusal(_invalid("page_size", f"Input should be from 1 to {LARGEST_PAGE}"))
         free = self.seller.free_by_key()
-        wanted = [item for item in items if _is_wanted(item, call)]
-        shown = page_of(wanted, page, size)
+        shown = page_of(items, page, size)
         rows = [self._row(item, free[item.key] // item.labels["nodes"]) for item in shown]
-        return json_reply({"items": rows, "totalCount": len(wanted)})
+        return json_reply({"items": rows, "totalCount": len(items)})
 
     def _row(self, item: InventoryItem, free: int) -> dict[str, Any]:
         labels = item.labels
@@ -178,14 +175,6 @@ class PrimeIntellect(SellerProtocol):
         page = {"total_count": len(shown), "offset": offset, "limit": limit}
         return json_reply({**page, "data": shown[offset : offset + limit], "status": "ok"})
 
-    def _statuses(self, call: Call) -> Reply:
-        ids = parse_qs(urlsplit(call.target).query).get("pod_ids", [])
-        found = [self.sandbox.ledger.find(self.name, pod_id) for pod_id in ids]
-        names = ("providerType", "status", "sshConnection", "ip", "installationStatus")
-        rows = [self._shown(entry) for entry in found if entry is not None]
-        data = [{"podId": row["id"], **{name: row[name] for name in names}} for row in rows]
-        return json_reply({"data": data, "status": "ok"})
-
     def _pod(self, call: Call) -> Reply:
         return json_reply(self._shown(self.machine(call)))
 
@@ -238,20 +227,6 @@ def _disk(item: InventoryItem) -> dict[str, Any]:
         "step": 1,
         "defaultIncludedInPrice": False,
     }
-
-
-def _is_wanted(item: InventoryItem, call: Call) -> bool:
-    labels = item.labels
-    facts = {
-        "regions": labels["region"],
-        "gpu_count": str(item.gpus * labels["nodes"]),
-        "gpu_type": labels["gpuType"],
-        "socket": labels["socket"],
-        "security": labels["security"],
-        "data_center_id": item.zone,
-        "cloud_id": labels["cloudId"],
-    }
-    return all(call.query[name] == value for name, value in facts.items() if name in call.query)
 
 
 def _is_meant(item: InventoryItem, pod: dict[str, Any], provider: str) -> bool:

@@ -1,4 +1,4 @@
-"""RunPod's GraphQL fields: the catalogue, pods and clusters; spot exists only here.
+"""RunPod's GraphQL fields: the catalogue, and interruptible pods, which exist only here.
 
 Errors come with status 200. One ``lowestPrice`` answers for one (count × place × cloud) item.
 """
@@ -20,37 +20,13 @@ from graphql import (
     value_from_ast_untyped,
 )
 
-from providers.sandbox.ledger import Entry, zulu_ms
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.protocol import Call, Reply, json_reply
+from providers.sandbox.protocol import Call
 from providers.sandbox.sellers.runpod.market import COMMUNITY, GPU_TYPES, SECURE, GpuType
-from providers.sandbox.sellers.runpod.orders import CannotDeploy, PodOrder, PodOrders, center, level, places
+from providers.sandbox.sellers.runpod.orders import PodOrder, PodOrders, level
 
-PUBLIC_FIELDS = frozenset({"gpuTypes", "dataCenters", "countryCodes"})
-"""Fields that need no key."""
-
-_MUTATIONS = {
-    "podFindAndDeployOnDemand": "create",
-    "podRentInterruptable": "create",
-    "createCluster": "create",
-    "podTerminate": "delete",
-    "deleteCluster": "delete",
-}
-
-_PLAIN_POD: Mapping[str, Any] = {
-    "containerDiskInGb": 10,
-    "dockerArgs": "",
-    "dockerId": None,
-    "env": [],
-    "memoryInGb": None,
-    "port": None,
-    "ports": None,
-    "uptimeSeconds": None,
-    "vcpuCount": None,
-    "volumeInGb": 0,
-    "volumeMountPath": "/runpod-volume",
-}
-"""Fields of a pod that RunPod's own client asks for and no order here sets."""
+PUBLIC_FIELD, RENT = "gpuTypes", "podRentInterruptable"
+"""The field that needs no key, and the one that orders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,37 +95,12 @@ class GraphQLFields:
 
     def resolved(self, kind: str, field: Field, loses_capacity: bool) -> Any:
         """A field's answer; GraphQLError for a field that does not exist, CannotDeploy for an order."""
-        table = self._mutation_fields(loses_capacity) if kind == "mutation" else self._query_fields()
-        resolver = table.get(field.name)
-        if resolver is None:
-            raise GraphQLError(f'Cannot query field "{field.name}" on type "{kind.title()}".')
         wanted = field.arguments.get("input") or {}
-        return project(resolver(wanted), field.fields)
-
-    def _query_fields(self) -> dict[str, Any]:
-        return {
-            "gpuTypes": self._gpu_types,
-            "dataCenters": lambda _: [
-                {**center(region), "listed": True}
-                for region in sorted({c.region for c in self._orders.all_items() if c.labels["center"]})
-            ],
-            "countryCodes": lambda _: sorted({item.labels["country"] for item in self._orders.all_items()}),
-            "myself": lambda _: {
-                "id": "user_sandbox",
-                "pods": [self._pod_row(entry) for entry in self._orders.held("pod")],
-                "clusters": [_cluster_row(entry) for entry in self._orders.held("cluster")],
-            },
-            "pod": self._find,
-        }
-
-    def _mutation_fields(self, loses_capacity: bool) -> dict[str, Any]:
-        return {
-            "podFindAndDeployOnDemand": lambda wanted: self._deploy(wanted, "on_demand", loses_capacity),
-            "podRentInterruptable": lambda wanted: self._deploy(wanted, "spot", loses_capacity),
-            "createCluster": lambda wanted: self._cluster(wanted, loses_capacity),
-            "podTerminate": lambda wanted: self._release(wanted, "podId", "pod"),
-            "deleteCluster": lambda wanted: self._release(wanted, "id", "cluster"),
-        }
+        if (kind, field.name) == ("query", PUBLIC_FIELD):
+            return project(self._gpu_types(wanted), field.fields)
+        if (kind, field.name) == ("mutation", RENT):
+            return project(self._rent(wanted, loses_capacity), field.fields)
+        raise GraphQLError(f'Cannot query field "{field.name}" on type "{kind.title()}".')
 
     def _gpu_types(self, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
         only = wanted.get("id")
@@ -217,104 +168,37 @@ class GraphQLFields:
             "availableGpuCounts": [size for size in (1, 2, 4, 8) if size <= most],
         }
 
-    def _deploy(self, wanted: Mapping[str, Any], tier: str, loses_capacity: bool) -> dict[str, Any]:
+    def _rent(self, wanted: Mapping[str, Any], loses_capacity: bool) -> dict[str, Any]:
         if not wanted.get("imageName") and not wanted.get("templateId"):
             raise GraphQLError("imageName or templateId is required.")
         bid = wanted.get("bidPerGpu")
-        place = wanted.get("dataCenterId") or wanted.get("countryCode")
+        place = wanted.get("dataCenterId")
         cloud = str(wanted.get("cloudType") or SECURE)
         order = PodOrder(
             gpu_id=str(wanted.get("gpuTypeId")),
             gpus=int(wanted.get("gpuCount") or 1),
             cloud=SECURE if cloud == "ALL" else cloud,
-            tier=tier,
+            tier="spot",
             name=str(wanted.get("name") or ""),
             image=str(wanted.get("imageName") or wanted.get("templateId")),
             places=None if place is None else (str(place),),
             bid_usd=None if bid is None else Decimal(str(bid)),
             disk_gb=int(wanted.get("containerDiskInGb") or 20) + int(wanted.get("volumeInGb") or 0),
         )
-        return self._pod_row(self._orders.deploy(order, "pod", loses_capacity))
-
-    def _cluster(self, wanted: Mapping[str, Any], loses_capacity: bool) -> dict[str, Any]:
-        if wanted.get("deployCost") is None:
-            raise CannotDeploy("Insufficient resources")
-        order = PodOrder(
-            gpu_id=str(wanted.get("gpuTypeId")),
-            gpus=int(wanted.get("gpuCountPerPod") or 8),
-            cloud=SECURE,
-            tier="on_demand",
-            name=str(wanted.get("clusterName") or ""),
-            image=str(wanted.get("imageName") or ""),
-            places=places([wanted["dataCenterId"]] if wanted.get("dataCenterId") else None),
-            pods=int(wanted.get("podCount") or 2),
-        )
-        return _cluster_row(self._orders.deploy(order, "cluster", loses_capacity))
-
-    def _find(self, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
-        for entry in self._orders.held("pod"):
-            if entry.instance_id == wanted.get("podId"):
-                return self._pod_row(entry)
-        return None
-
-    def _release(self, wanted: Mapping[str, Any], name: str, kind: str) -> None:
-        for entry in self._orders.held(kind):
-            if entry.instance_id == wanted.get(name):
-                self._orders.release(entry)
-                return
-        miss = "pod not found to terminate" if kind == "pod" else "Cluster not found"
-        raise CannotDeploy(miss)
-
-    def _pod_row(self, entry: Entry) -> dict[str, Any]:
-        status = self._orders.status(entry)
-        running = status == "RUNNING"
-        return {
-            "id": entry.instance_id,
-            "name": entry.tag,
-            "imageName": entry.detail["image"],
-            "desiredStatus": "EXITED" if status == "ERROR" else "RUNNING",
-            "lastStatusChange": zulu_ms(entry.created_at),
-            "createdAt": zulu_ms(entry.created_at),
-            "podType": "INTERRUPTABLE" if entry.tier == "spot" else "RESERVED",
-            "gpuCount": entry.detail["gpus"],
-            "costPerHr": float(entry.tariff.usd_per_hour),
-            "machineId": "mach-" + entry.instance_id[:8],
-            "machine": {
-                "podHostId": f"{entry.instance_id}-host",
-                "gpuTypeId": entry.sku,
-                "gpuDisplayName": GPU_TYPES[entry.sku].name,
-                "dataCenterId": entry.region if entry.zone == SECURE else None,
-                "secureCloud": entry.zone == SECURE,
-            },
-            "runtime": {"uptimeInSeconds": int(self._orders.age_s(entry)), "ports": []} if running else None,
-            **_PLAIN_POD,
-        }
+        entry = self._orders.deploy(order, loses_capacity)
+        return {"id": entry.instance_id, "machineId": "mach-" + entry.instance_id[:8]}
 
 
 def graphql_operation(call: Call) -> str:
-    """What a GraphQL call is counted as: by its mutation; public fields are the market."""
+    """What a GraphQL call is counted as: a mutation orders, the public field is the market."""
     try:
         body = call.json_object()
         kind, fields = asked_fields(str(body.get("query") or ""), body.get("variables") or {})
     except (ValueError, GraphQLError):
         return "other"
-    names = {field.name for field in fields}
-    for name in names:
-        if kind == "mutation" and name in _MUTATIONS:
-            return _MUTATIONS[name]
-    return "list" if names <= PUBLIC_FIELDS else "get"
-
-
-def _cluster_row(entry: Entry) -> dict[str, Any]:
-    return {
-        "id": entry.instance_id,
-        "name": entry.tag,
-        "gpuTypeId": entry.sku,
-        "podCount": entry.nodes,
-        "gpuCountPerPod": entry.detail["gpus"],
-        "dataCenterId": entry.region,
-        "createdAt": zulu_ms(entry.created_at),
-    }
+    if kind == "mutation":
+        return "create"
+    return "list" if {field.name for field in fields} <= {PUBLIC_FIELD} else "get"
 
 
 def _in_place(item: InventoryItem, wanted: Mapping[str, Any]) -> bool:
@@ -325,11 +209,3 @@ def _in_place(item: InventoryItem, wanted: Mapping[str, Any]) -> bool:
         and center in {None, item.region}
         and country in {None, item.labels["country"]}
     )
-
-
-def graphql_errors(message: str, status: int) -> Reply:
-    """An answer of errors alone."""
-    error: dict[str, Any] = {"message": message}
-    if message == "Cluster not found":
-        error["extensions"] = {"code": message}
-    return json_reply({"errors": [error], "data": None}, status)

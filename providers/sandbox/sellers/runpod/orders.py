@@ -8,7 +8,6 @@ from typing import Any
 
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.protocol import SandboxState
 from providers.sandbox.seller import Lifecycle, SellerState
 from providers.sandbox.sellers.runpod.market import GPU_TYPES
 
@@ -30,7 +29,7 @@ HOURS_PER_MONTH = 730
 
 @dataclass(frozen=True, slots=True)
 class PodOrder:
-    """What a pod or cluster takes: ``pods`` × ``gpus`` GPUs of a type, in one of ``places`` (None: any)."""
+    """What a pod takes: GPUs of a type, in one of ``places`` (None: any)."""
 
     gpu_id: str
     gpus: int
@@ -39,7 +38,6 @@ class PodOrder:
     name: str
     image: str
     places: tuple[str, ...] | None = None
-    pods: int = 1
     bid_usd: Decimal | None = None
     disk_gb: int = 20
 
@@ -47,12 +45,8 @@ class PodOrder:
 class PodOrders:
     """Items, stock and held pods of one account."""
 
-    def __init__(self, sandbox: SandboxState, seller: SellerState) -> None:
-        self._sandbox, self._seller = sandbox, seller
-
-    def all_items(self) -> list[InventoryItem]:
-        """Every (type, place, cloud, tier)."""
-        return self._seller.inventory()
+    def __init__(self, seller: SellerState) -> None:
+        self._seller = seller
 
     def inventory(self, gpu_id: str, tier: str) -> list[InventoryItem]:
         """Places of a type and tier."""
@@ -67,11 +61,11 @@ class PodOrders:
         """USD per GPU and hour; 0 for a cloud that does not have the type."""
         return 0.0 if item is None else float(self._seller.price(item))
 
-    def deploy(self, order: PodOrder, kind: str, loses_capacity: bool) -> Entry:
-        """Takes the GPUs from the place with the most; CannotDeploy without any. ``kind``: pod or cluster."""
+    def deploy(self, order: PodOrder, loses_capacity: bool) -> Entry:
+        """Takes the GPUs from the place with the most; CannotDeploy without any."""
         if order.gpu_id not in GPU_TYPES:
             raise CannotDeploy(f"Unknown GPU type {order.gpu_id}.")
-        stock = self.stock(order.gpus * order.pods)
+        stock = self.stock(order.gpus)
         fitting = [
             item
             for item in self.inventory(order.gpu_id, order.tier)
@@ -85,33 +79,20 @@ class PodOrders:
         if order.bid_usd is not None and order.bid_usd < price:
             raise CannotDeploy("Your bid is below the minimum bid.")
         disk_usd = order.disk_gb * DISK_USD_PER_GB_MONTH / HOURS_PER_MONTH
-        usd_per_hour = ((order.bid_usd or price) * order.gpus + disk_usd) * order.pods
+        usd_per_hour = (order.bid_usd or price) * order.gpus + disk_usd
         return self._seller.sell(
             item,
             order.name,
             Tariff(usd_per_hour),
-            {"kind": kind, "image": order.image, "gpus": order.gpus},
+            {"image": order.image, "gpus": order.gpus},
             instance_id=self._seller.new_id(14),
-            nodes=order.pods,
-            units=order.gpus * order.pods,
+            units=order.gpus,
             fails=loses_capacity,
         )
-
-    def held(self, kind: str) -> list[Entry]:
-        """Pods or clusters that were not deleted."""
-        return self._seller.visible(kind=kind)
 
     def status(self, entry: Entry) -> str:
         """PROVISIONING, STARTING, RUNNING; ERROR where capacity was lost."""
         return self._seller.state(entry, _STATES)
-
-    def release(self, entry: Entry) -> None:
-        """Ends a pod or a cluster."""
-        self._seller.release(entry)
-
-    def age_s(self, entry: Entry) -> float:
-        """Seconds since it was bought."""
-        return (self._sandbox.clock.now() - entry.created_at).total_seconds()
 
 
 def level(gpus: int) -> str:

@@ -19,10 +19,9 @@ from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply
 from providers.sandbox.seller import ErrorForms, SellerProtocol
 from providers.sandbox.sellers.runpod.graphql import (
-    PUBLIC_FIELDS,
+    PUBLIC_FIELD,
     GraphQLFields,
     asked_fields,
-    graphql_errors,
     graphql_operation,
 )
 from providers.sandbox.sellers.runpod.market import COMMUNITY, GPU_TYPES, SECURE, GpuType, runpod_inventory
@@ -43,7 +42,7 @@ _RATE_HEADERS = {
 
 
 class RunPod(SellerProtocol):
-    """Catalogue, pods and clusters, over both surfaces."""
+    """Catalogue and pods, over both surfaces."""
 
     name = "runpod"
     ends_at_once = True
@@ -51,7 +50,7 @@ class RunPod(SellerProtocol):
 
     def __init__(self, sandbox: SandboxState) -> None:
         super().__init__(sandbox)
-        self._orders = PodOrders(sandbox, self.seller)
+        self._orders = PodOrders(self.seller)
         self._graphql_fields = GraphQLFields(self._orders)
 
     def make_routes(self) -> Iterable[Route]:
@@ -59,15 +58,10 @@ class RunPod(SellerProtocol):
         return (
             Route("POST", "/graphql", graphql_operation, self._graphql, public=True),
             Route("GET", "/v2/catalog/gpus", "list", self._catalog),
-            Route("GET", "/v2/catalog/datacenters", "list", self._datacenters),
             Route("POST", "/v2/pods", "create", self._create_pod),
             Route("GET", "/v2/pods", "get", self._pods),
             Route("GET", "/v2/pods/{id}", "get", self._pod),
             Route("DELETE", "/v2/pods/{id}", "delete", self._delete_pod),
-            Route("POST", "/v2/clusters", "create", self._create_cluster),
-            Route("GET", "/v2/clusters", "get", self._clusters),
-            Route("GET", "/v2/clusters/{id}", "get", self._cluster),
-            Route("DELETE", "/v2/clusters/{id}", "delete", self._delete_cluster),
         )
 
     def answer(self, call: Call) -> Reply:
@@ -85,9 +79,7 @@ class RunPod(SellerProtocol):
         return ErrorForms(
             no_key=_problem(401, "Unauthorized", "Missing or invalid API key."),
             no_path=_problem(404, "Not Found", "No such resource."),
-            no_machine=lambda call: _problem(
-                404, "Not Found", f"{'pod' if call.path.startswith('/v2/pods') else 'cluster'} not found."
-            ),
+            no_machine=lambda _: _problem(404, "Not Found", "pod not found."),
             bad_body=lambda reason: _problem(
                 422, "Unprocessable Entity", f"The body cannot be used: {reason}"
             ),
@@ -99,7 +91,7 @@ class RunPod(SellerProtocol):
     def refusal(self, kind: FaultKind, call: Call) -> Reply:
         """GraphQL says behind HTTP 200 that there is no machine."""
         if kind is FaultKind.OUT_OF_CAPACITY and call.path.startswith("/graphql"):
-            return graphql_errors(NO_MACHINE, 200)
+            return _errors(NO_MACHINE, 200)
         return super().refusal(kind, call)
 
     def key(self, call: Call) -> str | None:
@@ -114,14 +106,12 @@ class RunPod(SellerProtocol):
             raise Refusal(_problem(400, "Bad Request", "product is required when include is given."))
         cloud = call.query.get("cloud", SECURE)
         count = int(call.query.get("count", "1"))
-        countries = set(filter(None, call.query.get("countryCodes", "").split(",")))
         stock = self._orders.stock(count)
         rows = []
         for gpu in GPU_TYPES.values():
             items = self._orders.inventory(gpu.gpu_id, "on_demand")
-            if not countries or any(item.labels["country"] in countries for item in items):
-                wanted = [item for item in items if item.zone == cloud]
-                rows.append(self._catalog_row(gpu, items, wanted, stock, "AVAILABILITY" in include))
+            wanted = [item for item in items if item.zone == cloud]
+            rows.append(self._catalog_row(gpu, items, wanted, stock, "AVAILABILITY" in include))
         return json_reply({"gpus": rows})
 
     def _catalog_row(
@@ -159,32 +149,7 @@ class RunPod(SellerProtocol):
                 ]
         return row
 
-    def _datacenters(self, _: Call) -> Reply:
-        stock = self._orders.stock(1)
-        rows: dict[str, dict[str, Any]] = {}
-        for item in self._orders.all_items():
-            if item.labels["center"] and item.tier == "on_demand":
-                row = rows.setdefault(
-                    item.region,
-                    {
-                        **center(item.region),
-                        "region": item.region.split("-")[0],
-                        "globalNetwork": True,
-                        "networkVolumeTypes": ["STANDARD"],
-                        "compliance": [],
-                        "gpuAvailability": [],
-                    },
-                )
-                row["gpuAvailability"].append(
-                    {
-                        "id": item.sku,
-                        "name": GPU_TYPES[item.sku].name,
-                        "availability": level(stock[item.key]),
-                    }
-                )
-        return json_reply({"dataCenters": list(rows.values())})
-
-    # REST v2: pods and clusters
+    # REST v2: pods
 
     def _create_pod(self, call: Call) -> Reply:
         body = call.json_object()
@@ -201,49 +166,20 @@ class RunPod(SellerProtocol):
         )
         if not order.image:
             raise Refusal(self.malformed_body("image or templateId is required"))
-        return json_reply(self._pod_row(self._deployed(order, "pod", call)), 201)
-
-    def _create_cluster(self, call: Call) -> Reply:
-        body = call.json_object()
-        compute = body.get("compute") or {}
-        order = PodOrder(
-            gpu_id=_text(compute, "gpuTypeId", "compute.gpuTypeId"),
-            gpus=_count(compute, "gpuCountPerPod", 8),
-            cloud=SECURE,
-            tier="on_demand",
-            name=str(body.get("name") or ""),
-            image=str(body.get("image") or ""),
-            places=places(body.get("dataCenterIds")),
-            pods=_count(compute, "podCount", 2),
-        )
-        return json_reply(self._cluster_row(self._deployed(order, "cluster", call)), 201)
-
-    def _deployed(self, order: PodOrder, kind: str, call: Call) -> Entry:
         try:
-            return self._orders.deploy(order, kind, call.loses_capacity)
+            entry = self._orders.deploy(order, call.loses_capacity)
         except CannotDeploy as reason:
             raise Refusal(_problem(400, "Bad Request", str(reason))) from reason
+        return json_reply(self._pod_row(entry), 201)
 
     def _pods(self, _: Call) -> Reply:
-        return json_reply({"pods": [self._pod_row(entry) for entry in self._orders.held("pod")]})
+        return json_reply({"pods": [self._pod_row(entry) for entry in self.seller.visible()]})
 
     def _pod(self, call: Call) -> Reply:
-        return json_reply(self._pod_row(self.machine(call, kind="pod")))
+        return json_reply(self._pod_row(self.machine(call)))
 
     def _delete_pod(self, call: Call) -> Reply:
-        return self._released(call, "pod")
-
-    def _clusters(self, _: Call) -> Reply:
-        return json_reply({"clusters": [self._cluster_row(entry) for entry in self._orders.held("cluster")]})
-
-    def _cluster(self, call: Call) -> Reply:
-        return json_reply(self._cluster_row(self.machine(call, kind="cluster")))
-
-    def _delete_cluster(self, call: Call) -> Reply:
-        return self._released(call, "cluster")
-
-    def _released(self, call: Call, kind: str) -> Reply:
-        self.seller.release(self.machine(call, kind=kind))
+        self.seller.release(self.machine(call))
         return Reply(204, b"")
 
     def _pod_row(self, entry: Entry) -> dict[str, Any]:
@@ -262,36 +198,20 @@ class RunPod(SellerProtocol):
             "createdAt": zulu_ms(entry.created_at),
         }
 
-    def _cluster_row(self, entry: Entry) -> dict[str, Any]:
-        return {
-            "id": entry.instance_id,
-            "name": entry.tag,
-            "type": "TRAINING",
-            "status": self._orders.status(entry),
-            "compute": {
-                "gpuTypeId": entry.sku,
-                "gpuCountPerPod": entry.detail["gpus"],
-                "podCount": entry.nodes,
-            },
-            "dataCenterId": entry.region,
-            "cost": float(entry.tariff.usd_per_hour),
-            "createdAt": zulu_ms(entry.created_at),
-        }
-
     # GraphQL
 
     def _graphql(self, call: Call) -> Reply:
         body = call.json_object()
         try:
             kind, fields = asked_fields(str(body.get("query") or ""), body.get("variables") or {})
-            if any(field.name not in PUBLIC_FIELDS for field in fields):
+            if any(field.name != PUBLIC_FIELD for field in fields):
                 self.authorise(call)
             answers = self._graphql_fields
             data = {field.key: answers.resolved(kind, field, call.loses_capacity) for field in fields}
         except GraphQLError as error:
-            raise Refusal(graphql_errors(error.message, 400)) from error
+            raise Refusal(_errors(error.message, 400)) from error
         except CannotDeploy as reason:
-            raise Refusal(graphql_errors(str(reason), 200)) from reason
+            raise Refusal(_errors(str(reason), 200)) from reason
         return json_reply({"data": data})
 
 
@@ -316,6 +236,11 @@ def _count(body: Mapping[str, Any], name: str, default: int) -> int:
     if not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1")
     return value
+
+
+def _errors(message: str, status: int) -> Reply:
+    """A GraphQL answer of errors alone."""
+    return json_reply({"errors": [{"message": message}], "data": None}, status)
 
 
 def _problem(status: int, title: str, detail: str) -> Reply:

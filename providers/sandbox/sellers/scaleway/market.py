@@ -32,13 +32,6 @@ _NAMES = {
 }
 _EUROS = re.compile(r"EUR ([0-9.]+) x ([0-9.]+) USD/EUR")
 _RATE = Decimal("1.1643")
-_ODD = (
-    ("DEV1-S", "", 0, 0, 2, 2, "0.0088"),
-    ("POP2-HN-3", "", 0, 0, 2, 4, "0.2554"),
-    ("RENDER-S", "P100", 1, 16, 10, 42, "1.221"),
-    ("L40S-2-48G", "L40S", 2, 48, 16, 192, "0"),
-)
-"""Type, GPU, GPUs, GiB each, cores, GiB, euros: two without a GPU, an unknown one, a price of zero."""
 
 
 def dollars_per_euro(row: Recorded) -> Decimal:
@@ -54,21 +47,6 @@ def scaleway_inventory(seed: int) -> Iterator[InventoryItem]:
         zones = (HOME, *(zone for zone in _OTHERS if draw(seed, "scaleway", row.sku, zone) < 0.5))
         for zone in zones:
             yield _item(seed, row, zone)
-    for sku, gpu, gpus, gpu_gb, cores, gib, euros in _ODD:
-        yield InventoryItem(
-            provider="scaleway",
-            sku=sku,
-            region="fr-par",
-            zone=HOME,
-            gpu=gpu,
-            gpus=gpus,
-            usd_per_hour=Decimal(euros) * _RATE,
-            capacity=4,
-            gpu_memory_gb=gpu_gb,
-            vcpus=cores,
-            memory_gb=gib,
-            labels={"gpu_name": gpu, "dollars_per_euro": str(_RATE)},
-        )
 
 
 def _item(seed: int, row: Recorded, zone: str) -> InventoryItem:

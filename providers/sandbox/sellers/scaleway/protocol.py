@@ -29,6 +29,8 @@ VOLUME_EUR_PER_GB_HOUR = Decimal("0.000118")
 VOLUME_GB = 100
 """Size of a root volume that the order does not state (illustrative)."""
 SCARCE_BELOW = 3
+BILLING_INCREMENT_S = 60
+"""GPU Instances are billed by the minute (Scaleway's FAQ on Instances)."""
 BYTES_PER_GIB = 2**30
 _ZONE = "/instance/v1/zones/{zone}"
 _ORGANISATION = "0a0b0c0d-0000-4000-8000-000000000000"
@@ -225,7 +227,7 @@ class Scaleway(SellerProtocol):
             started = replace(
                 entry,
                 starts_at=now,
-                tariff=Tariff(Decimal(entry.detail["usd_per_hour"]), _increment_s(entry.sku)),
+                tariff=Tariff(Decimal(entry.detail["usd_per_hour"]), BILLING_INCREMENT_S),
                 failed_at=up_at if loses else None,
             )
             changed_at = up_at if loses else now
@@ -417,8 +419,3 @@ def _out_of_stock(sku: str) -> Reply:
 
 def _error(status: int, kind: str, message: str, **more: Any) -> Reply:
     return json_reply({"type": kind, **({"message": message} if message else {}), **more}, status)
-
-
-def _increment_s(sku: str) -> int:
-    """GPU Instances are billed by the minute, RENDER-S by the hour (Scaleway's FAQ on Instances)."""
-    return 3600 if sku.startswith("RENDER-S") else 60

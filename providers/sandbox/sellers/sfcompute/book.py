@@ -174,18 +174,6 @@ class Book:
         moved = 95 + int(16 * draw(self._sandbox.seed, item.key, at.date(), "price"))
         return (price * moved / 100).quantize(Decimal("0.000001"))
 
-    def best_ask(self, hardware: str, start: datetime, end: datetime) -> tuple[Decimal, int] | None:
-        """Lowest USD per node-hour over the window and the nodes sold at it; None without any."""
-        if end <= start:
-            raise ValueError("end_at must be after start_at")
-        hours = Decimal((end - start) // timedelta(seconds=1)) / 3600
-        asks = []
-        for item in self.zones():
-            nodes = _least_free(self.rectangles(item), start, end)
-            if item.labels["hardware"] == hardware and nodes > 0:
-                asks.append((self.node_cost_usd(item, start, end) / hours, nodes))
-        return min(asks, key=lambda ask: ask[0], default=None)
-
     def buy_back_cents(self, entry: Entry, now: datetime) -> int:
         """What the best bid pays for the rest of a contract."""
         item = next(item for item in self.zones() if item.stock_key == entry.stock_key)
@@ -216,17 +204,6 @@ class Book:
 def _span(entry: Entry) -> tuple[datetime, datetime]:
     assert entry.ends_at is not None
     return entry.starts_at, entry.ends_at
-
-
-def _least_free(free: list[tuple[datetime, datetime, int]], start: datetime, end: datetime) -> int:
-    """Nodes that are free throughout ``[start, end)``; 0 where a part of it is not covered."""
-    least, at = 10**9, start
-    for left, right, nodes in free:
-        if left <= at < right:
-            least, at = min(least, nodes), right
-            if at >= end:
-                return least
-    return 0
 
 
 def _starts(wish: Wish) -> Iterator[datetime]:

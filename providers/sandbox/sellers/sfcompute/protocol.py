@@ -1,15 +1,14 @@
-"""SF Compute under ``/sfcompute``: zones, quotes, orders and contracts of v0, quotes of preview v2.
+"""SF Compute under ``/sfcompute``: zones, quotes, orders and contracts of v0.
 
-A market in windows of nodes of eight GPUs: v0 prices are whole US cents for the whole order, v2 prices are
-decimal strings per node and hour. Orders are idempotent by header; a filled order is a contract, which
-is left by selling it back. No price was recorded for this market: figures are illustrative.
+A market in windows of nodes of eight GPUs: prices are whole US cents for the whole order. Orders are
+idempotent by header; a filled order is a contract, which is left by selling it back. No price was recorded
+for this market: figures are illustrative.
 Sources: sfcompute/cli ``schema.ts``, sfcompute/nodes-go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from providers.sandbox.ledger import zulu_ms
@@ -38,7 +37,6 @@ class SFCompute(SellerProtocol):
         return (
             Route("GET", "/v0/zones", "list", self._zones),
             Route("GET", "/v0/quote", "list", self._quote),
-            Route("GET", "/preview/v2/orderbook/quote", "list", self._book_quote),
             Route("POST", "/v0/orders", "create", self._orders.place),
             Route("GET", "/v0/orders", "get", self._orders.find_all),
             Route("GET", "/v0/orders/{id}", "get", self._orders.find),
@@ -118,30 +116,6 @@ class SFCompute(SellerProtocol):
         if not 1 <= quantity <= _MOST_NODES:
             raise ValueError(f"quantity must be 1 to {_MOST_NODES}")
         return Wish(instance_type(query), quantity, earliest, latest, shortest, longest, query.get("cluster"))
-
-    def _book_quote(self, call: Call) -> Reply:
-        requirements = call.query.get("requirements", "")
-        key, _, hardware = requirements.partition(":")
-        if key != "accelerator" or not hardware:
-            raise ValueError("requirements must be accelerator:<hardware>")
-        start = datetime.fromtimestamp(int(call.query.get("start_at", "")), UTC)
-        end = datetime.fromtimestamp(int(call.query.get("end_at", "")), UTC)
-        ask = self._book.best_ask(hardware, start, end)
-        bid = None
-        if ask is not None:
-            bid = {"dollars_per_node_hour": f"{ask[0] * Book.BID_SHARE:.6f}", "node_count": ask[1]}
-        return json_reply(
-            {
-                "requirements": {"accelerator": [hardware]},
-                "start_at": int(start.timestamp()),
-                "end_at": int(end.timestamp()),
-                "requested_at": int(self.now.timestamp()),
-                "best_bid": bid,
-                "best_ask": None
-                if ask is None
-                else {"dollars_per_node_hour": f"{ask[0]:.6f}", "node_count": ask[1]},
-            }
-        )
 
 
 def _side(call: Call) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from decimal import Decimal
 
 from providers.sandbox.market import (
     InventoryItem,
@@ -32,18 +31,6 @@ _WORDS: dict[str, tuple[str, str | None]] = {
 }
 """Recorded GPU: its ``gpu_type`` and ``interconnect`` on the wire."""
 
-_ODD_TYPES = (
-    ("massedcompute_cpu_large", "", None, 0, 0, 32, 128, "0.64", 2, "vm"),
-    ("boostrun_Q9000x4", "Q9000", "pcie", 4, 64, 64, 512, "3.10", 2, "vm"),
-    ("digitalocean_H100x8", "H100", "sxm5", 8, 80, 160, 1920, "0", 2, "vm"),
-    ("voltagepark_H100_sxm5x8", "H100", "sxm5", 8, 640, 208, 1800, "20.00", 2, "vm"),
-    ("hydra_H100x2", "H100", None, 2, 80, 48, 360, "5.00", 2, "vm"),
-    ("latitude_H100_sxm5x8", "H100", "sxm5", 8, 80, 208, 2048, "19.92", 3, "baremetal"),
-    ("whitefiber_L40S", "L40S", "pcie", 1, 48, 8, 96, "1.20", 0, "vm"),
-)
-"""No GPU, an unknown GPU, a zero price, memory in total, no socket, bare metal, sold out."""
-_ODD_REGION = "dallas-usa-3"
-
 
 @drawn_once
 def shadeform_inventory(seed: int) -> Iterator[InventoryItem]:
@@ -59,21 +46,6 @@ def shadeform_inventory(seed: int) -> Iterator[InventoryItem]:
     for sku, row in {row.sku: row for row in rows}.items():
         for region in sorted(regions[_cloud(sku)]):
             yield _item(seed, row, region)
-    for odd in _ODD_TYPES:
-        sku, gpu_type, interconnect, gpus, gpu_gb, cores, gb, usd, capacity, deployment = odd
-        yield InventoryItem(
-            provider="shadeform",
-            sku=sku,
-            region=_ODD_REGION,
-            gpu=gpu_type,
-            gpus=gpus,
-            usd_per_hour=Decimal(usd),
-            capacity=capacity,
-            gpu_memory_gb=gpu_gb,
-            vcpus=cores,
-            memory_gb=gb,
-            labels={"gpu_type": gpu_type, "interconnect": interconnect, "deployment": deployment},
-        )
 
 
 def _cloud(sku: str) -> str:
@@ -83,6 +55,6 @@ def _cloud(sku: str) -> str:
 def _item(seed: int, row: Recorded, region: str) -> InventoryItem:
     lot = (seed, row.sku, region)
     gpu_type, interconnect = _WORDS[row.gpu]
-    labels = {"gpu_type": gpu_type, "interconnect": interconnect, "deployment": "vm"}
+    labels = {"gpu_type": gpu_type, "interconnect": interconnect}
     capacity = 0 if draw(*lot, "none") < 0.3 else draw_count(1, 6, *lot)
     return recorded_item(row, region, capacity, tier="on_demand", labels=labels)

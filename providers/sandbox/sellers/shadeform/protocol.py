@@ -44,9 +44,6 @@ class Shadeform(SellerProtocol):
             Route("GET", "/v1/instances", "get", self._instances),
             Route("GET", "/v1/instances/{id}/info", "get", self._instance),
             Route("POST", "/v1/instances/{id}/delete", "delete", self._delete),
-            Route("GET", "/v1/clusters/types", "list", self._no_cluster_types),
-            Route("GET", "/v1/clusters", "get", self._no_clusters),
-            Route("GET", "/v1/sshkeys", "other", self._ssh_keys),
         )
 
     def errors(self) -> ErrorForms:
@@ -65,13 +62,10 @@ class Shadeform(SellerProtocol):
         """The header ``X-API-KEY``."""
         return call.headers.get("x-api-key", "").strip() or None
 
-    def _types(self, call: Call) -> Reply:
+    def _types(self, _: Call) -> Reply:
         free = self.seller.free_by_key()
         rows = [self._type(items, free) for items in by_sku(self.seller.inventory()).values()]
-        shown = [row for row in rows if _is_wanted(row, call)]
-        if call.query.get("sort") == "price":
-            shown.sort(key=lambda row: row["hourly_price"])
-        return json_reply({"instance_types": shown})
+        return json_reply({"instance_types": rows})
 
     def _type(self, items: list[InventoryItem], free: dict[str, int]) -> dict[str, Any]:
         item = items[0]
@@ -85,7 +79,7 @@ class Shadeform(SellerProtocol):
             "shade_instance_type": shade_type,
             "cloud_instance_type": f"{cloud}-{shade_type}".lower(),
             "hourly_price": self.seller.cents(item),
-            "deployment_type": item.labels["deployment"],
+            "deployment_type": "vm",
             "configuration": _configuration(item),
             "availability": places,
             "boot_time": {"min_boot_in_sec": 180, "max_boot_in_sec": 300},
@@ -151,36 +145,6 @@ class Shadeform(SellerProtocol):
             "created_at": zulu_ms(entry.created_at),
             "deleted_at": None if entry.released_at is None else zulu_ms(entry.released_at),
         }
-
-    def _no_cluster_types(self, _: Call) -> Reply:
-        return json_reply({"cluster_types": []})
-
-    def _no_clusters(self, _: Call) -> Reply:
-        return json_reply({"clusters": []})
-
-    def _ssh_keys(self, _: Call) -> Reply:
-        key = {
-            "id": "78a0dd5a-dbb1-4568-b55c-5e7e0a8b0c40",
-            "name": "sandbox",
-            "public_key": "ssh-ed25519 A",
-            "is_default": True,
-        }
-        return json_reply({"ssh_keys": [key]})
-
-
-def _is_wanted(row: dict[str, Any], call: Call) -> bool:
-    config, query = row["configuration"], call.query
-    facts = {
-        "cloud": row["cloud"],
-        "shade_instance_type": row["shade_instance_type"],
-        "gpu_type": config["gpu_type"],
-        "num_gpus": str(config["num_gpus"]),
-    }
-    places = [place for place in row["availability"] if query.get("region") in {None, place["region"]}]
-    if not places or any(query[name] != value for name, value in facts.items() if name in query):
-        return False
-    wish = query.get("available")
-    return wish is None or any(place["available"] for place in places) == (wish.lower() == "true")
 
 
 def _configuration(item: InventoryItem) -> dict[str, Any]:

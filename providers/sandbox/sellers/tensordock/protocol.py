@@ -1,6 +1,6 @@
 """TensorDock's API v2, under ``/tensordock``.
 
-Machines are made on a host (or at a location) from GPUs, cores, memory and disk; what is wrong with an
+Machines are made on a host from GPUs, cores, memory and disk; what is wrong with an
 order comes with HTTP 200 and ``{"error", "status"}``. Billed by the second. Sources: the requests and
 answers that the public clients of API v2 know. The sandbox's own: the form of the list of machines, all
 words but "Hostnode unavailable", every price, cores and memory beside a GPU.
@@ -23,7 +23,7 @@ _STATES = Lifecycle({"queued": 0.25, "deploying": 1}, up="running", failed="erro
 
 
 class TensorDock(SellerProtocol):
-    """Locations, hosts, machines."""
+    """Hosts, machines."""
 
     name = "tensordock"
     on_sale = staticmethod(tensordock_inventory)
@@ -35,9 +35,7 @@ class TensorDock(SellerProtocol):
     def make_routes(self) -> Iterable[Route]:
         """The paths of the API that the sandbox serves."""
         return (
-            Route("GET", "/locations", "list", self._locations, public=True),
             Route("GET", "/hostnodes", "list", self._hostnodes),
-            Route("GET", "/hostnodes/{id}", "list", self._hostnode),
             Route("POST", "/instances", "create", self._create),
             Route("GET", "/instances", "get", self._machines),
             Route("GET", "/instances/{id}", "get", self._machine),
@@ -56,53 +54,10 @@ class TensorDock(SellerProtocol):
             failed=text_reply("Internal Server Error", 500),
         )
 
-    def _free(self) -> dict[str, int]:
+    def _hostnodes(self, _: Call) -> Reply:
         free = self.seller.free_by_key()
-        return {host: free[item.key] for host, item in self._hosts.items()}
-
-    def _locations(self, _: Call) -> Reply:
-        """At each location, of each type of GPU, the host that has most of it."""
-        free, best = self._free(), dict[tuple[str, str], InventoryItem]()
-        for host, item in self._hosts.items():
-            before = best.get((item.region, item.sku))
-            if free[host] > (free[before.zone] if before else 0):
-                best[item.region, item.sku] = item
-        rows: dict[str, dict[str, Any]] = {}
-        for item in best.values():
-            city, state, country = item.labels["place"]
-            place = {"id": _location_id(city), "city": city, "stateprovince": state, "country": country}
-            row = rows.setdefault(city, {**place, "tier": 3, "gpus": []})
-            row["gpus"].append(self._located(item, free[item.zone]))
-        return json_reply({"data": {"locations": list(rows.values())}})
-
-    def _located(self, item: InventoryItem, free: int) -> dict[str, Any]:
-        vcpus, ram = item.labels["per_gpu"]
-        return {
-            "v0Name": item.sku,
-            "displayName": item.labels["name"],
-            "max_count": free,
-            "price_per_hr": float(self.seller.price(item)),
-            "resources": {"max_vcpus": vcpus * free, "max_ram_gb": ram * free, "max_storage_gb": 4000},
-            "pricing": _pricing(item),
-            "network_features": {
-                "dedicated_ip_available": item.labels["address"],
-                "port_forwarding_available": True,
-                "network_storage_available": False,
-            },
-        }
-
-    def _hostnodes(self, call: Call) -> Reply:
-        free, wanted = self._free(), call.query.get("gpu_model")
-        rows = [
-            self._host(item, free[host]) for host, item in self._hosts.items() if wanted in {None, item.sku}
-        ]
-        return json_reply({"data": {"hostnodes": [*rows, *([] if wanted else [_without_gpus()])]}})
-
-    def _hostnode(self, call: Call) -> Reply:
-        item = self._hosts.get(call.parts["id"])
-        if item is None:
-            raise Refusal(text_reply("Not Found", 404))
-        return json_reply({"data": self._host(item, self._free()[item.zone])})
+        rows = [self._host(item, free[item.key]) for item in self._hosts.values()]
+        return json_reply({"data": {"hostnodes": [*rows, _without_gpus()]}})
 
     def _host(self, item: InventoryItem, free: int) -> dict[str, Any]:
         city, state, country = item.labels["place"]
@@ -149,7 +104,7 @@ class TensorDock(SellerProtocol):
                 raise Refusal(_error(f"{name} is required"))
         if bool(wish.get("ssh_key")) == bool(wish.get("ssh_key_id")):
             raise Refusal(_error("Either ssh_key or ssh_key_id is required"))
-        if "hostnode_id" in wish and not (wish.get("useDedicatedIp") or wish.get("port_forwards")):
+        if not (wish.get("useDedicatedIp") or wish.get("port_forwards")):
             raise Refusal(_error("A port forward or a dedicated IP is required"))
         resources = wish["resources"]
         item, gpus = self._wanted(wish, resources)
@@ -175,19 +130,12 @@ class TensorDock(SellerProtocol):
         return json_reply({"data": made})
 
     def _wanted(self, wish: Mapping[str, Any], resources: Mapping[str, Any]) -> tuple[InventoryItem, int]:
-        """The host that is named, or one of the location that has enough; and how many GPUs of it."""
+        """The host that is named, and how many GPUs of it."""
         ((word, count),) = dict(resources["gpus"]).items()
-        gpus, free = int(count["count"]), self._free()
-        if wish.get("hostnode_id"):
-            found = [item for host, item in self._hosts.items() if host == wish["hostnode_id"]]
-        else:
-            place = wish.get("location_id")
-            here = [item for item in self._hosts.values() if _location_id(item.region) == place]
-            found = [item for item in here if item.sku == word and free[item.zone] >= gpus]
-        fitting = [item for item in found if item.sku == word]
-        if not fitting or gpus < 1:
+        item, gpus = self._hosts.get(str(wish.get("hostnode_id"))), int(count["count"])
+        if item is None or item.sku != word or gpus < 1:
             raise Refusal(_error("Hostnode unavailable"))
-        return fitting[0], gpus
+        return item, gpus
 
     def _machines(self, _: Call) -> Reply:
         rows = [self._row(entry) for entry in self.seller.visible()]

@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -74,14 +73,12 @@ class Vast(SellerProtocol):
         base = "/api/v0"
         return (
             Route("POST", f"{base}/bundles", "list", self._search, public=True),
-            Route("GET", f"{base}/bundles", "list", self._search_by_query, public=True),
             Route("PUT", f"{base}/search/asks", "list", self._search_asks, public=True),
             Route("PUT", f"{base}/asks/{{id}}", "create", self._rent),
             Route("GET", f"{base}/instances", "get", self._retired_list),
             Route("GET", "/api/v1/instances", "get", self._instances_by_page),
             Route("GET", f"{base}/instances/{{id}}", "get", self._instance),
             Route("DELETE", f"{base}/instances/{{id}}", "delete", self._destroy),
-            Route("GET", f"{base}/users/current", "other", self._user),
         )
 
     def errors(self) -> ErrorForms:
@@ -104,10 +101,6 @@ class Vast(SellerProtocol):
 
     def _search(self, call: Call) -> Reply:
         return self._found(call.json_object() if call.body else {})
-
-    def _search_by_query(self, call: Call) -> Reply:
-        text = call.query.get("q")
-        return self._found({} if text is None else replace(call, body=text.encode()).json_object())
 
     def _search_asks(self, call: Call) -> Reply:
         wanted = call.json_object().get("q")
@@ -312,9 +305,6 @@ class Vast(SellerProtocol):
     def _destroy(self, call: Call) -> Reply:
         self.seller.release(self.machine(call))
         return json_reply({"success": True})
-
-    def _user(self, _: Call) -> Reply:
-        return json_reply({"id": 4242, "username": "sandbox", "credit": 1000.0, "can_pay": True})
 
     def _status(self, entry: Entry) -> tuple[str | None, str]:
         """``actual_status`` and a message: null, loading, running; exited for good when it failed."""

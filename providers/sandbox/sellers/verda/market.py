@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from decimal import Decimal
 
 from providers.sandbox.market import (
-    ILLUSTRATIVE,
     InventoryItem,
     Recorded,
     draw,
@@ -28,14 +26,6 @@ _NAMES = {
     "RTX-PRO-6000-Server": ("RTX PRO 6000 96GB", "RTX PRO 6000"),
     "V100-SXM2-16GB": ("Tesla V100 16GB", "Tesla V100"),
 }
-_RECORDED_SAMPLE = "gpuhunt tests/providers/test_verda.py"
-_ODD_TYPES = (
-    ("CPU.120V.480G", "AMD EPYC", "CPU Node", 0, 0, 120, 480, "3.00", "1.50", _RECORDED_SAMPLE),
-    ("2A6000.20V", "RTX A6000 48GB", "RTX A6000", 2, 48, 20, 120, "1.98", "0.70", _RECORDED_SAMPLE),
-    ("1Q9000.16V", "Q9000 XT 64GB", "Q9000 XT", 1, 64, 16, 128, "1.11", "0.40", ILLUSTRATIVE),
-    ("1L40S.20V", "L40S 48GB", "L40S", 1, 48, 20, 60, "0.00", "0.00", ILLUSTRATIVE),
-)
-"""Type, name, model, GPUs, GB per GPU, cores, GB, prices: no GPU, p2p text, an unknown GPU, a zero price."""
 
 
 @drawn_once
@@ -54,24 +44,6 @@ def verda_inventory(seed: int) -> Iterator[InventoryItem]:
         yield _item(seed, row)
         if row.tier == "spot" and (row.sku, row.region) not in on_demand and row.gpu in singles:
             yield _item(seed, _multiplied(row, singles[row.gpu]))
-    for sku, name, model, gpus, gpu_gb, cores, gb, usd, spot_usd, source in _ODD_TYPES:
-        for tier, price in (("on_demand", usd), ("spot", spot_usd)):
-            yield InventoryItem(
-                provider="verda",
-                sku=sku,
-                region="FIN-01",
-                tier=tier,
-                gpu=model,
-                gpus=gpus,
-                usd_per_hour=Decimal(price),
-                capacity=2,
-                source=source,
-                price_key=f"verda|{sku}|{tier}",
-                gpu_memory_gb=gpu_gb,
-                vcpus=cores,
-                memory_gb=gb,
-                labels={"name": name, "model": model, "p2p": "50GB/s" if gpus > 1 else None},
-            )
 
 
 def _multiplied(row: Recorded, single: Recorded) -> Recorded:

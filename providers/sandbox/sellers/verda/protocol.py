@@ -31,7 +31,7 @@ OS_VOLUME_GB = 50
 TOKEN_LIFE_S = 3600
 BILLING_SLICE_S = 600
 _TOKEN = "sandbox-access-"  # noqa: S105  a prefix
-_LOCATIONS = {"FIN-01": "Finland", "FIN-02": "Finland", "FIN-03": "Finland"}
+_LOCATIONS = ("FIN-01", "FIN-02", "FIN-03")
 _STATES = Lifecycle(
     {"ordered": 0.25, "provisioning": 1},
     up="running",
@@ -53,14 +53,6 @@ class Verda(SellerProtocol):
             Route("POST", "/v1/oauth2/token", "other", self._token, public=True),
             Route("GET", "/v1/instance-types", "list", self._types),
             Route("GET", "/v1/instance-availability", "list", self._availability),
-            Route("GET", "/v1/instance-availability/{type}", "list", self._type_availability),
-            Route("GET", "/v1/cluster-types", "list", self._no_clusters),
-            Route("GET", "/v1/cluster-availability", "list", self._no_clusters),
-            Route("GET", "/v1/clusters", "get", self._no_clusters),
-            Route("GET", "/v1/locations", "list", self._locations),
-            Route("GET", "/v1/sshkeys", "other", self._ssh_keys),
-            Route("GET", "/v1/ssh-keys", "other", self._ssh_keys),
-            Route("GET", "/v1/images", "other", self._images),
             Route("POST", "/v1/instances", "create", self._create),
             Route("GET", "/v1/instances", "get", self._instances),
             Route("GET", "/v1/instances/{id}", "get", self._instance),
@@ -97,12 +89,9 @@ class Verda(SellerProtocol):
 
     def _token(self, call: Call) -> Reply:
         body = call.json_object()
-        grant = body.get("grant_type")
-        if grant == "client_credentials":
-            complete = bool(body.get("client_id")) and bool(body.get("client_secret"))
-        else:
-            complete = grant == "refresh_token" and bool(body.get("refresh_token"))
-        if not complete:
+        if body.get("grant_type") != "client_credentials" or not (
+            body.get("client_id") and body.get("client_secret")
+        ):
             raise Refusal(_error(401, "unauthorized_request", "Invalid client id or client secret"))
         until = int(self.now.timestamp()) + TOKEN_LIFE_S
         token = {
@@ -147,37 +136,14 @@ class Verda(SellerProtocol):
         return str(cents) if cents == price else f"{price.normalize():f}"
 
     def _availability(self, call: Call) -> Reply:
-        wanted = call.query.get("location_code")
         free = self.seller.free_by_key()
+        tier = "spot" if call.query.get("is_spot") == "true" else "on_demand"
         rows = []
         for location in _LOCATIONS:
-            if wanted in {None, location}:
-                items = self.seller.inventory(tier=_tier(call), region=location)
-                found = sorted(item.sku for item in items if free[item.key] > 0)
-                rows.append({"location_code": location, "availabilities": found})
+            items = self.seller.inventory(tier=tier, region=location)
+            found = sorted(item.sku for item in items if free[item.key] > 0)
+            rows.append({"location_code": location, "availabilities": found})
         return json_reply(rows)
-
-    def _type_availability(self, call: Call) -> Reply:
-        wanted = call.query.get("location_code")
-        free = self.seller.free_by_key()
-        items = self.seller.inventory(tier=_tier(call), sku=call.parts["type"])
-        return json_reply(any(free[item.key] > 0 for item in items if wanted in {None, item.region}))
-
-    def _no_clusters(self, _: Call) -> Reply:
-        return json_reply([])
-
-    def _locations(self, _: Call) -> Reply:
-        return json_reply(
-            [{"code": code, "name": code, "country_code": "FI"} for code in _LOCATIONS],
-        )
-
-    def _ssh_keys(self, _: Call) -> Reply:
-        return json_reply(
-            [{"id": "c0ffee00-0000-4000-8000-000000000000", "name": "sandbox", "key": "ssh-ed25519 A"}]
-        )
-
-    def _images(self, _: Call) -> Reply:
-        return json_reply([{"id": "ubuntu-24.04", "image_type": "ubuntu-24.04", "name": "Ubuntu 24.04"}])
 
     def _create(self, call: Call) -> Reply:
         body = call.json_object()
@@ -211,14 +177,10 @@ class Verda(SellerProtocol):
             raise Refusal(self.errors().no_capacity)
         return item
 
-    def _instances(self, call: Call) -> Reply:
-        wanted = call.query.get("status")
+    def _instances(self, _: Call) -> Reply:
         entries = self.sandbox.ledger.entries(self.name)
         rows = [self._row(entry) for entry in entries if not entry.is_volume]
-        shown = [
-            row for row in rows if wanted == row["status"] or (not wanted and row["status"] != "discontinued")
-        ]
-        return json_reply(shown)
+        return json_reply([row for row in rows if row["status"] != "discontinued"])
 
     def _instance(self, call: Call) -> Reply:
         entry = self.sandbox.ledger.find(self.name, call.parts["id"])
@@ -303,39 +265,29 @@ class Verda(SellerProtocol):
         body = call.json_object()
         ids = body.get("id")
         wanted = [ids] if isinstance(ids, str) else ids
-        if not isinstance(wanted, list) or not wanted:
-            raise Refusal(_error(400, "invalid_request", "id should not be empty"))
+        if not isinstance(wanted, list) or len(wanted) != 1:
+            raise Refusal(_error(400, "invalid_request", "the sandbox ends one instance at a time"))
         if body.get("action") not in {"delete", "discontinue"}:
             raise Refusal(
                 _error(400, "invalid_request", "the sandbox knows the actions delete and discontinue")
             )
-        volumes = body.get("volume_ids") or []
-        problems = [self._discontinue(str(instance_id), volumes) for instance_id in wanted]
-        if not any(problems):
-            return Reply(204, b"")
-        if len(wanted) == 1:
-            raise Refusal(_error(400, "invalid_request", problems[0]))
-        results = [
-            _result(body["action"], instance_id, problem)
-            for instance_id, problem in zip(wanted, problems, strict=True)
-        ]
-        return json_reply(results, 207)
+        self._discontinue(str(wanted[0]), body.get("volume_ids") or [])
+        return Reply(204, b"")
 
-    def _discontinue(self, instance_id: str, volumes: Collection[str]) -> str:
-        """Ends an instance, and its system volume if that is named; a reason when it cannot be."""
+    def _discontinue(self, instance_id: str, volumes: Collection[str]) -> None:
+        """Ends an instance, and its system volume if that is named."""
         entry = self.sandbox.ledger.find(self.name, instance_id)
         if entry is None or entry.is_volume:
-            return "Invalid instance id"
+            raise Refusal(_error(400, "invalid_request", "Invalid instance id"))
         status = self.seller.state(entry, _STATES)
         if status in {"ordered", "provisioning"}:
-            return "Can't discontinue a provisioning instance"
+            raise Refusal(_error(400, "invalid_request", "Can't discontinue a provisioning instance"))
         if status in {"deleting", "discontinued"}:
-            return "Can't discontinue a discontinued instance"
+            raise Refusal(_error(400, "invalid_request", "Can't discontinue a discontinued instance"))
         over, detail = self.seller.release(entry), entry.detail
         if detail["volume"] not in volumes:
             tariff = Tariff(_volume_usd(detail["size_gb"]))
             self.sandbox.ledger.write(over.volume_left(detail["volume"], tariff, **detail))
-        return ""
 
 
 def _volume_usd(size_gb: int) -> Decimal:
@@ -358,18 +310,6 @@ def _hardware(item: InventoryItem) -> dict[str, Any]:
         "memory": {"description": f"{memory_gb}GB RAM", "size_in_gigabytes": memory_gb},
         "storage": {"description": "dynamic"},
     }
-
-
-def _tier(call: Call) -> str:
-    asked = call.query.get("is_spot") or call.query.get("isSpot") or "false"
-    return "spot" if asked.lower() == "true" else "on_demand"
-
-
-def _result(action: str, instance_id: str, problem: str) -> dict[str, Any]:
-    row: dict[str, Any] = {"action": action, "instanceId": instance_id, "status": "success"}
-    if problem:
-        row |= {"status": "error", "error": problem, "statusCode": 400}
-    return row
 
 
 def _error(status: int, code: str, message: str) -> Reply:

@@ -17,20 +17,7 @@ from providers.sandbox.market import (
 )
 
 PLANS, METAL = "plans", "plans_metal"
-REGIONS = {
-    "ams": ("Amsterdam", "NL"),
-    "atl": ("Atlanta", "US"),
-    "blr": ("Bangalore", "IN"),
-    "ewr": ("New Jersey", "US"),
-    "fra": ("Frankfurt", "DE"),
-    "itm": ("Osaka", "JP"),
-    "lax": ("Los Angeles", "US"),
-    "lhr": ("London", "GB"),
-    "ord": ("Chicago", "US"),
-    "sea": ("Seattle", "US"),
-    "sgp": ("Singapore", "SG"),
-    "yto": ("Toronto", "CA"),
-}
+REGIONS = ("ams", "atl", "blr", "ewr", "fra", "itm", "lax", "lhr", "ord", "sea", "sgp", "yto")
 _WORDS = {
     "A100-PCIe-80GB": "NVIDIA_A100",
     "A40": "NVIDIA_A40",
@@ -72,8 +59,6 @@ class Plan:
 
 
 _ODD = (
-    Plan("vc2-1c-1gb", "", None, 0, None, None, 1, 1, (Decimal("0.007"), Decimal(0)), ("ewr", "ams"), True),
-    Plan("vbm-4c-32gb", "", None, 0, None, None, 8, 32, (Decimal("0.179"), Decimal(0)), ("ewr",), True),
     Plan(
         "vcg-a40-6c-30g-12vram",
         "A40",
@@ -85,19 +70,6 @@ _ODD = (
         30,
         (Decimal("0.428"), Decimal(0)),
         ("ewr",),
-        True,
-    ),
-    Plan(
-        "vcg-q9000-16c-120g-64vram",
-        "Q9000",
-        "NVIDIA_Q9000",
-        1,
-        64,
-        "1",
-        16,
-        120,
-        (Decimal("1.5"), Decimal(0)),
-        ("lax",),
         True,
     ),
     Plan(
@@ -114,21 +86,8 @@ _ODD = (
         True,
         overrides=(("sgp", "2.005"),),
     ),
-    Plan(
-        "vcg-l40s-32c-360g-96vram",
-        "L40S",
-        "NVIDIA_L40S",
-        2,
-        96,
-        "2",
-        32,
-        360,
-        (Decimal(0), Decimal(0)),
-        ("fra",),
-        True,
-    ),
 )
-"""No GPU (virtual and metal), a vGPU, an unknown GPU, a region with a price of its own, a price of zero."""
+"""A part of a GPU, and a region with a price of its own."""
 
 
 def list_of(sku: str) -> str:

@@ -39,7 +39,7 @@ _STATES = Lifecycle(
 
 
 class Vultr(SellerProtocol):
-    """Plans, regions, instances, bare metals."""
+    """Plans, instances, bare metals."""
 
     name = "vultr"
     on_sale = staticmethod(vultr_inventory)
@@ -54,10 +54,6 @@ class Vultr(SellerProtocol):
         return (
             Route("GET", "/v2/plans", "list", lambda call: self._list_plans(call, PLANS), public=True),
             Route("GET", "/v2/plans-metal", "list", lambda call: self._list_plans(call, METAL), public=True),
-            Route("GET", "/v2/regions", "list", self._regions, public=True),
-            Route("GET", "/v2/regions/{id}/availability", "list", self._availability, public=True),
-            Route("GET", "/v2/os", "other", self._systems, public=True),
-            Route("GET", "/v2/ssh-keys", "other", self._ssh_keys),
             *(route for path, kind in machines for route in self._machine_routes(f"/v2/{path}", kind)),
         )
 
@@ -113,30 +109,6 @@ class Vultr(SellerProtocol):
             "gpu_brand": plan.word.partition("_")[0] if plan.word else "NVIDIA" if plan.gpus else "none",
         }
         return row | _size(plan) | _gpu_fields(plan)
-
-    def _regions(self, call: Call) -> Reply:
-        rows = [
-            {"id": name, "city": city, "country": country, "continent": "", "options": []}
-            for name, (city, country) in REGIONS.items()
-        ]
-        return _page(call, "regions", rows)
-
-    def _availability(self, call: Call) -> Reply:
-        region = call.parts["id"]
-        if region not in REGIONS:
-            raise Refusal(_error(404, "Invalid region."))
-        free = self.seller.free_by_key()
-        items = self.seller.inventory(region=region)
-        return json_reply({"available_plans": [item.sku for item in items if free[item.key] > 0]})
-
-    def _systems(self, call: Call) -> Reply:
-        return _page(
-            call, "os", [{"id": 2284, "name": "Ubuntu 24.04 LTS x64", "arch": "x64", "family": "ubuntu"}]
-        )
-
-    def _ssh_keys(self, call: Call) -> Reply:
-        key = {"id": "c0ffee00-0000-4000-8000-000000000000", "name": "sandbox", "ssh_key": "ssh-ed25519 A"}
-        return _page(call, "ssh_keys", [key])
 
     def _create(self, call: Call, kind: str) -> Reply:
         body = call.json_object()
