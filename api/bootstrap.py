@@ -283,12 +283,7 @@ def build_product(
     )
     buying = Buyer(units, lease_service, creator, clock, fallback_offers)
     moves = MovesService(
-        units,
-        buying,
-        creator,
-        clock,
-        notifier,
-        rules=MoveRules(price_tolerance=settings.price_tolerance),
+        units, buying, clock, notifier, rules=MoveRules(price_tolerance=settings.price_tolerance)
     )
     rules = PlanningRules(
         limit,
@@ -360,24 +355,20 @@ def build_product(
         estimating=EstimatingService(units, estimate_call, estimator, clock, usable),
         reservations=ReservationsService(
             units,
-            selling,
+            buying,
             clock,
             notifier,
             rules=ReservingRules(price_tolerance=settings.price_tolerance),
             read_request=read_request,
-            creator=creator,
-            fallback_offers=fallback_offers,
             budgets=gate,
             resale_share=load_moving_terms().resale_share,
         ),
         reconcile=ReconcileService(
             units,
-            selling,
+            buying,
             clock,
             notifier,
             rules=ReconcileRules(keep_orphans=settings.strays == "keep"),
-            creator=creator,
-            fallback_offers=fallback_offers,
             rates=load_exchange_rates,
         ),
         moves=moves,

@@ -1,39 +1,70 @@
-"""The published calls without any input or output: what to send, and how to read the answer."""
+"""The published calls, each stated once: what to send, and how to read the answer."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
-from typing import Any, Generic, Protocol, Self, TypeVar
+from types import MappingProxyType
+from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
-from api.client.answers import MadePlan, read_plan_answer
+import httpx
+
+from api.client.answers import (
+    MadePlan,
+    ServerTimedOut,
+    failure_of,
+    made_or_waiting,
+    parsed,
+    problem_of,
+    read_plan_answer,
+)
+from api.schemas.accounts.audit import AuditForm
+from api.schemas.accounts.keys import KeyForm, KeyPage, NewKeyForm
 from api.schemas.accounts.webhooks import NewWebhookForm, TestDeliveryForm, ToldWebhookForm, WebhookForm
 from api.schemas.base.document import Document
 from api.schemas.base.forms import PageForm
 from api.schemas.base.times import format_time
 from api.schemas.base.validation import validate
+from api.schemas.finance.economics import SAVINGS, ChangesForm, IntervalForm, MonthCloseForm, UnitsForm
+from api.schemas.finance.finance import ApprovalForm, ApprovalPage, BudgetForm, BudgetPage
 from api.schemas.finance.spend import SpendForm
 from api.schemas.holding.reservation import (
+    RELEASE_ESTIMATE,
+    Fit,
     OrderQuoteForm,
     PlanQuoteForm,
     ReservationForm,
     ReservationRequest,
     ReservationsForm,
+    ShortfallForm,
 )
 from api.schemas.imports.answers import STARTING_POINT
 from api.schemas.imports.starting_points import StartingPoint
 from api.schemas.market.offer import OFFER, OfferForm
+from api.schemas.market.provider import QUARANTINED, QuarantinedForm
 from api.schemas.plans.comparison import COMPARISON, AcceptedComparisonForm, ComparisonDocument
 from api.schemas.plans.cost_estimate import COST_ESTIMATE
 from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm, UnmadePlanForm
-from broker.domain.basics.webhook import WebhookFormat
+from api.schemas.plans.reoptimization import REOPTIMIZATION, ReoptimizationForm
+from broker.domain.basics.account import AuditEntry
+from broker.domain.basics.webhook import EVERYTHING, WebhookFormat
 from broker.domain.market.offer import Offer
+from broker.domain.market.price_gate import Quarantined
+from broker.domain.moving.reoptimization import Reoptimization
+from broker.domain.moving.savings import Savings
 from broker.domain.planning.cost_estimate import CostEstimate
+from broker.domain.reconciling.shortfalls import Shortfall
+from broker.domain.spend.approvals import ApprovalState, Verdict
+from broker.domain.spend.budgets import BudgetPeriod
+from broker.domain.spend.release_estimate import ReleaseEstimate
 from broker.domain.spend.spend import CostView, Interval
 
 PAGE = 200
@@ -68,31 +99,414 @@ class PageOf(Protocol[Item]):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
-    """One request, and ``read``, which makes the result of the JSON of its answer (None: it has none)."""
+class Call:
+    """One request; a parameter that is None is not sent."""
 
     method: str
     path: str
-    read: Callable[[Any], T]
     params: Mapping[str, str | Sequence[str] | None] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, object] | None = None
     content: bytes | None = None
-    has_answer: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Listing(Generic[T]):
-    """A list that is read page by page."""
+class PublishedCalls(ABC):
+    """The calls of one server; lists are read page by page. A subclass sends requests and waits."""
 
-    path: str
-    form: Any
-    params: Mapping[str, str | None] = field(default_factory=dict)
+    def __init__(self, base_url: str) -> None:
+        self._base_url = base_url
 
-    def page(self, cursor: str | None) -> Call[PageOf[T]]:
-        """The call of the page at ``cursor``."""
-        params = {"limit": str(PAGE), **self.params, "cursor": cursor}
-        return Call("GET", self.path, self.form.model_validate, params)
+    @abstractmethod
+    async def _send(self, call: Call, params: Mapping[str, str | Sequence[str]]) -> httpx.Response:
+        """The answer. Raises what httpx raises."""
+
+    @abstractmethod
+    async def _pause(self, seconds: float) -> None:
+        """Waits."""
+
+    def list_offers(
+        self,
+        *,
+        gpu: str | None = None,
+        provider: str | None = None,
+        region: str | None = None,
+        tier: str | None = None,
+    ) -> AsyncIterator[Offer]:
+        """Offers now, cheapest per GPU-hour first, page by page. ``gpu`` is a canonical name."""
+        wanted = {"gpu": gpu, "provider": provider, "region": region, "tier": tier}
+        return self._each("/v1/offers", PageForm[OfferForm], wanted)
+
+    async def find_offer(self, offer_id: str) -> Offer:
+        """One offer that is on sale now. Raises NotFound."""
+        return await self._do(Call("GET", f"/v1/offers/{quote(offer_id)}"), OFFER.read)
+
+    async def plan(
+        self,
+        workloads: Workloads,
+        *,
+        time_limit_s: float | None = None,
+        timeout_s: float = PLAN_TIMEOUT_S,
+        idempotency_key: str | None = None,
+    ) -> MadePlan:
+        """Asks for a plan of a workloads document and waits for it, at most ``timeout_s``.
+
+        ``time_limit_s`` limits the search. Raises InputError for the document, PlanFailed, ServerTimedOut.
+        """
+        asked = await self.ask_for_plan(workloads, idempotency_key, time_limit_s=time_limit_s)
+        return await self.wait_for_plan(asked.plan_id, timeout_s)
+
+    async def estimate(self, workloads: Workloads) -> CostEstimate:
+        """What each workload would cost alone, without a search; at most 20 workloads. Stores nothing.
+
+        Raises InputError for the document.
+        """
+        call = Call("POST", "/v1/estimates", headers=_YAML, content=_text(workloads).encode())
+        return await self._do(call, COST_ESTIMATE.read)
+
+    async def read_source(self, text: str, kind: str | None = None) -> StartingPoint:
+        """The workload that a SkyPilot task, a ``config.json`` or a command describes, and what is left out.
+
+        Raises InputError for what cannot be planned, and for a source of another ``kind``.
+        """
+        call = Call("POST", "/v1/starting-points", body={"text": text, "kind": kind})
+        return await self._do(call, STARTING_POINT.read)
+
+    async def ask_for_plan(
+        self,
+        workloads: Workloads,
+        idempotency_key: str | None = None,
+        *,
+        time_limit_s: float | None = None,
+        new_team: bool = False,
+    ) -> AcceptedPlanForm:
+        """Asks for a plan of a workloads document: YAML or JSON text, a path, or its fields.
+
+        ``new_team``: its team may be new although its name is like that of another.
+        """
+        limit = None if time_limit_s is None else str(time_limit_s)
+        params = {"time_limit_s": limit, "new_team": "true" if new_team else None}
+        headers = {**once(idempotency_key), **_YAML}
+        call = Call("POST", "/v1/plans", params, headers, content=_text(workloads).encode())
+        return await self._do(call, AcceptedPlanForm.model_validate)
+
+    async def wait_for_plan(self, plan_id: str, timeout_s: float = PLAN_TIMEOUT_S) -> MadePlan:
+        """The plan once it is made. Raises PlanFailed, ServerTimedOut, NotFound."""
+        until = time.monotonic() + timeout_s
+        while (made := made_or_waiting(await self.find_plan(plan_id))) is None:
+            if time.monotonic() >= until:
+                raise ServerTimedOut(f"plan {plan_id} is not made after {timeout_s:g} s")
+            await self._pause(PAUSE_S)
+        return made
+
+    async def find_plan(self, plan_id: str) -> MadePlan | UnmadePlanForm:
+        """One plan, or where it stands. Raises NotFound."""
+        return await self._do(Call("GET", f"/v1/plans/{part(plan_id)}"), read_plan_answer)
+
+    def list_plans(self) -> AsyncIterator[PlanSummaryForm]:
+        """Every plan, newest first, page by page."""
+        return self._each("/v1/plans", PageForm[PlanSummaryForm])
+
+    async def cancel_plan(self, plan_id: str) -> None:
+        """Ends a plan that waits or is being made; twice is no error. Conflict for one that is made."""
+        await self._ask(Call("DELETE", f"/v1/plans/{part(plan_id)}"))
+
+    async def ask_what_if(
+        self, plan_id: str, changes: Sequence[Mapping[str, object]], idempotency_key: str
+    ) -> AcceptedComparisonForm:
+        """Asks for a plan of each change of the plan's document."""
+        body: dict[str, object] = {"based_on": plan_id, "changes": list(changes)}
+        call = Call("POST", "/v1/plans", headers=once(idempotency_key), body=body)
+        return await self._do(call, AcceptedComparisonForm.model_validate)
+
+    async def find_comparison(self, comparison_id: str) -> ComparisonDocument:
+        """A plan beside its variants. Raises NotFound."""
+        return await self._do(Call("GET", f"/v1/comparisons/{part(comparison_id)}"), COMPARISON.read)
+
+    async def compare_plans(self, plan_ids: Sequence[str]) -> ComparisonDocument:
+        """Plans beside the first of them. Raises NotFound."""
+        return await self._do(Call("GET", "/v1/comparisons", {"plan": list(plan_ids)}), COMPARISON.read)
+
+    async def reserve_plan(self, plan_id: str, idempotency_key: str | None = None) -> list[ReservationForm]:
+        """Reserves all of a plan; the same key again gives the same answer and buys nothing twice.
+
+        Raises Conflict where market or plan have changed, ApprovalRequired, OverBudget, ProviderError.
+        """
+        call = Call("POST", f"/v1/plans/{part(plan_id)}/reserve", headers=once(idempotency_key))
+        return (await self._do(call, ReservationsForm.model_validate)).reservations
+
+    async def reserve_offer(
+        self,
+        offer_id: str,
+        nodes: int,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        workload: str | None = None,
+        fit: Fit = Fit.EXACT,
+        max_price_usd_per_node_hour: Decimal | None = None,
+        disk_gb: float | None = None,
+        memory_gb: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> ReservationForm:
+        """Reserves nodes of one offer: from now unless ``start``, until released unless ``end`` (aware).
+
+        ``fit`` outward extends times to the window on sale that covers them. ``disk_gb`` and ``memory_gb`` of
+        a node: the seller's default unless given. Raises Conflict for too little
+        stock and a price above ``max_price_usd_per_node_hour``, OverBudget, ProviderError.
+        """
+        wish = {
+            "offer_id": offer_id,
+            "nodes": nodes,
+            "start": start,
+            "end": end,
+            "workload": workload,
+            "fit": fit,
+            "max_price_usd_per_node_hour": max_price_usd_per_node_hour,
+            "disk_gb": disk_gb,
+            "memory_gb": memory_gb,
+        }
+        call = Call("POST", "/v1/reservations", headers=once(idempotency_key), body=_order(wish))
+        return await self._do(call, ReservationForm.model_validate)
+
+    async def quote_offer(
+        self,
+        offer_id: str,
+        nodes: int,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        fit: Fit = Fit.EXACT,
+        max_price_usd_per_node_hour: Decimal | None = None,
+        disk_gb: float | None = None,
+        memory_gb: float | None = None,
+    ) -> OrderQuoteForm:
+        """What ``reserve_offer`` would buy and cost now; it orders nothing.
+
+        Raises what ``reserve_offer`` raises before it orders.
+        """
+        wish = {
+            "offer_id": offer_id,
+            "nodes": nodes,
+            "start": start,
+            "end": end,
+            "fit": fit,
+            "max_price_usd_per_node_hour": max_price_usd_per_node_hour,
+            "disk_gb": disk_gb,
+            "memory_gb": memory_gb,
+        }
+        call = Call("POST", "/v1/reservations/quote", body=_order(wish))
+        return await self._do(call, OrderQuoteForm.model_validate)
+
+    async def quote_plan(self, plan_id: str) -> PlanQuoteForm:
+        """What ``reserve_plan`` would cost; it orders nothing. Raises NotFound and Conflict."""
+        return await self._do(Call("GET", f"/v1/plans/{part(plan_id)}/quote"), PlanQuoteForm.model_validate)
+
+    async def find_reservation(self, reservation_id: str) -> ReservationForm:
+        """One reservation. Raises NotFound."""
+        call = Call("GET", f"/v1/reservations/{part(reservation_id)}")
+        return await self._do(call, ReservationForm.model_validate)
+
+    def list_reservations(self, plan_id: str | None = None) -> AsyncIterator[ReservationForm]:
+        """Every reservation, newest first, page by page."""
+        return self._each("/v1/reservations", PageForm[ReservationForm], {"plan_id": plan_id})
+
+    async def release(self, reservation_id: str) -> ReservationForm:
+        """Asks for the end of a reservation; a second time is no error."""
+        call = Call("DELETE", f"/v1/reservations/{part(reservation_id)}")
+        return await self._do(call, ReservationForm.model_validate)
+
+    async def find_spend(
+        self,
+        *,
+        group_by: str = "team",
+        interval: Interval = Interval.MONTH,
+        since: str | None = None,
+        until: str | None = None,
+        view: CostView = CostView.AMORTIZED,
+        narrowed: Mapping[str, str] = MappingProxyType({}),
+    ) -> SpendForm:
+        """Projected and actual spend by period and group; ``narrowed``: only of a team, provider, tier …"""
+        wanted = {"group_by": group_by, "interval": str(interval), "from": since, "to": until, **narrowed}
+        call = Call("GET", "/v1/spend/projection", {**wanted, "view": str(view)})
+        return await self._do(call, SpendForm.model_validate)
+
+    async def create_webhook(
+        self,
+        url: str,
+        events: Sequence[str] = EVERYTHING,
+        *,
+        message_format: WebhookFormat = WebhookFormat.JSON,
+        idempotency_key: str | None = None,
+    ) -> NewWebhookForm:
+        """A webhook with its secret, which no later answer has. ``events``: names, or patterns with ``*``."""
+        body: dict[str, object] = {"url": url, "events": list(events), "format": str(message_format)}
+        call = Call("POST", "/v1/webhooks", headers=once(idempotency_key), body=body)
+        return await self._do(call, NewWebhookForm.model_validate)
+
+    def list_webhooks(self) -> AsyncIterator[WebhookForm]:
+        """Every webhook of the team, newest first, page by page."""
+        return self._each("/v1/webhooks", PageForm[WebhookForm])
+
+    async def find_webhook(self, webhook_id: str) -> ToldWebhookForm:
+        """One webhook with its last deliveries. Raises NotFound."""
+        return await self._do(Call("GET", _webhook(webhook_id)), ToldWebhookForm.model_validate)
+
+    async def test_webhook(self, webhook_id: str, idempotency_key: str | None = None) -> TestDeliveryForm:
+        """Sends the event ``webhook.test`` to it. Conflict for one that has ended."""
+        call = Call("POST", f"{_webhook(webhook_id)}/test", headers=once(idempotency_key))
+        return await self._do(call, TestDeliveryForm.model_validate)
+
+    async def delete_webhook(self, webhook_id: str) -> None:
+        """Nothing more is sent to it."""
+        await self._ask(Call("DELETE", _webhook(webhook_id)))
+
+    async def set_intended(self, plan_id: str, *, intended: bool) -> None:
+        """Sets whether a draft counts in planned spend. Raises Conflict for a plan that is not a draft."""
+        await self._ask(Call("POST", f"/v1/plans/{part(plan_id)}/intend", body={"intended": intended}))
+
+    async def list_shortfalls(self, plan_id: str | None = None) -> list[Shortfall]:
+        """Times for which sellers refuse reserved nodes, earliest first."""
+        path = "/v1/reservations/shortfalls"
+        return [one async for one in self._each(path, PageForm[ShortfallForm], {"plan_id": plan_id})]
+
+    async def estimate_release(self, reservation_id: str) -> ReleaseEstimate:
+        """What the release of a reservation would give back now, and what would stay owed; NotFound."""
+        call = Call("GET", f"/v1/reservations/{part(reservation_id)}/release")
+        return await self._do(call, RELEASE_ESTIMATE.read)
+
+    async def estimate_plan_release(self, plan_id: str, workload: str | None = None) -> ReleaseEstimate:
+        """The same of all that a plan holds, or only of what it holds for ``workload``."""
+        call = Call("GET", f"/v1/plans/{part(plan_id)}/release", {"workload": workload})
+        return await self._do(call, RELEASE_ESTIMATE.read)
+
+    async def extend(self, reservation_id: str, end: str) -> ReservationForm:
+        """Extends a reservation until ``end`` (a time with its zone); twice is no error."""
+        call = Call("POST", f"/v1/reservations/{part(reservation_id)}/extend", body={"end": end})
+        return await self._do(call, ReservationForm.model_validate)
+
+    def list_reoptimizations(self) -> AsyncIterator[Reoptimization]:
+        """All re-optimizations, newest first, fetched page by page."""
+        return self._each("/v1/reoptimizations", PageForm[ReoptimizationForm])
+
+    async def find_reoptimization(self, reoptimization_id: str) -> Reoptimization:
+        """One re-optimization with its moves. Raises NotFound."""
+        return await self._do(
+            Call("GET", f"/v1/reoptimizations/{part(reoptimization_id)}"), REOPTIMIZATION.read
+        )
+
+    async def decide_proposal(
+        self, reoptimization_id: str, word: str, idempotency_key: str
+    ) -> Reoptimization:
+        """Accepts or rejects a proposal (``word``: accept, reject). Raises Conflict for one that has lapsed
+        or was decided.
+        """
+        path = f"/v1/reoptimizations/{part(reoptimization_id)}/{word}"
+        return await self._do(Call("POST", path, headers=once(idempotency_key)), REOPTIMIZATION.read)
+
+    def list_audit(self, object_id: str) -> AsyncIterator[AuditEntry]:
+        """All audit entries of one object, newest first, fetched page by page."""
+        return self._each("/v1/audit", PageForm[AuditForm], {"object_id": object_id})
+
+    def list_keys(self) -> AsyncIterator[KeyForm]:
+        """All keys that the caller may see, newest first, fetched page by page."""
+        return self._each("/v1/keys", KeyPage)
+
+    async def create_key(self, body: Mapping[str, object], idempotency_key: str) -> NewKeyForm:
+        """A new key with its secret."""
+        call = Call("POST", "/v1/keys", headers=once(idempotency_key), body=body)
+        return await self._do(call, NewKeyForm.model_validate)
+
+    async def revoke_key(self, key_id: str) -> None:
+        """Revokes a key for good; twice is no error."""
+        await self._ask(Call("DELETE", f"/v1/keys/{part(key_id)}"))
+
+    def list_quarantine(self) -> AsyncIterator[Quarantined]:
+        """All offers in quarantine, oldest first."""
+        return self._each("/v1/quarantine", PageForm[QuarantinedForm])
+
+    async def believe_price(self, offer_id: str) -> Quarantined:
+        """Releases an offer from quarantine at its price; twice is no error."""
+        return await self._do(Call("POST", f"/v1/quarantine/{quote(offer_id)}/release"), QUARANTINED.read)
+
+    async def list_budgets(self, month: str | None = None) -> list[BudgetForm]:
+        """All budgets with what is owed and expected, now or in the periods that contain ``month``
+        (2026-11)."""
+        return (
+            await self._do(Call("GET", "/v1/budgets", {"period": month}), BudgetPage.model_validate)
+        ).items
+
+    async def put_budget(self, team: str, period: BudgetPeriod, body: Mapping[str, object]) -> BudgetForm:
+        """Sets a budget; it replaces the one of the same team and period."""
+        return await self._do(Call("PUT", _budget(team, period), body=body), BudgetForm.model_validate)
+
+    async def delete_budget(self, team: str, period: BudgetPeriod) -> None:
+        """Deletes a budget. Raises NotFound."""
+        await self._ask(Call("DELETE", _budget(team, period)))
+
+    def list_approvals(self, state: ApprovalState | None = None) -> AsyncIterator[ApprovalForm]:
+        """Plans that need approval, newest first, fetched page by page."""
+        return self._each("/v1/approvals", ApprovalPage, {"state": state})
+
+    async def decide(self, plan_id: str, verdict: Verdict, comment: str) -> None:
+        """Approves or rejects a plan."""
+        verb = {Verdict.APPROVED: "approve", Verdict.REJECTED: "reject"}[verdict]
+        await self._ask(Call("POST", f"/v1/plans/{part(plan_id)}/{verb}", body={"comment": comment}))
+
+    async def find_changes(self, before: str, after: str, view: CostView = CostView.AMORTIZED) -> ChangesForm:
+        """Why the month or plan ``after`` costs more or less than ``before``."""
+        wanted = {"from": before, "to": after, "view": None if view is CostView.AMORTIZED else str(view)}
+        return await self._do(Call("GET", "/v1/spend/changes", wanted), ChangesForm.model_validate)
+
+    async def find_interval(self, since: str | None, until: str | None, interval: Interval) -> IntervalForm:
+        """P10, P50 and P90 of expected spend."""
+        wanted = {"from": since, "to": until, "interval": str(interval)}
+        return await self._do(Call("GET", "/v1/spend/interval", wanted), IntervalForm.model_validate)
+
+    async def close_month(self, month: str, comment: str) -> MonthCloseForm:
+        """Closes a past month, and says which sellers did not confirm their leases since."""
+        wanted = {"month": month, "comment": comment}
+        return await self._do(Call("POST", "/v1/spend/close", wanted), MonthCloseForm.model_validate)
+
+    async def find_units(self, since: str | None, until: str | None) -> UnitsForm:
+        """Unit costs and energy."""
+        wanted = {"from": since, "to": until}
+        return await self._do(Call("GET", "/v1/spend/units", wanted), UnitsForm.model_validate)
+
+    async def find_savings(self) -> Savings:
+        """What current plans save against simpler strategies."""
+        return await self._do(Call("GET", "/v1/spend/savings"), SAVINGS.read)
+
+    async def _do(self, call: Call, read: Callable[[Any], T]) -> T:
+        """What ``read`` makes of the JSON of the answer."""
+        return parsed(self._base_url, read, await self._ask(call))
+
+    async def _ask(self, call: Call) -> httpx.Response:
+        """The answer of a call. An error of the server is raised as the BrokerError that it means."""
+        given = {name: value for name, value in call.params.items() if value is not None}
+        try:
+            answer = await self._send(call, given)
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise failure_of(self._base_url, f"{call.method} {call.path}", error) from error
+        if not answer.is_success:
+            raise problem_of(answer)
+        return answer
+
+    async def _each(
+        self, path: str, form: type[PageOf[Item]], wanted: Mapping[str, str | None] = MappingProxyType({})
+    ) -> AsyncIterator[Item]:
+        """The items of a list, page by page."""
+        cursor: str | None = None
+        while True:
+            params = {"limit": str(PAGE), **wanted, "cursor": cursor}
+            page = await self._do(Call("GET", path, params), form.model_validate)
+            for item in page.items:
+                yield item
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+
+_YAML = {"Content-Type": "application/yaml"}
 
 
 def part(name: str) -> str:
@@ -105,63 +519,12 @@ def once(idempotency_key: str | None) -> dict[str, str]:
     return {"Idempotency-Key": idempotency_key or f"client-{uuid4()}"}
 
 
-def list_offers(
-    gpu: str | None, provider: str | None, region: str | None, tier: str | None
-) -> Listing[Offer]:
-    """``GET /v1/offers``."""
-    wanted = {"gpu": gpu, "provider": provider, "region": region, "tier": tier}
-    return Listing("/v1/offers", PageForm[OfferForm], wanted)
+def _budget(team: str, period: BudgetPeriod) -> str:
+    return f"/v1/budgets/{quote(team, safe='*')}/{period}"
 
 
-def find_offer(offer_id: str) -> Call[Offer]:
-    """``GET /v1/offers/{id}``."""
-    return Call("GET", f"/v1/offers/{quote(offer_id)}", OFFER.read)
-
-
-def ask_for_plan(
-    workloads: Workloads, idempotency_key: str | None, time_limit_s: float | None, *, new_team: bool
-) -> Call[AcceptedPlanForm]:
-    """``POST /v1/plans``."""
-    limit = None if time_limit_s is None else str(time_limit_s)
-    return Call(
-        "POST",
-        "/v1/plans",
-        AcceptedPlanForm.model_validate,
-        {"time_limit_s": limit, "new_team": "true" if new_team else None},
-        {**once(idempotency_key), "Content-Type": "application/yaml"},
-        content=_text(workloads).encode(),
-    )
-
-
-def estimate(workloads: Workloads) -> Call[CostEstimate]:
-    """``POST /v1/estimates``."""
-    headers = {"Content-Type": "application/yaml"}
-    content = _text(workloads).encode()
-    return Call("POST", "/v1/estimates", COST_ESTIMATE.read, headers=headers, content=content)
-
-
-def read_source(text: str, kind: str | None) -> Call[StartingPoint]:
-    """``POST /v1/starting-points``."""
-    return Call("POST", "/v1/starting-points", STARTING_POINT.read, body={"text": text, "kind": kind})
-
-
-def ask_what_if(
-    plan_id: str, changes: Sequence[Mapping[str, object]], idempotency_key: str
-) -> Call[AcceptedComparisonForm]:
-    """``POST /v1/plans`` with ``based_on``."""
-    body: dict[str, object] = {"based_on": plan_id, "changes": list(changes)}
-    read = AcceptedComparisonForm.model_validate
-    return Call("POST", "/v1/plans", read, headers=once(idempotency_key), body=body)
-
-
-def find_comparison(comparison_id: str) -> Call[ComparisonDocument]:
-    """``GET /v1/comparisons/{id}``."""
-    return Call("GET", f"/v1/comparisons/{part(comparison_id)}", COMPARISON.read)
-
-
-def compare_plans(plan_ids: Sequence[str]) -> Call[ComparisonDocument]:
-    """``GET /v1/comparisons``."""
-    return Call("GET", "/v1/comparisons", COMPARISON.read, {"plan": list(plan_ids)})
+def _webhook(webhook_id: str) -> str:
+    return f"/v1/webhooks/{part(webhook_id)}"
 
 
 def _text(workloads: Workloads) -> str:
@@ -176,113 +539,7 @@ def _told(value: object) -> str:
     raise TypeError(f"a workloads document has text, numbers, lists and times, found {value!r}")
 
 
-def find_plan(plan_id: str) -> Call[MadePlan | UnmadePlanForm]:
-    """``GET /v1/plans/{id}``."""
-    return Call("GET", f"/v1/plans/{part(plan_id)}", read_plan_answer)
-
-
-def list_plans() -> Listing[PlanSummaryForm]:
-    """``GET /v1/plans``."""
-    return Listing("/v1/plans", PageForm[PlanSummaryForm])
-
-
-def cancel_plan(plan_id: str) -> Call[None]:
-    """``DELETE /v1/plans/{id}``."""
-    return _without_answer("DELETE", f"/v1/plans/{part(plan_id)}")
-
-
-def reserve_plan(plan_id: str, idempotency_key: str | None) -> Call[list[ReservationForm]]:
-    """``POST /v1/plans/{id}/reserve``."""
-    path = f"/v1/plans/{part(plan_id)}/reserve"
-    return Call("POST", path, _reservations, headers=once(idempotency_key))
-
-
-def _reservations(body: Any) -> list[ReservationForm]:
-    return ReservationsForm.model_validate(body).reservations
-
-
-def reserve_offer(wish: Mapping[str, object], idempotency_key: str | None) -> Call[ReservationForm]:
-    """``POST /v1/reservations``. Raises InputError for a field of ``wish`` that it does not take."""
-    read = ReservationForm.model_validate
-    return Call("POST", "/v1/reservations", read, headers=once(idempotency_key), body=_order(wish))
-
-
-def quote_offer(wish: Mapping[str, object]) -> Call[OrderQuoteForm]:
-    """``POST /v1/reservations/quote``. Raises InputError for a field of ``wish`` that it does not take."""
-    return Call("POST", "/v1/reservations/quote", OrderQuoteForm.model_validate, body=_order(wish))
-
-
-def quote_plan(plan_id: str) -> Call[PlanQuoteForm]:
-    """``GET /v1/plans/{id}/quote``."""
-    return Call("GET", f"/v1/plans/{part(plan_id)}/quote", PlanQuoteForm.model_validate)
-
-
 def _order(wish: Mapping[str, object]) -> dict[str, object]:
+    """The body of an order. Raises InputError for a field of ``wish`` that it does not take."""
     request = validate(ReservationRequest, Document("order", wish))
     return request.model_dump(mode="json", exclude_defaults=True)
-
-
-def find_reservation(reservation_id: str) -> Call[ReservationForm]:
-    """``GET /v1/reservations/{id}``."""
-    return Call("GET", f"/v1/reservations/{part(reservation_id)}", ReservationForm.model_validate)
-
-
-def list_reservations(plan_id: str | None) -> Listing[ReservationForm]:
-    """``GET /v1/reservations``."""
-    return Listing("/v1/reservations", PageForm[ReservationForm], {"plan_id": plan_id})
-
-
-def release(reservation_id: str) -> Call[ReservationForm]:
-    """``DELETE /v1/reservations/{id}``."""
-    return Call("DELETE", f"/v1/reservations/{part(reservation_id)}", ReservationForm.model_validate)
-
-
-def find_spend(
-    group_by: str,
-    interval: Interval,
-    since: str | None,
-    until: str | None,
-    view: CostView,
-    narrowed: Mapping[str, str],
-) -> Call[SpendForm]:
-    """``GET /v1/spend/projection``."""
-    wanted = {"group_by": group_by, "interval": str(interval), "from": since, "to": until, **narrowed}
-    return Call("GET", "/v1/spend/projection", SpendForm.model_validate, {**wanted, "view": str(view)})
-
-
-def create_webhook(
-    url: str, events: Sequence[str], message_format: WebhookFormat, idempotency_key: str | None
-) -> Call[NewWebhookForm]:
-    """``POST /v1/webhooks``."""
-    body: dict[str, object] = {"url": url, "events": list(events), "format": str(message_format)}
-    read = NewWebhookForm.model_validate
-    return Call("POST", "/v1/webhooks", read, headers=once(idempotency_key), body=body)
-
-
-def list_webhooks() -> Listing[WebhookForm]:
-    """``GET /v1/webhooks``."""
-    return Listing("/v1/webhooks", PageForm[WebhookForm])
-
-
-def find_webhook(webhook_id: str) -> Call[ToldWebhookForm]:
-    """``GET /v1/webhooks/{id}``."""
-    return Call("GET", f"/v1/webhooks/{part(webhook_id)}", ToldWebhookForm.model_validate)
-
-
-def test_webhook(webhook_id: str, idempotency_key: str | None) -> Call[TestDeliveryForm]:
-    """``POST /v1/webhooks/{id}/test``."""
-    path = f"/v1/webhooks/{part(webhook_id)}/test"
-    return Call("POST", path, TestDeliveryForm.model_validate, headers=once(idempotency_key))
-
-
-def delete_webhook(webhook_id: str) -> Call[None]:
-    """``DELETE /v1/webhooks/{id}``."""
-    return _without_answer("DELETE", f"/v1/webhooks/{part(webhook_id)}")
-
-
-def _without_answer(method: str, path: str) -> Call[None]:
-    return Call(method, path, _nothing, has_answer=False)
-
-
-def _nothing(_: Any) -> None:
-    """A 204 has no document."""

@@ -21,8 +21,7 @@ from broker.domain.basics.access import EVERY_TEAM, require_scope, scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import BrokerError, Conflict
 from broker.domain.basics.export_jobs import KEPT, ExportJob, ExportState
-from broker.ports.spend import ExportUnits
-from broker.ports.unit_of_work import Clock
+from broker.ports.unit_of_work import Clock, UnitOfWorkFactory
 
 ID_BYTES = 9
 
@@ -89,7 +88,7 @@ class ExportJobs:
     them.
     """
 
-    def __init__(self, units: ExportUnits, clock: Clock, background: Background) -> None:
+    def __init__(self, units: UnitOfWorkFactory, clock: Clock, background: Background) -> None:
         self._units = units
         self._clock = clock
         self._background = background

@@ -7,8 +7,7 @@ from datetime import timedelta
 from api.identity.openid import OpenIdProvider, Registration, is_safe
 from broker.domain.basics.claims import ClaimRules, Role
 from broker.domain.basics.errors import FieldProblem, InputError
-from broker.ports.people import PeopleUnits
-from broker.ports.unit_of_work import Clock
+from broker.ports.unit_of_work import Clock, UnitOfWorkFactory
 from broker.services.accounts.people import PeopleService
 from broker.settings import Settings
 
@@ -45,7 +44,7 @@ def provider_of(settings: Settings, clock: Clock) -> OpenIdProvider | None:
 
 
 def people_of(
-    settings: Settings, units: PeopleUnits, clock: Clock, provider: OpenIdProvider | None
+    settings: Settings, units: UnitOfWorkFactory, clock: Clock, provider: OpenIdProvider | None
 ) -> PeopleService:
     """The use cases of people. ``clock`` is the true time: the provider's tokens go by it."""
     default = settings.oidc_default_role

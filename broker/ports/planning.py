@@ -1,16 +1,15 @@
-"""Ports of planning: the planner, its progress, and the store of plans."""
+"""Ports of planning: the planner, its progress, and what is stored of a plan."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from typing import Protocol
 
-from broker.domain.basics.page import Page
 from broker.domain.holding.reservation import Reservation
 from broker.domain.market.offer import Offer
 from broker.domain.moving.reoptimization import Reoptimization
@@ -235,7 +234,7 @@ def business_status_of(
     """The business status of ``record``; None while there is no plan.
 
     ``is_held``: it, or a plan that it replaced, holds capacity. ``is_superseded``: another plan replaced it.
-    ``is_current``: it is in force (``PlanRepository.find_current``), or it is the newest draft and was made
+    ``is_current``: it is in force (``find_current`` of the store), or it is the newest draft and was made
     after what is held for the same workloads was reserved.
     """
     if record.plan is None or record.state not in (PlanState.DONE, PlanState.PROPOSED):
@@ -297,84 +296,6 @@ class BudgetWatch(Protocol):
 
     async def find_overruns_of_moves(self, look: Reoptimization, new: Plan) -> tuple[str, ...]:
         """A text for each budget that would be exceeded, by more than without the moves."""
-        ...
-
-
-class PlanRepository(Protocol):
-    """Plans, by team."""
-
-    async def add(self, record: PlanRecord) -> None:
-        """Stores a new record."""
-        ...
-
-    async def update(self, record: PlanRecord) -> PlanRecord:
-        """Writes it, and returns it with the next version. Raises ConcurrentChange if ``version`` is old."""
-        ...
-
-    async def find(self, plan_id: str) -> PlanRecord:
-        """One record. Raises NotFound."""
-        ...
-
-    async def find_page(self, limit: int, cursor: str | None) -> Page[PlanRecord]:
-        """Newest first."""
-        ...
-
-    async def find_current(
-        self, team: str | None = None, known: Collection[PlanRecord] = ()
-    ) -> tuple[PlanRecord, ...]:
-        """The plans in force, newest first within a team.
-
-        These are all plans that hold capacity or will buy it, and one draft per set of workload names: the
-        newest intended one, else the newest. If another plan holds capacity for the same names, a draft only
-        counts if it is intended. Rejected and superseded plans, variants that nobody chose, and plans older
-        than a plan with the same names that is done, are excluded. Records in ``known`` that did not change
-        are not read again.
-        """
-        ...
-
-    async def find_business_statuses(self, records: Collection[PlanRecord]) -> Mapping[str, BusinessStatus]:
-        """The business status of each finished plan in ``records``, by id."""
-        ...
-
-    async def find_others(self, records: Collection[PlanRecord]) -> Mapping[str, OtherPlans]:
-        """The other plans that matter for a decision on each of ``records``, by id."""
-        ...
-
-    async def find_comparison(self, comparison_id: str) -> tuple[PlanRecord, ...]:
-        """The plans of a comparison in the order of their changes. Raises NotFound."""
-        ...
-
-    async def withdraw_intentions(self, record: PlanRecord) -> None:
-        """Ends the intention to buy all other drafts of the same team and workload names."""
-        ...
-
-    async def find_by_approval(
-        self, states: Collection[ApprovalState], limit: int, cursor: str | None
-    ) -> Page[PlanRecord]:
-        """Plans that stand in one of ``states`` with finance, newest first."""
-        ...
-
-    async def find_lineage(self, plan_id: str) -> tuple[str, ...]:
-        """The plan and the plans that it replaced, newest first. Raises NotFound."""
-        ...
-
-    async def count_on_their_way(self, team: str) -> tuple[int, int]:
-        """Number of plans of ``team`` that are queued or running, and of workloads in them.
-
-        What this unit of work wrote counts too. It locks the count for this team until it ends.
-        """
-        ...
-
-    async def count_older_queued(self, record: PlanRecord) -> int:
-        """Number of queued plans that were requested before ``record``."""
-        ...
-
-    async def find_cancelled(self, plan_ids: Collection[str]) -> tuple[str, ...]:
-        """Those of ``plan_ids`` that are cancelled."""
-        ...
-
-    async def claim_unfinished(self) -> tuple[PlanRecord, ...]:
-        """Claims and returns queued or running plans that no other live process makes, oldest first."""
         ...
 
 

@@ -13,19 +13,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from broker.domain.basics.access import TeamScope
 from broker.domain.basics.errors import LeadershipLost
-from broker.ports.accounts import KeyRepository, RetentionRepository
-from broker.ports.holding import LaunchRepository, ReservationRepository
-from broker.ports.people import PersonRepository
-from broker.ports.planning import PlanRepository
-from broker.ports.prices import PriceRepository
-from broker.ports.spend import BudgetRepository, ExportRepository, RollupRepository
-from broker.ports.unit_of_work import (
-    AccountRepository,
-    OfferRepository,
-    QuarantineRepository,
-    ReoptimizationRepository,
-)
-from broker.ports.webhooks import WebhookRepository
 from broker.store.accounts.accounts import SqlAccountRepository
 from broker.store.accounts.keys import SqlKeyRepository
 from broker.store.accounts.people import SqlPersonRepository
@@ -61,30 +48,16 @@ def written_in(epoch: int | None) -> Iterator[None]:
 
 
 class SqlUnitOfWork:
-    """One transaction over all repositories, which sees only objects of ``scope``; rolls back without
-    ``commit``.
+    """One transaction over all repositories. Leaving without ``commit`` rolls back.
+
+    ``scope``: whose objects there are. Another team's are as if they were not there for every repository: no
+    list shows them, to find one by its id is NotFound, and so is to store one for another team.
 
     Each statement reads what is committed. Versions or primary keys protect against conflicting writes. A
     failure of the database raises StoreUnavailable. ``worker_id`` is the process that claims rows; ``seal``
     encrypts secrets; ``kept`` is the cache of the market. ``returning`` are tasks that return connections,
     for which the store waits before it closes: a cancelled caller does not.
     """
-
-    offers: OfferRepository
-    quarantine: QuarantineRepository
-    plans: PlanRepository
-    reservations: ReservationRepository
-    launches: LaunchRepository
-    reoptimizations: ReoptimizationRepository
-    accounts: AccountRepository
-    keys: KeyRepository
-    people: PersonRepository
-    webhooks: WebhookRepository
-    budgets: BudgetRepository
-    rollups: RollupRepository
-    exports: ExportRepository
-    prices: PriceRepository
-    retention: RetentionRepository
 
     def __init__(
         self,

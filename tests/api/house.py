@@ -43,11 +43,8 @@ from broker.services.accounts.accounts import AccountsService
 from broker.services.accounts.keys import KeysService
 from broker.services.accounts.retention import RetentionService
 from broker.services.accounts.webhooks import WebhooksService
-from broker.services.holding.buyer import Buyer
 from broker.services.holding.changes import ChangesService
-from broker.services.holding.lease_service import LeaseService
 from broker.services.holding.reconcile import ReconcileService
-from broker.services.holding.reservation_creator import ReservationCreator
 from broker.services.holding.reservations import ReservationsService
 from broker.services.market.forecasting import ForecastSources
 from broker.services.market.offers import OffersService
@@ -71,6 +68,7 @@ from broker.services.spend.summaries import Summaries
 from broker.settings import Settings
 from broker.store import create_store
 from optimizer.spend_interval import MonteCarlo
+from tests.fakes.buying import a_buyer
 from tests.fakes.clock import FakeClock
 from tests.fakes.examples import an_offer, anew, plan_on_cheapest
 from tests.fakes.provider import FakeProvider
@@ -141,13 +139,11 @@ class House:
                 document, source="stored plan", base=None, now=self.clock.now(), stored=True
             )
 
-        lease_service = LeaseService(units, adapters, self.clock)
-        creator = ReservationCreator(lease_service, self.clock)
-        buying = Buyer(units, lease_service, creator, self.clock)
+        buying = a_buyer(units, adapters, self.clock)
         futures = SpendFutures(MonteCarlo(), ForecastSources())
         summaries = Summaries(units, self.clock)
         gate = BudgetGate(units, self.clock, summaries)
-        moves = MovesService(units, buying, creator, self.clock, self.notifier)
+        moves = MovesService(units, buying, self.clock, self.notifier)
         polls = PollPlan(timedelta(seconds=self.settings.poll_seconds))
         queue = PlanQueue(self.executor)
         planner = (units, self.plan_call, queue, self.clock, self.notifier)
@@ -174,9 +170,9 @@ class House:
             planning=PlanningService(*planner, events, read_request=read, rules=self.rules, budgets=gate),
             estimating=EstimatingService(units, estimate_call, estimator, self.clock, self.rules.offers),
             reservations=ReservationsService(
-                units, adapters, self.clock, self.notifier, read_request=read, budgets=gate
+                units, buying, self.clock, self.notifier, read_request=read, budgets=gate
             ),
-            reconcile=ReconcileService(units, adapters, self.clock, self.notifier),
+            reconcile=ReconcileService(units, buying, self.clock, self.notifier),
             moves=moves,
             reoptimize=ReoptimizeService(
                 units, anew(self.plan_call), *planner[2:], read_request=read, budgets=gate

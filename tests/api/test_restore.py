@@ -15,6 +15,7 @@ from api.bootstrap import Product
 from api.jobs.scheduler import Scheduler
 from broker.services.holding.reconcile import ReconcileRules, ReconcileService
 from tests.api.house import House
+from tests.fakes.buying import a_buyer
 from tests.fakes.clock import FakeClock
 
 
@@ -31,7 +32,8 @@ async def reserve(client: httpx.AsyncClient) -> str:
 
 
 def reconciler(house: House, product: Product, *, keep: bool) -> ReconcileService:
-    parts = (product.store.unit_of_work, {"fake": house.provider}, house.clock, house.notifier)
+    units = product.store.unit_of_work
+    parts = (units, a_buyer(units, {"fake": house.provider}, house.clock), house.clock, house.notifier)
     return ReconcileService(*parts, rules=ReconcileRules(keep_orphans=keep))
 
 

@@ -200,7 +200,7 @@ async def ask_all(
 
     async def forecast(n: int) -> object:
         async with store.unit_of_work(EVERY_TEAM) as unit:
-            return await load_forecaster(unit.prices, (ids[n],), end, ForecastSources())
+            return await load_forecaster(unit, (ids[n],), end, ForecastSources())
 
     return [
         ("90 days of an offer, every point", await timed(points, 300)),

@@ -125,13 +125,7 @@ async def test_what_is_held_there_stays_and_other_sellers_go_on(name: str, how: 
     answers = await unreadable_list(name, how)
     other = FakeProvider(house.clock, provider="other")
     sellers: dict[str, Any] = {"fake": Elsewhere(house.provider, name, answers), "other": other}
-    reconcile = ReconcileService(
-        house.tables.unit_of_work,
-        sellers,
-        house.clock,
-        house.notifier,
-        rules=ReconcileRules(order_grace=SETTLE),
-    )
+    reconcile = ReconcileService(*house.parts(sellers), rules=ReconcileRules(order_grace=SETTLE))
     for _ in range(4):
         house.clock.advance(minutes=10)
         report = await reconcile.run_once()

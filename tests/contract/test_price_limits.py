@@ -23,6 +23,7 @@ from broker.services.holding.reservations import ReservationsService, ReservingR
 from providers.registry import SPECS
 from providers.spec import Capability, ProviderAdapter, settings_from_environment
 from tests.contract.journey import HOST, START, Market, by_kind, order_of
+from tests.fakes.buying import a_buyer
 from tests.fakes.clock import FakeClock
 from tests.fakes.examples import ALICE
 from tests.fakes.market_control import hasty
@@ -97,9 +98,9 @@ async def shop(request: pytest.FixtureRequest) -> AsyncIterator[Shop]:
             router.route(host="127.0.0.1").mock(side_effect=market.answer)
             kinds = by_kind((await adapter.list_offers(START)).offers)
             tables.put_offers(*(offer for alike in kinds for offer in alike))
-            service = ReservationsService(
-                tables.unit_of_work, {name: adapter}, clock, RecordingNotifier(), rules=ReservingRules()
-            )
+            units = tables.unit_of_work
+            buying = a_buyer(units, {name: adapter}, clock)
+            service = ReservationsService(units, buying, clock, RecordingNotifier(), rules=ReservingRules())
             yield Shop(name, market, service, clock, kinds)
     finally:
         await adapter.aclose()

@@ -13,7 +13,7 @@ from tests.fakes.tables import Repository, page_of
 
 
 class Accounts(Repository):
-    """Fulfils ``AccountRepository``."""
+    """Stands in for ``SqlAccountRepository``."""
 
     async def remember(self, answer: RememberedAnswer) -> RememberedAnswer | None:
         self._scope.require(answer.team)
@@ -89,7 +89,7 @@ class Accounts(Repository):
 
 
 class Keys(Repository):
-    """Fulfils ``KeyRepository``; by hash."""
+    """Stands in for ``SqlKeyRepository``; by hash."""
 
     async def add(self, key: ApiKey) -> None:
         self._scope.require(key.team)

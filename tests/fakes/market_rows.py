@@ -42,7 +42,7 @@ _KEYS: Mapping[OfferOrder, Callable[[Offer], tuple[Decimal, str]]] = {
 
 
 class Offers(Repository):
-    """Fulfils ``OfferRepository``."""
+    """Stands in for ``SqlOfferRepository``."""
 
     async def find_after(
         self, wanted: OfferFilter, after: OfferPlace | None, limit: int
@@ -182,7 +182,7 @@ class Offers(Repository):
 
 
 class Quarantine(Repository):
-    """Fulfils ``QuarantineRepository``."""
+    """Stands in for ``SqlQuarantineRepository``."""
 
     async def find(self, provider: str | None) -> tuple[Quarantined, ...]:
         mine = [e for e in self._tables.quarantine.values() if provider in (None, e.offer.provider)]

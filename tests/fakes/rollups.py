@@ -1,4 +1,4 @@
-"""Rolled-up spend in memory; fulfils ``RollupRepository``."""
+"""Rolled-up spend in memory; stands in for ``SqlRollupRepository``."""
 
 from __future__ import annotations
 

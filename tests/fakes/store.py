@@ -1,4 +1,4 @@
-"""A store in memory that keeps the promises of the ports.
+"""A store in memory that keeps the promises of the store's classes.
 
 Writes are staged and applied at ``commit``; versions are compared when a write is asked for and
 again when it is applied, as a database would. ``open_units`` lets a fake provider see whether it is
@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime
-from typing import Self
+from typing import Self, cast
 
 from broker.domain.basics.access import TeamScope
 from broker.domain.basics.errors import ConcurrentChange, NotFound
@@ -23,23 +23,14 @@ from broker.domain.market.offer import Offer
 from broker.domain.moving.reoptimization import ProposalState, Reoptimization
 from broker.domain.reconciling.orphaned_leases import is_lost_order
 from broker.domain.spend.approvals import ApprovalState
-from broker.ports.accounts import KeyRepository
-from broker.ports.holding import LaunchRepository, ReservationRepository
 from broker.ports.planning import (
     BusinessStatus,
     OtherPlans,
     PlanRecord,
-    PlanRepository,
     PlanState,
     business_status_of,
 )
-from broker.ports.spend import RollupRepository
-from broker.ports.unit_of_work import (
-    AccountRepository,
-    OfferRepository,
-    QuarantineRepository,
-    ReoptimizationRepository,
-)
+from broker.ports.unit_of_work import UnitOfWork
 from tests.fakes.account_rows import Accounts, Keys
 from tests.fakes.market_rows import Offers, Quarantine
 from tests.fakes.rollups import Rollups
@@ -51,13 +42,13 @@ open_units: ContextVar[int] = ContextVar("open_units", default=0)
 class Tables(Committed):
     """What is committed, and the way to more of it."""
 
-    def unit_of_work(self, scope: TeamScope) -> InMemoryUnitOfWork:
+    def unit_of_work(self, scope: TeamScope) -> UnitOfWork:
         """One transaction on these tables, in which there are the rows of ``scope``."""
-        return InMemoryUnitOfWork(self, scope)
+        return cast("UnitOfWork", InMemoryUnitOfWork(self, scope))
 
 
 class Plans(Rows):
-    """Fulfils ``PlanRepository``."""
+    """Stands in for ``SqlPlanRepository``."""
 
     def __init__(self, tables: Committed, staged: list[Callable[[], None]], scope: TeamScope) -> None:
         super().__init__(tables, staged, scope)
@@ -209,7 +200,7 @@ class Plans(Rows):
 
 
 class Reservations(Rows):
-    """Fulfils ``ReservationRepository``. ``is_taking``: this unit of work has its turn at the stock."""
+    """Stands in for ``SqlReservationRepository``. ``is_taking``: this unit has its turn at the stock."""
 
     is_taking = False
 
@@ -284,7 +275,7 @@ class Reservations(Rows):
 
 
 class Launches(Repository):
-    """Fulfils ``LaunchRepository``."""
+    """Stands in for ``SqlLaunchRepository``."""
 
     async def add(self, attempts: Iterable[LaunchAttempt]) -> None:
         def apply(found: tuple[LaunchAttempt, ...] = tuple(attempts)) -> None:
@@ -298,7 +289,7 @@ class Launches(Repository):
 
 
 class Reoptimizations(Repository):
-    """Fulfils ``ReoptimizationRepository``."""
+    """Stands in for ``SqlReoptimizationRepository``."""
 
     @property
     def _looks(self) -> list[Reoptimization]:
@@ -342,25 +333,22 @@ class Reoptimizations(Repository):
 
 
 class InMemoryUnitOfWork:
-    """Fulfils ``UnitOfWork``."""
+    """Stands in for ``SqlUnitOfWork`` over the repositories that services in memory need."""
 
     def __init__(self, tables: Tables, scope: TeamScope) -> None:
         self.scope = scope
         self._staged: list[Callable[[], None]] = []
-        self.offers: OfferRepository = Offers(tables, self._staged, scope)
-        self.quarantine: QuarantineRepository = Quarantine(tables, self._staged, scope)
-        self.plans: PlanRepository = Plans(tables, self._staged, scope)
+        self.offers = Offers(tables, self._staged, scope)
+        self.quarantine = Quarantine(tables, self._staged, scope)
+        self.plans = Plans(tables, self._staged, scope)
         self._tables = tables
-        self._reservations = Reservations(tables, self._staged, scope)
-        self.reservations: ReservationRepository = self._reservations
-        self.launches: LaunchRepository = Launches(tables, self._staged, scope)
-        self.reoptimizations: ReoptimizationRepository = Reoptimizations(tables, self._staged, scope)
-        self.accounts: AccountRepository = Accounts(tables, self._staged, scope)
-        self.keys: KeyRepository = Keys(tables, self._staged, scope)
+        self.reservations = Reservations(tables, self._staged, scope)
+        self.launches = Launches(tables, self._staged, scope)
+        self.reoptimizations = Reoptimizations(tables, self._staged, scope)
+        self.accounts = Accounts(tables, self._staged, scope)
+        self.keys = Keys(tables, self._staged, scope)
         seen = tables.seen_by(scope)
-        self.rollups: RollupRepository = Rollups(
-            tables.rollups, seen.reservations, seen.plans, self._staged, scope
-        )
+        self.rollups = Rollups(tables.rollups, seen.reservations, seen.plans, self._staged, scope)
 
     async def __aenter__(self) -> Self:
         open_units.set(open_units.get() + 1)
@@ -368,9 +356,9 @@ class InMemoryUnitOfWork:
 
     async def __aexit__(self, *_: object) -> None:
         open_units.set(open_units.get() - 1)
-        if self._reservations.is_taking:
+        if self.reservations.is_taking:
             self._tables.taking.release()
-            self._reservations.is_taking = False
+            self.reservations.is_taking = False
         self._staged.clear()
 
     async def commit(self) -> None:

@@ -30,6 +30,7 @@ from providers.registry import SPECS, build_adapters, configured, sellers
 from providers.sandbox import Durations, SandboxHandle, create_sandbox
 from providers.sandbox.server import serve_in_background
 from providers.spec import ProviderAdapter
+from tests.fakes.buying import a_buyer
 from tests.fakes.examples import ADMIN, ALICE
 from tests.fakes.notifier import RecordingNotifier
 from tests.faults.bills import compared_bills, names
@@ -113,11 +114,12 @@ class Broker:
     def __post_init__(self) -> None:
         notifier, reservers = RecordingNotifier(), {self.place.provider: self.adapter}
         units = self.store.unit_of_work
-        self.reservations = ReservationsService(units, reservers, self.clock, notifier)
+        buying = a_buyer(units, reservers, self.clock)
+        self.reservations = ReservationsService(units, buying, self.clock, notifier)
         self.spend = SpendService(units, self.clock)
         self.reconcile = ReconcileService(
             units,
-            reservers,
+            buying,
             self.clock,
             notifier,
             rules=ReconcileRules(orphan_grace=GRACE, max_orphans=50),

@@ -20,13 +20,11 @@ from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest, WorkloadKind
 from broker.ports.holding import Reserver
-from broker.services.holding.buyer import Buyer
 from broker.services.holding.fallback_offer import FallbackOffers
-from broker.services.holding.lease_service import LeaseService
-from broker.services.holding.reservation_creator import ReservationCreator
 from broker.services.holding.reservations import ReservationsService
 from broker.services.moving.moves import MovesService
 from broker.services.planning.plan_queue import PlanQueue
+from tests.fakes.buying import a_buyer
 from tests.fakes.examples import ALICE, a_placement, a_plan, a_record, a_request, a_segment
 from tests.fakes.notifier import InlineExecutor, RecordingNotifier
 from tests.faults import haste
@@ -109,7 +107,10 @@ async def exchanged(broker: Broker) -> None:
         units, plan_call, PlanQueue(InlineExecutor()), broker.clock, read_request=lambda document: a_request()
     )
     broker.reservations = ReservationsService(
-        units, reservers, broker.clock, RecordingNotifier(), fallback_offers=fallback_offers
+        units,
+        a_buyer(units, reservers, broker.clock, fallback_offers),
+        broker.clock,
+        RecordingNotifier(),
     )
     broker.arm("create", "out_of_capacity", count=1)
     await _reserved_by_plan(broker, _other(broker))
@@ -121,10 +122,8 @@ async def moved(broker: Broker) -> None:
     rows = await _reserved_by_plan(broker, _other(broker))
     await broker.passes(3)
     units, reservers = broker.store.unit_of_work, {broker.place.provider: broker.adapter}
-    lease_service = LeaseService(units, reservers, broker.clock)
-    creator = ReservationCreator(lease_service, broker.clock)
-    buying = Buyer(units, lease_service, creator, broker.clock)
-    moves = MovesService(units, buying, creator, broker.clock, RecordingNotifier())
+    buying = a_buyer(units, reservers, broker.clock)
+    moves = MovesService(units, buying, broker.clock, RecordingNotifier())
     await broker.sell(_other(broker))
     plan = _plan_on(broker, _other(broker), "plan-2")
     await _store(broker, plan)
@@ -160,7 +159,8 @@ async def refused_halfway(broker: Broker) -> None:
     adapter = After(broker.adapter, lambda: broker.arm("create", "out_of_capacity", count=1))
     reservers: dict[str, Any] = {broker.place.provider: adapter}
     units = broker.store.unit_of_work
-    broker.reservations = ReservationsService(units, reservers, broker.clock, RecordingNotifier())
+    buying = a_buyer(units, reservers, broker.clock)
+    broker.reservations = ReservationsService(units, buying, broker.clock, RecordingNotifier())
     if broker.adapter.nodes_per_order(broker.offer) is None:
         broker.arm("create", "out_of_capacity", count=1)
     await broker.reserve(nodes=2)

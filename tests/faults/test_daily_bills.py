@@ -28,6 +28,7 @@ from providers.http import ProviderHttp
 from providers.registry import build_adapters, configured, sellers
 from providers.sandbox import SandboxHandle
 from providers.spec import ProviderAdapter
+from tests.fakes.buying import a_buyer
 from tests.fakes.examples import ADMIN, ALICE
 from tests.fakes.notifier import RecordingNotifier
 from tests.faults import haste
@@ -61,9 +62,10 @@ class Desk:
     def __post_init__(self) -> None:
         units, notifier = self.store.unit_of_work, RecordingNotifier()
         self.spend = SpendService(units, self.clock)
-        self.reservations = ReservationsService(units, self.adapters, self.clock, notifier)
+        buying = a_buyer(units, self.adapters, self.clock)
+        self.reservations = ReservationsService(units, buying, self.clock, notifier)
         self.reconcile = ReconcileService(
-            units, self.adapters, self.clock, notifier, rules=ReconcileRules(), rates=load_exchange_rates
+            units, buying, self.clock, notifier, rules=ReconcileRules(), rates=load_exchange_rates
         )
 
     async def reserve(

@@ -37,6 +37,7 @@ from broker.services.holding.reconcile import ReconcileReport, ReconcileRules, R
 from broker.services.holding.reservations import ReservationsService
 from broker.services.market.offers import OffersService
 from broker.services.spend.spend import SpendService
+from tests.fakes.buying import a_buyer
 from tests.fakes.clock import FakeClock
 from tests.fakes.examples import ADMIN, ALICE, a_placement, a_plan, a_record, a_segment, an_offer
 from tests.fakes.notifier import RecordingNotifier
@@ -83,11 +84,12 @@ class Life(RuleBasedStateMachine):
     def _restart(self) -> None:
         """New services on the same store, as after a death."""
         units, notifier, sellers = self._store.unit_of_work, RecordingNotifier(), {"fake": self._seller}
-        self._reservations = ReservationsService(units, sellers, self._clock, notifier)
+        buying = a_buyer(units, sellers, self._clock)
+        self._reservations = ReservationsService(units, buying, self._clock, notifier)
         self._offers = OffersService(units, sellers, self._clock)
         self._spend = SpendService(units, self._clock)
         rules = ReconcileRules(max_orphans=50)
-        self._reconcile = ReconcileService(units, sellers, self._clock, notifier, rules=rules)
+        self._reconcile = ReconcileService(units, buying, self._clock, notifier, rules=rules)
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """``work`` to its end, its error, or the broker's death."""

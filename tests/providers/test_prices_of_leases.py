@@ -23,6 +23,7 @@ from broker.services.holding.reconcile import ReconcileService
 from broker.services.holding.reservations import ReservationsService
 from providers.registry import SPECS, build_adapters, configured, sellers
 from providers.spec import Capability, ProviderAdapter
+from tests.fakes.buying import a_buyer
 from tests.fakes.examples import ALICE, a_placement, a_plan, a_record
 from tests.fakes.market_control import control, hasty, ledger
 from tests.fakes.notifier import RecordingNotifier
@@ -64,7 +65,9 @@ class Office:
 
     def __init__(self, adapter: ProviderAdapter, clock: MarketClock) -> None:
         self.tables, self.clock = Tables(), clock
-        parts = (self.tables.unit_of_work, {adapter.provider: adapter}, clock, RecordingNotifier())
+        units = self.tables.unit_of_work
+        buying = a_buyer(units, {adapter.provider: adapter}, clock)
+        parts = (units, buying, clock, RecordingNotifier())
         self.reservations = ReservationsService(*parts)
         self.reconcile = ReconcileService(*parts)
 

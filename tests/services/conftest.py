@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -9,16 +10,17 @@ from broker.domain.holding.reservation import Idempotency, Reservation, Reservat
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest
+from broker.ports.holding import Reserver
 from broker.ports.planning import BudgetWatch, PlanCall, PlanRecord
+from broker.ports.unit_of_work import UnitOfWorkFactory
 from broker.services.holding.buyer import Buyer
 from broker.services.holding.fallback_offer import FallbackOffers, FallbackRules
-from broker.services.holding.lease_service import LeaseService
 from broker.services.holding.reconcile import ReconcileReport, ReconcileRules, ReconcileService
-from broker.services.holding.reservation_creator import ReservationCreator
 from broker.services.holding.reservations import ReservationsService, ReservingRules
 from broker.services.moving.moves import MovesService
 from broker.services.planning.plan_queue import PlanQueue
 from broker.services.planning.quota_gate import QuotaGate
+from tests.fakes.buying import a_buyer
 from tests.fakes.clock import FakeClock
 from tests.fakes.examples import a_record, a_request
 from tests.fakes.notifier import InlineExecutor, RecordingNotifier
@@ -51,21 +53,21 @@ class House:
     def restart(self) -> None:
         """New services over the same store and cloud, as after a crash."""
         reservers = {"fake": self.provider}
-        parts = (self.tables.unit_of_work, reservers, self.clock, self.notifier)
-        lease_service = LeaseService(self.tables.unit_of_work, reservers, self.clock)
-        creator = ReservationCreator(lease_service, self.clock, quotas=self.quotas)
-        fallback_offers = self._fallback_offers()
-        buying = Buyer(self.tables.unit_of_work, lease_service, creator, self.clock, fallback_offers)
-        self.moves = MovesService(self.tables.unit_of_work, buying, creator, self.clock, self.notifier)
-        self.reservations = ReservationsService(
-            *parts, rules=ReservingRules(), creator=creator, fallback_offers=fallback_offers
-        )
-        self.reconcile = ReconcileService(
-            *parts,
-            rules=ReconcileRules(order_grace=SETTLE, orphan_grace=GRACE, max_orphans=50),
-            creator=creator,
-            fallback_offers=fallback_offers,
-        )
+        units = self.tables.unit_of_work
+        buying = a_buyer(units, reservers, self.clock, self._fallback_offers(), self.quotas)
+        parts = (units, buying, self.clock, self.notifier)
+        self.moves = MovesService(*parts)
+        self.reservations = ReservationsService(*parts, rules=ReservingRules())
+        rules = ReconcileRules(order_grace=SETTLE, orphan_grace=GRACE, max_orphans=50)
+        self.reconcile = ReconcileService(*parts, rules=rules)
+
+    def parts(
+        self, reservers: Mapping[str, Reserver] | None = None
+    ) -> tuple[UnitOfWorkFactory, Buyer, FakeClock, RecordingNotifier]:
+        """Parts of another service over the same store, and over ``reservers`` if they are others."""
+        units = self.tables.unit_of_work
+        buying = a_buyer(units, reservers or {"fake": self.provider}, self.clock)
+        return units, buying, self.clock, self.notifier
 
     def _fallback_offers(self) -> FallbackOffers | None:
         """The way out of a refusal; None while nobody plans."""

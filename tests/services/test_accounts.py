@@ -8,10 +8,11 @@ from broker.domain.basics.errors import (
     InsufficientCapacity,
     StoreUnavailable,
 )
+from broker.ports.unit_of_work import UnitOfWork
 from broker.services.accounts.accounts import AccountsService, Answer
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import ADMIN, ALICE, BOB
-from tests.fakes.store import InMemoryUnitOfWork, Tables
+from tests.fakes.store import Tables
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ async def test_what_ended_without_a_database_is_stored_once_it_is_there_again(
 ) -> None:
     away = False
 
-    def unit_of_work(scope: TeamScope) -> InMemoryUnitOfWork:
+    def unit_of_work(scope: TeamScope) -> UnitOfWork:
         if away:
             raise StoreUnavailable("the database does not answer")
         return tables.unit_of_work(scope)

@@ -23,6 +23,7 @@ from broker.services.planning.plan_queue import PlanQueue
 from broker.services.planning.planning import PlanningService
 from broker.services.spend.spend import SpendService
 from broker.store.engine import Store, create_store
+from tests.fakes.buying import a_buyer
 from tests.fakes.clock import FakeClock
 from tests.fakes.examples import ALICE, BOB, a_request, an_offer, anew, plan_on_cheapest
 from tests.fakes.notifier import InlineExecutor, RecordingEvents, RecordingNotifier
@@ -45,8 +46,9 @@ async def test_from_poll_to_release(store: Store, idempotency: Idempotency) -> N
     offers = OffersService(uow, {"fake": provider}, clock)
     planner = (plan_on_cheapest, PlanQueue(InlineExecutor()), clock, notifier)
     planning = PlanningService(uow, *planner, RecordingEvents(), read_request=lambda document: a_request())
-    reservations = ReservationsService(uow, reservers, clock, notifier)
-    reconcile = ReconcileService(uow, reservers, clock, notifier, rules=ReconcileRules())
+    buying = a_buyer(uow, reservers, clock)
+    reservations = ReservationsService(uow, buying, clock, notifier)
+    reconcile = ReconcileService(uow, buying, clock, notifier, rules=ReconcileRules())
     reoptimize = ReoptimizeService(
         uow, anew(plan_on_cheapest), *planner[1:], read_request=lambda document: a_request()
     )

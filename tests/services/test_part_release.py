@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
+from typing import cast
 
 import pytest
 
 from broker.domain.basics.access import TeamScope
 from broker.domain.basics.errors import ConcurrentChange, InputError
 from broker.domain.holding.reservation import Reservation, ReservationState
+from broker.ports.unit_of_work import UnitOfWork
 from broker.services.holding.reservations import ReservationsService
 from broker.services.holding.reserving_requests import PlanPart
+from tests.fakes.buying import a_buyer
 from tests.fakes.examples import ALICE, BOB
 from tests.fakes.store import InMemoryUnitOfWork, Reservations, Tables
 from tests.services.conftest import House
@@ -77,9 +80,12 @@ class _StaleUnit(InMemoryUnitOfWork):
 async def test_one_that_fails_does_not_keep_the_others(house: House) -> None:
     fleet_plan(house)
     await house.reservations.reserve_plan(ALICE, "plan-1")
-    service = ReservationsService(
-        lambda scope: _StaleUnit(house.tables, scope), {"fake": house.provider}, house.clock, house.notifier
-    )
+
+    def units(scope: TeamScope) -> UnitOfWork:
+        return cast("UnitOfWork", _StaleUnit(house.tables, scope))
+
+    buying = a_buyer(units, {"fake": house.provider}, house.clock)
+    service = ReservationsService(units, buying, house.clock, house.notifier)
     found = await service.release_part(ALICE, PlanPart("plan-1"))
     ((row, error),) = found.failed
     assert isinstance(error, ConcurrentChange)

@@ -239,7 +239,7 @@ async def test_a_double_of_a_held_lease_is_a_stray(house: House) -> None:
 async def test_the_sweep_reports_only_and_knows_its_cap(house: House) -> None:
     for ordinal in range(3):
         await house.provider.reserve(Order(make_tag("test", "rsv-lost", ordinal), an_offer(), 1))
-    parts = (house.tables.unit_of_work, {"fake": house.provider}, house.clock, house.notifier)
+    parts = house.parts()
     watching = ReconcileService(*parts, rules=ReconcileRules(orphan_grace=timedelta(0), report_only=True))
     report = await watching.run_once()
     assert (len(report.orphans), report.released) == (3, ())
@@ -259,7 +259,7 @@ async def test_nobody_waits_for_a_provider_whose_list_does_not_come(house: House
     row = await house.reservations.reserve_offer(ALICE, "o-1", 1)
     house.provider.preempt(row.provider_references[0])
     reservers = {"fake": house.provider, "silent": Silent(house.clock, provider="silent")}
-    parts = (house.tables.unit_of_work, reservers, house.clock, house.notifier)
+    parts = house.parts(reservers)
     service = ReconcileService(*parts, rules=ReconcileRules(list_limit_s=0.05, second_look=timedelta(0)))
     async with asyncio.timeout(60):
         report = await service.run_once()

@@ -178,13 +178,7 @@ async def test_a_budget_holds_at_todays_prices(
     assert fleet_plan(house).cost_usd == 236
     house.sell(an_offer("run", now_usd))
     house.request = a_request(budget=budget)
-    service = ReservationsService(
-        house.tables.unit_of_work,
-        {"fake": house.provider},
-        house.clock,
-        house.notifier,
-        read_request=lambda document: house.request,
-    )
+    service = ReservationsService(*house.parts(), read_request=lambda document: house.request)
     if not refused:
         assert await service.reserve_plan(ALICE, "plan-1")
         return

@@ -21,6 +21,7 @@ from broker.services.moving.reoptimize import ReoptimizeService
 from broker.services.planning.plan_queue import PlanQueue
 from broker.services.planning.planning import PlanningService
 from broker.store import Store
+from tests.fakes.buying import a_buyer
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import ALICE, BOB, a_request, an_offer, anew, plan_on_cheapest, slot_terms
 from tests.fakes.notifier import InlineExecutor, RecordingEvents, RecordingNotifier
@@ -53,7 +54,9 @@ class Market:
             RecordingEvents(),
             read_request=lambda document: self._of(document),
         )
-        self.reservations = ReservationsService(uow, reservers, self.clock, notifier)
+        self.reservations = ReservationsService(
+            uow, a_buyer(uow, reservers, self.clock), self.clock, notifier
+        )
         self.reoptimize = ReoptimizeService(
             uow,
             anew(plan_on_cheapest),

@@ -12,6 +12,7 @@ from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.holding.reservation import Order, ReservationState, UnitState
 from broker.services.holding.reconcile import ReconcileService
 from broker.store import Store
+from tests.fakes.buying import a_buyer
 from tests.fakes.clock import FakeClock
 from tests.fakes.notifier import RecordingNotifier
 from tests.fakes.provider import FakeProvider
@@ -54,7 +55,8 @@ async def buy_hours(store: Store, market: FakeProvider, slots: int, plan_id: str
 async def test_a_pass_reads_what_is_open_once_however_much_it_is(store: Store) -> None:
     clock = FakeClock(NOON)
     market = FakeProvider(clock, provider=PROVIDER, tells_price=False)
-    service = ReconcileService(store.unit_of_work, {PROVIDER: market}, clock, RecordingNotifier())
+    units = store.unit_of_work
+    service = ReconcileService(units, a_buyer(units, {PROVIDER: market}, clock), clock, RecordingNotifier())
     counts = []
     for plan_id, slots in (("plan-1", FEW), ("plan-2", MANY)):
         await buy_hours(store, market, slots, plan_id)

@@ -14,8 +14,7 @@ from broker.domain.basics.access import EVERY_TEAM, require_holdable, require_sc
 from broker.domain.basics.account import ApiKey, AuditEntry, Caller, Scope, Session
 from broker.domain.basics.errors import Conflict, FieldProblem, InputError, NotAuthenticated, NotPermitted
 from broker.domain.basics.page import Page
-from broker.ports.accounts import KeyUnitOfWork, KeyUnits
-from broker.ports.unit_of_work import Clock
+from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
 
 KEY_PREFIX = "broker_live"
 ID_BYTES = 6
@@ -46,7 +45,7 @@ class KeysService:
 
     def __init__(
         self,
-        units: KeyUnits,
+        units: UnitOfWorkFactory,
         clock: Clock,
         *,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
@@ -277,7 +276,7 @@ class KeysService:
         return ApiKey(key_id, name, team, scopes, _sha256(secret), now, expires_at=expires_at), secret
 
 
-async def _end(uow: KeyUnitOfWork, key: ApiKey, at: datetime, why: str) -> None:
+async def _end(uow: UnitOfWork, key: ApiKey, at: datetime, why: str) -> None:
     """Revokes a key and its sessions, with the installation as the actor."""
     await uow.keys.revoke(key.key_id, at)
     await uow.accounts.add_audit(_entry(key, "key.revoke", at, why=why))

@@ -15,8 +15,8 @@ from broker.domain.basics.account import AuditEntry, Caller
 from broker.domain.basics.claims import ClaimRules, person_of
 from broker.domain.basics.errors import NotAuthenticated, NotPermitted, ProviderUnavailable
 from broker.domain.basics.person import PendingSignIn, Person, PersonSession, Tokens
-from broker.ports.people import IdentityProvider, PeopleUnits
-from broker.ports.unit_of_work import Clock
+from broker.ports.people import IdentityProvider
+from broker.ports.unit_of_work import Clock, UnitOfWorkFactory
 
 PERSON_PREFIX = "person_"
 """How tokens of these sessions begin: no key does."""
@@ -40,7 +40,7 @@ class PeopleService:
 
     def __init__(
         self,
-        units: PeopleUnits,
+        units: UnitOfWorkFactory,
         clock: Clock,
         provider: IdentityProvider | None = None,
         rules: ClaimRules | None = None,

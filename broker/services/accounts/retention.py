@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from broker.domain.basics.access import EVERY_TEAM
-from broker.ports.accounts import RetentionRepository, RetentionUnits
-from broker.ports.unit_of_work import Clock
+from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
 
 AT_ONCE = 500
 PAUSE_S = 0.01
@@ -17,7 +16,7 @@ PAUSE_S = 0.01
 MOST_A_PASS = 200
 """Transactions per kind of row and pass. The next pass continues."""
 
-Forget = Callable[[RetentionRepository, datetime, int], Awaitable[int]]
+Forget = Callable[[UnitOfWork, datetime, int], Awaitable[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class RetentionService:
 
     def __init__(
         self,
-        units: RetentionUnits,
+        units: UnitOfWorkFactory,
         clock: Clock,
         *,
         rules: RetentionRules | None = None,
@@ -46,10 +45,13 @@ class RetentionService:
         self._at_once = at_once
         rules = rules or RetentionRules()
         self._kinds: Mapping[str, tuple[int, Forget]] = {
-            "answers": (rules.answers_days, lambda kept, *which: kept.forget_answers(*which)),
-            "deliveries": (rules.deliveries_days, lambda kept, *which: kept.forget_deliveries(*which)),
-            "audit": (rules.audit_days, lambda kept, *which: kept.forget_audit(*which)),
-            "rounds": (rules.rounds_days, lambda kept, *which: kept.forget_rounds(*which)),
+            "answers": (rules.answers_days, lambda unit, *which: unit.retention.forget_answers(*which)),
+            "deliveries": (
+                rules.deliveries_days,
+                lambda unit, *which: unit.retention.forget_deliveries(*which),
+            ),
+            "audit": (rules.audit_days, lambda unit, *which: unit.retention.forget_audit(*which)),
+            "rounds": (rules.rounds_days, lambda unit, *which: unit.retention.forget_rounds(*which)),
         }
 
     async def prune(self) -> Mapping[str, int]:
@@ -64,7 +66,7 @@ class RetentionService:
         gone = 0
         for _ in range(MOST_A_PASS):
             async with self._units(EVERY_TEAM) as unit:
-                some = await forget(unit.retention, before, self._at_once)
+                some = await forget(unit, before, self._at_once)
                 await unit.commit()
             gone += some
             if some < self._at_once:

@@ -37,8 +37,8 @@ from broker.domain.basics.webhook import (
 from broker.domain.moving.reoptimization import ProposalState
 from broker.domain.spend.charging import reservation_charges
 from broker.domain.spend.spend import ChargeBasis
-from broker.ports.unit_of_work import Clock
-from broker.ports.webhooks import WebhookSender, WebhookUnitOfWork, WebhookUnits
+from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
+from broker.ports.webhooks import WebhookSender
 from broker.redaction import origin_of
 from broker.services.accounts.slack_message import slack_message
 from broker.together import all_ended
@@ -58,7 +58,7 @@ class WebhooksService:
 
     def __init__(
         self,
-        units: WebhookUnits,
+        units: UnitOfWorkFactory,
         sender: WebhookSender,
         clock: Clock,
         *,
@@ -250,7 +250,7 @@ def message_id_of(event_id: int, webhook_id: str) -> str:
     return f"msg-{event_id}-{webhook_id}"
 
 
-async def _money(uow: WebhookUnitOfWork, event: OutboxEvent) -> MoneyChange | None:
+async def _money(uow: UnitOfWork, event: OutboxEvent) -> MoneyChange | None:
     """The cost of the event's object now, and in the last event about it."""
     if event.object_kind == "reoptimization":
         return await _reoptimization_money(uow, event)
@@ -267,7 +267,7 @@ async def _money(uow: WebhookUnitOfWork, event: OutboxEvent) -> MoneyChange | No
     return money
 
 
-async def _reoptimization_money(uow: WebhookUnitOfWork, event: OutboxEvent) -> MoneyChange | None:
+async def _reoptimization_money(uow: UnitOfWork, event: OutboxEvent) -> MoneyChange | None:
     """The remaining cost of its plan without the moves, and with them, including one-time costs."""
     try:
         look = await uow.reoptimizations.find(event.object_id)
@@ -278,7 +278,7 @@ async def _reoptimization_money(uow: WebhookUnitOfWork, event: OutboxEvent) -> M
     return MoneyChange(look.before_usd, look.after_usd + look.cost_usd, ZERO)
 
 
-async def _plan_money(uow: WebhookUnitOfWork, event: OutboxEvent) -> MoneyChange | None:
+async def _plan_money(uow: UnitOfWork, event: OutboxEvent) -> MoneyChange | None:
     record = await uow.plans.find(event.object_id)
     if record.plan is None:
         return None
@@ -289,7 +289,7 @@ async def _plan_money(uow: WebhookUnitOfWork, event: OutboxEvent) -> MoneyChange
     return MoneyChange(before, record.plan.cost_usd, ZERO)
 
 
-async def _reservation_money(uow: WebhookUnitOfWork, event: OutboxEvent) -> MoneyChange | None:
+async def _reservation_money(uow: UnitOfWork, event: OutboxEvent) -> MoneyChange | None:
     row = await uow.reservations.find(event.object_id)
     whole = [row]
     if row.plan_id is not None:
@@ -300,7 +300,7 @@ async def _reservation_money(uow: WebhookUnitOfWork, event: OutboxEvent) -> Mone
     return MoneyChange(None, sum((c.usd for c in charges), ZERO), owed)
 
 
-_MONEY: Mapping[str, Callable[[WebhookUnitOfWork, OutboxEvent], Awaitable[MoneyChange | None]]] = {
+_MONEY: Mapping[str, Callable[[UnitOfWork, OutboxEvent], Awaitable[MoneyChange | None]]] = {
     "plan": _plan_money,
     "reservation": _reservation_money,
 }

@@ -19,7 +19,10 @@ GIVEN_UP = frozenset({ReservationState.FAILED, ReservationState.RELEASED, Reserv
 
 
 class Buyer:
-    """Buys stored reservations. ``fallback_offers`` None: after one refusal all are given back."""
+    """Buys stored reservations. ``fallback_offers`` None: after one refusal all are given back.
+
+    There is one for all use cases, because its lease service remembers refusals and its creator takes turns.
+    """
 
     def __init__(
         self,
@@ -30,10 +33,10 @@ class Buyer:
         fallback_offers: FallbackOffers | None = None,
     ) -> None:
         self._uow_factory = uow_factory
-        self._lease_service = lease_service
-        self._creator = creator
+        self.lease_service = lease_service
+        self.creator = creator
         self._clock = clock
-        self._fallback_offers = fallback_offers
+        self.fallback_offers = fallback_offers
 
     async def buy_in_order(self, drafts: Sequence[Reservation], actor: str) -> tuple[Reservation, ...]:
         """Buys the pending ones, with fallback offers for refused ones; returns the reservations in force.
@@ -44,7 +47,7 @@ class Buyer:
         wanted = {row.reservation_id: row for row in drafts}
         dropped: list[Reservation] = []
         while queue := sorted((row for row in wanted.values() if row.state is PENDING), key=rank_of):
-            outcome = await self._lease_service.buy(queue[0], actor)
+            outcome = await self.lease_service.buy(queue[0], actor)
             wanted[outcome.reservation.reservation_id] = outcome.reservation
             if outcome.refused:
                 others = await self._take_next_best(outcome, actor)
@@ -59,24 +62,24 @@ class Buyer:
 
     async def buy_one(self, draft: Reservation, actor: str) -> Reservation:
         """Buys one without a fallback offer. Raises the provider's refusal after it was given back."""
-        outcome = await self._lease_service.buy(draft, actor)
+        outcome = await self.lease_service.buy(draft, actor)
         if outcome.refused:
             await self._give_back(outcome, actor, ())
         return outcome.reservation
 
     async def _take_next_best(self, outcome: Outcome, actor: str) -> tuple[Reservation, ...]:
-        if self._fallback_offers is None or outcome.error is None:
+        if self.fallback_offers is None or outcome.error is None:
             return ()
         refused = outcome.reservation
-        return await self._fallback_offers.take(
-            refused, outcome.error, actor, self._lease_service, self._creator
+        return await self.fallback_offers.take(
+            refused, outcome.error, actor, self.lease_service, self.creator
         )
 
     async def _give_back(self, outcome: Outcome, actor: str, dropped: Sequence[Reservation]) -> None:
         """Gives everything back, and raises the provider's error with the total cost."""
         error = outcome.error
         assert error is not None
-        left = await self._lease_service.abandon(
+        left = await self.lease_service.abandon(
             outcome.reservation, str(error), actor, whole_plan=True, besides=dropped
         )
         bill = release_bill((*left, *dropped), self._clock.now())

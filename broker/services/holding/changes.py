@@ -27,8 +27,7 @@ from broker.domain.spend.variance import (
     compare_plans,
     quantities_of,
 )
-from broker.ports.spend import RollupUnits
-from broker.ports.unit_of_work import Clock, UnitOfWork
+from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
 from broker.services.spend.summaries import Summaries
 
 INSTANT = timedelta(microseconds=1)
@@ -37,7 +36,7 @@ INSTANT = timedelta(microseconds=1)
 class ChangesService:
     """Use cases of variance."""
 
-    def __init__(self, units: RollupUnits, clock: Clock, summaries: Summaries | None = None) -> None:
+    def __init__(self, units: UnitOfWorkFactory, clock: Clock, summaries: Summaries | None = None) -> None:
         self._units = units
         self._clock = clock
         self._summaries = summaries or Summaries(units, clock)

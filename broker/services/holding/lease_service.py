@@ -83,7 +83,7 @@ class LeaseService:
         self, uow_factory: UnitOfWorkFactory, reservers: Mapping[str, Reserver], clock: Clock
     ) -> None:
         self._uow_factory = uow_factory
-        self._reservers = reservers
+        self.reservers = reservers
         self._clock = clock
         self._not_before_end: set[tuple[str, str]] = set()
         self._releaser = Releaser(self.reserver, clock)
@@ -91,9 +91,9 @@ class LeaseService:
 
     def reserver(self, provider: str) -> Reserver:
         """The reserver of ``provider``. Raises OrderRejected if nothing can be bought there."""
-        if provider not in self._reservers:
+        if provider not in self.reservers:
             raise OrderRejected(provider, "no account that can place orders is configured for this provider")
-        return self._reservers[provider]
+        return self.reservers[provider]
 
     async def buy(self, reservation: Reservation, actor: str) -> Outcome:
         """Orders each planned unit in turn, and stops at the first that is not held.

@@ -53,11 +53,8 @@ from broker.domain.reconciling.reconciling_actions import (
 )
 from broker.domain.reconciling.replacing import replacement_of, unreplaced
 from broker.domain.reconciling.shortfalls import as_refused, find_shortfalls, shortfall_at
-from broker.ports.holding import Reserver
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWork, UnitOfWorkFactory
-from broker.services.holding.fallback_offer import FallbackOffers
-from broker.services.holding.lease_service import LeaseService
-from broker.services.holding.reservation_creator import ReservationCreator
+from broker.services.holding.buyer import Buyer
 
 log = logging.getLogger(__name__)
 
@@ -120,30 +117,28 @@ class ReconcileReport:
 class ReconcileService:
     """Finishes steps that crashes interrupted, follows the providers' states, and releases orphaned leases.
 
-    ``reservers`` by provider key. ``rates`` are the exchange rates known now. One pass at a time.
+    ``rates`` are the exchange rates known now. One pass at a time.
     """
 
     def __init__(
         self,
         uow_factory: UnitOfWorkFactory,
-        reservers: Mapping[str, Reserver],
+        buying: Buyer,
         clock: Clock,
         notifier: Notifier,
         *,
         rules: ReconcileRules | None = None,
-        creator: ReservationCreator | None = None,
-        fallback_offers: FallbackOffers | None = None,
         rates: Callable[[], Iterable[ExchangeRate]] = tuple,
     ) -> None:
         self._rates = rates
         self._uow_factory = uow_factory
-        self._reservers = reservers
         self._clock = clock
         self._notifier = notifier
         self._rules = rules or ReconcileRules()
-        self._lease_service = LeaseService(uow_factory, reservers, clock)
-        self._creator = creator or ReservationCreator(self._lease_service, clock)
-        self._fallback_offers = fallback_offers
+        self._lease_service = buying.lease_service
+        self._reservers = buying.lease_service.reservers
+        self._creator = buying.creator
+        self._fallback_offers = buying.fallback_offers
         self._missed: dict[str, dict[int, datetime]] = {}
         self._orphan_since: dict[tuple[str, str], datetime] = {}
         self._untagged_since: dict[tuple[str, str], datetime] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -58,13 +57,11 @@ from broker.domain.spend.release_estimate import (
     estimate_release,
     resales_of,
 )
-from broker.ports.holding import Reserver
 from broker.ports.planning import BudgetWatch, PlanRecord, PlanState
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWork, UnitOfWorkFactory
 from broker.services.holding.buyer import Buyer
-from broker.services.holding.fallback_offer import FallbackOffers
-from broker.services.holding.lease_service import TRIES, LeaseService
-from broker.services.holding.reservation_creator import ReservationCreator, require_stock
+from broker.services.holding.lease_service import TRIES
+from broker.services.holding.reservation_creator import require_stock
 from broker.services.holding.reserving_requests import OfferOrder, PartRelease, PlanPart
 from broker.services.spend.approving import (
     Approving,
@@ -90,40 +87,36 @@ class ReservingRules:
 
 
 class ReservationsService:
-    """Use cases of reservations. ``reservers`` by provider key.
+    """Use cases of reservations.
 
     ``read_request`` reads a plan's stored document, whose budget is then checked again; None: only the
-    planner checked it. ``fallback_offers`` finds other offers after a refusal; None: the plan is given back.
+    planner checked it.
     ``resale_share`` is the expected share of a window's price at its resale, for sellers without own sales.
     """
 
     def __init__(
         self,
         uow_factory: UnitOfWorkFactory,
-        reservers: Mapping[str, Reserver],
+        buying: Buyer,
         clock: Clock,
         notifier: Notifier,
         *,
         rules: ReservingRules | None = None,
         read_request: Callable[[str], PlanRequest] | None = None,
-        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
-        creator: ReservationCreator | None = None,
-        fallback_offers: FallbackOffers | None = None,
         budgets: BudgetWatch | None = None,
         resale_share: Decimal = ZERO,
     ) -> None:
         self._uow_factory = uow_factory
         self._resale_share = resale_share
         self._budgets = budgets
-        self._reservers = reservers
         self._clock = clock
         self._notifier = notifier
         self._rules = rules or ReservingRules()
         self._read_request = read_request
         self._approving = Approving(uow_factory, clock)
-        self._lease_service = LeaseService(uow_factory, reservers, clock)
-        self._creator = creator or ReservationCreator(self._lease_service, clock, random_bytes)
-        self._buying = Buyer(uow_factory, self._lease_service, self._creator, clock, fallback_offers)
+        self._buying = buying
+        self._lease_service = buying.lease_service
+        self._creator = buying.creator
 
     async def reserve_plan(self, caller: Caller, plan_id: str) -> tuple[Reservation, ...]:
         """Reserves all of a plan, or nothing.

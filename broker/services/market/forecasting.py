@@ -10,7 +10,7 @@ from broker.domain.basics.window import Window
 from broker.domain.market.forecast import DailyPrices, Family, Forecaster, ForecastRules
 from broker.domain.market.offer import Offer, Tier
 from broker.domain.market.price_days import Closes, days_in, start_of
-from broker.ports.prices import PriceRepository
+from broker.ports.unit_of_work import UnitOfWork
 
 OTHER_CLASS = "cloud"
 
@@ -37,25 +37,25 @@ class ForecastSources:
         return self.family(offer.provider, offer.sku.gpu, offer.tier)
 
 
-async def find_last_day(prices: PriceRepository, now: datetime) -> date | None:
+async def find_last_day(uow: UnitOfWork, now: datetime) -> date | None:
     """The last day of the history that ``load_forecaster`` reads; the history changes only with it."""
-    until = await prices.find_summarised_until()
+    until = await uow.prices.find_summarised_until()
     return None if until is None else min(now.date(), until)
 
 
 async def load_forecaster(
-    prices: PriceRepository, offers: Collection[Offer], now: datetime, sources: ForecastSources
+    uow: UnitOfWork, offers: Collection[Offer], now: datetime, sources: ForecastSources
 ) -> Forecaster:
     """A forecaster for ``offers`` from their own history, that of their families, and a sample of all."""
-    until = await prices.find_summarised_until()
+    until = await uow.prices.find_summarised_until()
     if until is None:
         return Forecaster((), sources.rules)
     end = min(now, start_of(until))
     days = days_in(Window(end - timedelta(days=sources.days), end))
-    found = list(await prices.find_closes(days, offer_ids={offer.offer_id for offer in offers}))
+    found = list(await uow.prices.find_closes(days, offer_ids={offer.offer_id for offer in offers}))
     for gpu, tier in sorted({(offer.sku.gpu, offer.tier.value) for offer in offers}):
-        found.extend(await prices.find_closes(days, gpu=gpu, tier=tier, limit=sources.kin))
-    found.extend(await prices.find_closes(days, limit=sources.others))
+        found.extend(await uow.prices.find_closes(days, gpu=gpu, tier=tier, limit=sources.kin))
+    found.extend(await uow.prices.find_closes(days, limit=sources.others))
     return Forecaster(_once(found, sources), sources.rules)
 
 

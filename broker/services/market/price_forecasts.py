@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.money import from_micro_usd
 from broker.domain.planning.plan import OfferPriceForecast, Plan
-from broker.ports.prices import PriceUnits
+from broker.ports.unit_of_work import UnitOfWorkFactory
 from broker.services.market.forecasting import ForecastSources, load_forecaster
 
 HOUR = timedelta(hours=1)
@@ -20,7 +20,7 @@ NO_HISTORY = "no history"
 class PlanPriceForecasts:
     """Forecasts prices of a plan's offers; equal histories and seeds give equal forecasts."""
 
-    def __init__(self, units: PriceUnits, sources: ForecastSources) -> None:
+    def __init__(self, units: UnitOfWorkFactory, sources: ForecastSources) -> None:
         self._units = units
         self._sources = sources
 
@@ -35,7 +35,7 @@ class PlanPriceForecasts:
             return ()
         async with self._units(EVERY_TEAM) as unit:
             offers = await unit.offers.find_many(sorted(later))
-            forecaster = await load_forecaster(unit.prices, offers, plan.as_of, self._sources)
+            forecaster = await load_forecaster(unit, offers, plan.as_of, self._sources)
         found = []
         for offer in offers:
             hours, family = (later[offer.offer_id] - plan.as_of) / HOUR, self._sources.family_of(offer)

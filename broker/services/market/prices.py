@@ -14,8 +14,7 @@ from broker.domain.market.forecast import ForecastBasis, PriceForecast
 from broker.domain.market.offer import Offer
 from broker.domain.market.price_days import PriceDay, SkuDay, days_in, start_of
 from broker.lru_cache import LruCache
-from broker.ports.prices import PriceUnits
-from broker.ports.unit_of_work import Clock
+from broker.ports.unit_of_work import Clock, UnitOfWorkFactory
 from broker.services.market.forecasting import ForecastSources, load_forecaster
 
 DAY = timedelta(days=1)
@@ -53,7 +52,7 @@ class PricesService:
 
     def __init__(
         self,
-        units: PriceUnits,
+        units: UnitOfWorkFactory,
         clock: Clock,
         *,
         rules: HistoryRules | None = None,
@@ -114,7 +113,7 @@ class PricesService:
         now = self._clock.now()
         async with self._units(EVERY_TEAM) as unit:
             offer = await unit.offers.find_offer(offer_id)
-            forecaster = await load_forecaster(unit.prices, (offer,), now, self._sources)
+            forecaster = await load_forecaster(unit, (offer,), now, self._sources)
         family, price = self._sources.family_of(offer), to_micro_usd(offer.price_usd_per_node_hour)
         horizons = forecaster.forecasts(offer_id, family, price, tuple(hours), seed=seed)
         return OfferForecast(offer, now, forecaster.basis_of(offer_id, family), horizons)

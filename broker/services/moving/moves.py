@@ -18,7 +18,6 @@ from broker.domain.moving.moving import find_change, successors_of
 from broker.domain.planning.plan import Plan
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWork, UnitOfWorkFactory
 from broker.services.holding.buyer import Buyer
-from broker.services.holding.reservation_creator import ReservationCreator
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,6 @@ class MovesService:
         self,
         uow_factory: UnitOfWorkFactory,
         buying: Buyer,
-        creator: ReservationCreator,
         clock: Clock,
         notifier: Notifier,
         *,
@@ -44,7 +42,7 @@ class MovesService:
     ) -> None:
         self._uow_factory = uow_factory
         self._buying = buying
-        self._creator = creator
+        self._creator = buying.creator
         self._clock = clock
         self._notifier = notifier
         self._rules = rules or MoveRules()

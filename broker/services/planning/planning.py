@@ -382,7 +382,7 @@ class PlanningService:
             return await uow.plans.find_page(limit, cursor)
 
     async def find_current_plans(self, caller: Caller, *, team: str | None = None) -> tuple[PlanRecord, ...]:
-        """The plans in force; see ``PlanRepository.find_current``."""
+        """The plans in force; see ``find_current`` of the store."""
         async with self._uow_factory(scope_of(caller, team)) as uow:
             return await uow.plans.find_current()
 

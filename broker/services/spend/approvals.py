@@ -28,8 +28,7 @@ from broker.domain.spend.approvals import (
 from broker.domain.spend.budget_effects import BudgetEffect, told_to_team
 from broker.domain.spend.budgets import Reach
 from broker.ports.planning import BusinessStatus, OtherPlans, PlanRecord, PlanState
-from broker.ports.spend import FinanceUnitOfWork, FinanceUnits
-from broker.ports.unit_of_work import Clock, Notifier
+from broker.ports.unit_of_work import Clock, Notifier, UnitOfWork, UnitOfWorkFactory
 from broker.services.spend.budget_gate import BudgetBooks, ends_of, find_books, find_plan_effects
 from broker.services.spend.spend_futures import SpendFutures
 from broker.services.spend.summaries import Summaries
@@ -75,7 +74,7 @@ class ApprovalsService:
 
     def __init__(
         self,
-        units: FinanceUnits,
+        units: UnitOfWorkFactory,
         clock: Clock,
         notifier: Notifier,
         futures: SpendFutures,
@@ -188,7 +187,7 @@ class ApprovalsService:
 
     async def _shown(
         self,
-        uow: FinanceUnitOfWork,
+        uow: UnitOfWork,
         caller: Caller,
         record: PlanRecord,
         books: BudgetBooks,
@@ -218,7 +217,7 @@ class ApprovalsService:
         )
 
     async def _figures(
-        self, uow: FinanceUnitOfWork, record: PlanRecord, plan: Plan, told: Iterable[BudgetEffect]
+        self, uow: UnitOfWork, record: PlanRecord, plan: Plan, told: Iterable[BudgetEffect]
     ) -> SeenFigures:
         ids = {placement.offer_id for placement in plan.placements}
         offers = {offer.offer_id: offer for offer in await uow.offers.find_many(ids)}
@@ -256,7 +255,7 @@ class _Around:
         return replace(record, decisions=named)
 
 
-async def _around(uow: FinanceUnitOfWork, records: Collection[PlanRecord]) -> _Around:
+async def _around(uow: UnitOfWork, records: Collection[PlanRecord]) -> _Around:
     looks = await uow.reoptimizations.find_in({ProposalState.PROPOSED})
     actors = {record.requested_by for record in records}
     actors |= {decision.by for record in records for decision in record.decisions}

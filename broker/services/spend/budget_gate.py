@@ -21,8 +21,7 @@ from broker.domain.spend.budgets import Budget, BudgetPeriod, Reach, furthest_en
 from broker.domain.spend.charging import plan_charges, reservation_charges
 from broker.domain.spend.spend import Charge
 from broker.ports.planning import PlanRecord, PlanState
-from broker.ports.spend import FinanceUnitOfWork, FinanceUnits
-from broker.ports.unit_of_work import Clock
+from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
 from broker.services.spend.ledger import bill_of
 from broker.services.spend.summaries import Summaries
 
@@ -58,7 +57,7 @@ class BudgetBooks:
 
 
 async def find_budget_charges(
-    units: FinanceUnits,
+    units: UnitOfWorkFactory,
     summaries: Summaries,
     budgets: Sequence[Budget],
     reach: Reach,
@@ -85,7 +84,7 @@ async def find_budget_charges(
 
 
 async def find_books(
-    units: FinanceUnits, summaries: Summaries, teams: Iterable[str], reach: Reach
+    units: UnitOfWorkFactory, summaries: Summaries, teams: Iterable[str], reach: Reach
 ) -> BudgetBooks:
     """The books of all budgets that cover one of ``teams``, whatever the caller may see."""
     asked = frozenset(teams)
@@ -102,7 +101,7 @@ def ends_of(plans: Iterable[Plan]) -> tuple[datetime, ...]:
 
 
 async def find_plan_effects(
-    uow: FinanceUnitOfWork, record: PlanRecord, plan: Plan, books: BudgetBooks
+    uow: UnitOfWork, record: PlanRecord, plan: Plan, books: BudgetBooks
 ) -> tuple[BudgetEffect, ...]:
     """What the plan does to each budget that covers its team, the worst first: in the present period, and in
     each later one to whose spend it adds. For the plan of a proposal: after its moves.
@@ -115,7 +114,7 @@ async def find_plan_effects(
     return books.effects_of_plan(record, plan)
 
 
-async def _proposing(uow: FinanceUnitOfWork, record: PlanRecord) -> Reoptimization | None:
+async def _proposing(uow: UnitOfWork, record: PlanRecord) -> Reoptimization | None:
     """The open proposal to which a plan belongs, if any."""
     if record.state is not PlanState.PROPOSED:
         return None
@@ -124,7 +123,7 @@ async def _proposing(uow: FinanceUnitOfWork, record: PlanRecord) -> Reoptimizati
 
 
 async def _charges_after(
-    uow: FinanceUnitOfWork, look: Reoptimization, new: Plan, books: BudgetBooks
+    uow: UnitOfWork, look: Reoptimization, new: Plan, books: BudgetBooks
 ) -> tuple[Charge, ...]:
     """The charges after the moves of a proposal."""
     leaving = await _held(uow, dict.fromkeys(key for move in look.moves for key in move.leaves))
@@ -134,7 +133,7 @@ async def _charges_after(
     return (*charges_with_moves(mine, look, new, leaving, keeping, books.reach.now), *others)
 
 
-async def _held(uow: FinanceUnitOfWork, keys: Iterable[str]) -> list[HeldCapacity]:
+async def _held(uow: UnitOfWork, keys: Iterable[str]) -> list[HeldCapacity]:
     found = [held_of(await uow.reservations.find(key)) for key in keys]
     return [one for one in found if one is not None]
 
@@ -147,7 +146,7 @@ class BudgetGate:
 
     def __init__(
         self,
-        units: FinanceUnits,
+        units: UnitOfWorkFactory,
         clock: Clock,
         summaries: Summaries,
         approval_limit_usd: Decimal | None = None,

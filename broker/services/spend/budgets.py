@@ -24,8 +24,7 @@ from broker.domain.spend.budgets import (
 )
 from broker.domain.spend.month_close import month_window
 from broker.domain.spend.spend import Charge, ChargeBasis
-from broker.ports.spend import FinanceUnits
-from broker.ports.unit_of_work import Clock
+from broker.ports.unit_of_work import Clock, UnitOfWorkFactory
 from broker.services.spend.budget_gate import find_budget_charges
 from broker.services.spend.summaries import Summaries, is_whole_days
 
@@ -35,7 +34,7 @@ ACTOR = "budgets"
 class BudgetsService:
     """Use cases of budgets."""
 
-    def __init__(self, units: FinanceUnits, clock: Clock, summaries: Summaries | None = None) -> None:
+    def __init__(self, units: UnitOfWorkFactory, clock: Clock, summaries: Summaries | None = None) -> None:
         self._units = units
         self._clock = clock
         self._summaries = summaries or Summaries(units, clock)

@@ -16,8 +16,7 @@ from broker.domain.spend.spend import Charge, projection_end
 from broker.domain.spend.unit_costs import DayWork, Job, UnitCosts, Work, day_work_of, unit_costs
 from broker.lru_cache import LruCache
 from broker.ports.planning import PlanRecord, RequestReader
-from broker.ports.spend import RollupUnits
-from broker.ports.unit_of_work import Clock
+from broker.ports.unit_of_work import Clock, UnitOfWorkFactory
 from broker.services.spend.ledger import (
     Entries,
     Gathered,
@@ -68,7 +67,7 @@ class EconomicsService:
 
     def __init__(
         self,
-        units: RollupUnits,
+        units: UnitOfWorkFactory,
         clock: Clock,
         summaries: Summaries | None = None,
         *,

@@ -26,8 +26,7 @@ from broker.domain.spend.intervals import (
 )
 from broker.domain.spend.spend import Charge, ChargeBasis, Interval, next_period, period_of
 from broker.lru_cache import LruCache
-from broker.ports.spend import FinanceUnits
-from broker.ports.unit_of_work import Clock
+from broker.ports.unit_of_work import Clock, UnitOfWorkFactory
 from broker.services.spend.spend_futures import LONGEST_DAYS, MOST_KEPT, SEED, SpendFutures
 from broker.services.spend.summaries import Summaries, is_whole_days
 from broker.services.spend.unsettled_spend import UnsettledSpend
@@ -60,7 +59,7 @@ class IntervalsService:
 
     def __init__(
         self,
-        units: FinanceUnits,
+        units: UnitOfWorkFactory,
         clock: Clock,
         futures: SpendFutures,
         summaries: Summaries | None = None,

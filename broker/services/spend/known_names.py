@@ -9,7 +9,7 @@ from broker.domain.basics.account import Caller
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.near_words import similar_words, with_nearest
 from broker.domain.basics.webhook import ALL_TEAMS
-from broker.ports.spend import FinanceUnits
+from broker.ports.unit_of_work import UnitOfWorkFactory
 
 NO_WORKLOAD = "-"
 """The group of spend without a workload."""
@@ -20,7 +20,7 @@ A_WORKLOAD = "a workload that is reserved, was reserved, or is in a current plan
 class KnownNamesService:
     """Use cases of names. ``configured`` are teams that the settings name."""
 
-    def __init__(self, units: FinanceUnits, configured: Collection[str] = ()) -> None:
+    def __init__(self, units: UnitOfWorkFactory, configured: Collection[str] = ()) -> None:
         self._units = units
         self._configured = configured
 

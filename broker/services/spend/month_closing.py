@@ -26,8 +26,8 @@ from broker.domain.spend.month_close import (
 from broker.domain.spend.spend import Charge, ChargeBasis
 from broker.domain.spend.spend_cells import Cells, cells_of, difference, kept_before, reported
 from broker.ports.planning import RequestReader
-from broker.ports.spend import FocusCosts, RollupUnitOfWork, RollupUnits
-from broker.ports.unit_of_work import Clock
+from broker.ports.spend import FocusCosts
+from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
 from broker.services.spend.ledger import PAGE, find_reservations
 from broker.services.spend.planned_work import work_done
 from broker.services.spend.unsettled_spend import find_open_books
@@ -41,7 +41,9 @@ class MonthClosing:
     ``read_request`` reads the documents of plans, whose work is stored with the month (None: it is not).
     """
 
-    def __init__(self, units: RollupUnits, clock: Clock, read_request: RequestReader | None = None) -> None:
+    def __init__(
+        self, units: UnitOfWorkFactory, clock: Clock, read_request: RequestReader | None = None
+    ) -> None:
         self._units = units
         self._clock = clock
         self._read_request = read_request
@@ -91,7 +93,7 @@ class MonthClosing:
 
     async def _book_rows(
         self,
-        uow: RollupUnitOfWork,
+        uow: UnitOfWork,
         window: Window,
         until: date | None,
         closed: Sequence[ClosedMonth],
@@ -170,7 +172,7 @@ class MonthClosing:
                 return
 
 
-async def _placed_together(uow: RollupUnitOfWork) -> AsyncIterator[tuple[Reservation, ...]]:
+async def _placed_together(uow: UnitOfWork) -> AsyncIterator[tuple[Reservation, ...]]:
     """All reservations, grouped by plan."""
     seen: set[str] = set()
     cursor: str | None = None
@@ -185,9 +187,7 @@ async def _placed_together(uow: RollupUnitOfWork) -> AsyncIterator[tuple[Reserva
             return
 
 
-async def _whole_of(
-    uow: RollupUnitOfWork, reservation: Reservation, seen: set[str]
-) -> tuple[Reservation, ...]:
+async def _whole_of(uow: UnitOfWork, reservation: Reservation, seen: set[str]) -> tuple[Reservation, ...]:
     """The reservation with the others of its plan; empty if the plan was ``seen`` before."""
     if reservation.plan_id is None:
         return (reservation,)
@@ -198,7 +198,7 @@ async def _whole_of(
 
 
 async def _booked(
-    uow: RollupUnitOfWork, closed: Sequence[ClosedMonth], whole: Sequence[Reservation]
+    uow: UnitOfWork, closed: Sequence[ClosedMonth], whole: Sequence[Reservation]
 ) -> Mapping[str, FocusCosts]:
     if not closed:
         return {}

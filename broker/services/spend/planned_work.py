@@ -16,7 +16,7 @@ from broker.domain.spend.month_close import month_window
 from broker.domain.spend.spend import Charge
 from broker.domain.spend.unit_costs import DayWork, Job, Work, day_work_of, work_of
 from broker.ports.planning import PlanRecord, RequestReader
-from broker.ports.spend import RollupUnitOfWork
+from broker.ports.unit_of_work import UnitOfWork
 from broker.services.spend.ledger import Gathered, charges_of, find_planned_entries
 
 
@@ -45,7 +45,7 @@ def charges_in(found: Gathered, window: Window | None) -> Iterable[Charge]:
 
 
 async def work_done(
-    uow: RollupUnitOfWork, window: Window, now: datetime, read_request: RequestReader
+    uow: UnitOfWork, window: Window, now: datetime, read_request: RequestReader
 ) -> tuple[DayWork, ...]:
     """The work of every plan in ``window``, which is over."""
     entries = await find_planned_entries(uow, window)
@@ -53,9 +53,7 @@ async def work_done(
     return day_work_of(charges_in(charges_of(entries, now), window), work)
 
 
-async def find_kept_work(
-    uow: RollupUnitOfWork, window: Window | None
-) -> tuple[tuple[DayWork, ...], list[Window]]:
+async def find_kept_work(uow: UnitOfWork, window: Window | None) -> tuple[tuple[DayWork, ...], list[Window]]:
     """The stored work of closed months in ``window`` (None: any time), and those months.
 
     A month without stored work is not among them.

@@ -14,7 +14,7 @@ from broker.domain.market.offer import Tier
 from broker.domain.spend.spend import Charge, ChargeBasis, Commitment, CostView, Interval, period_of
 from broker.domain.spend.spend_cells import Amounts, CellKey
 from broker.lru_cache import LruCache
-from broker.ports.spend import RollupUnitOfWork
+from broker.ports.unit_of_work import UnitOfWork
 
 MOST_SUMS = 200_000
 """Size of the cache, in sums: about 50 MB."""
@@ -60,7 +60,7 @@ class SettledReader:
         self._cells = LruCache[Mapping[CellKey, Amounts]](MOST_SUMS, len)
         self._charges: dict[TeamScope, tuple[Charge, ...]] = {}
 
-    async def find(self, uow: RollupUnitOfWork, asked: SumQuestion, generation: int) -> Sums:
+    async def find(self, uow: UnitOfWork, asked: SumQuestion, generation: int) -> Sums:
         """Sums of settled charges, ordered by period and group."""
         self._begin(generation)
         kept = self._sums.find(asked)
@@ -70,7 +70,7 @@ class SettledReader:
         return self._sums.keep(asked, found) if generation == self._generation else found
 
     async def find_cells(
-        self, uow: RollupUnitOfWork, days: Days | None, generation: int
+        self, uow: UnitOfWork, days: Days | None, generation: int
     ) -> Mapping[CellKey, Amounts]:
         """Amounts of settled charges of all ``days`` together, by cell."""
         self._begin(generation)
@@ -80,7 +80,7 @@ class SettledReader:
         found = await uow.rollups.find_cells(days)
         return self._cells.keep((uow.scope, days), found) if generation == self._generation else found
 
-    async def find_charges(self, uow: RollupUnitOfWork, generation: int) -> tuple[Charge, ...]:
+    async def find_charges(self, uow: UnitOfWork, generation: int) -> tuple[Charge, ...]:
         """All settled charges, summed by day and team."""
         self._begin(generation)
         kept = self._charges.get(uow.scope)
@@ -126,7 +126,7 @@ def day_charge(
     )
 
 
-async def _find(uow: RollupUnitOfWork, asked: SumQuestion) -> Sums:
+async def _find(uow: UnitOfWork, asked: SumQuestion) -> Sums:
     rows = await uow.rollups.find_sums(asked.days, asked.group_by, dict(asked.narrowed))
     cents: dict[tuple[datetime, str], int] = {}
     periods = {day: period_of(midnight(day), asked.interval) for day in {row.day for row in rows}}

@@ -30,8 +30,7 @@ from broker.domain.spend.spend import (
     SpendRow,
 )
 from broker.ports.planning import RequestReader
-from broker.ports.spend import RollupUnitOfWork, RollupUnits
-from broker.ports.unit_of_work import Clock
+from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
 from broker.services.spend.ledger import find_charges
 from broker.services.spend.month_closing import MonthClosing
 from broker.services.spend.settled_spend import SumKey, SumQuestion
@@ -123,7 +122,7 @@ class SpendService:
 
     def __init__(
         self,
-        units: RollupUnits,
+        units: UnitOfWorkFactory,
         clock: Clock,
         summaries: Summaries | None = None,
         *,
@@ -272,7 +271,7 @@ async def _each(rows: Iterable[FocusRow]) -> AsyncIterator[FocusRow]:
         yield row
 
 
-async def _of_one_team(uow: RollupUnitOfWork, month: ClosedMonth) -> ClosedMonth:
+async def _of_one_team(uow: UnitOfWork, month: ClosedMonth) -> ClosedMonth:
     """``month`` with the cost of the one team that ``uow`` sees; its rows are those of all teams."""
     sums = await uow.rollups.find_sums((month.month, month_window(month.month).end.date()), "team")
     return replace(month, usd=sum(row.cents for row in sums) * CENT, rows=None)

@@ -16,8 +16,8 @@ from broker.domain.planning.plan import Plan
 from broker.domain.spend.charging import plan_charges
 from broker.domain.spend.intervals import IntervalRules, PriceRule, RiskLine, Simulated, risk_lines
 from broker.lru_cache import LruCache
-from broker.ports.prices import PriceUnitOfWork
 from broker.ports.spend import SpendSimulator
+from broker.ports.unit_of_work import UnitOfWork
 from broker.services.market.forecasting import ForecastSources, find_last_day, load_forecaster
 
 LONGEST_DAYS = 400
@@ -54,27 +54,27 @@ class SpendFutures:
         self._simulated = LruCache[Simulated](MOST_KEPT)
 
     async def find(
-        self, uow: PriceUnitOfWork, lines: Sequence[RiskLine], now: datetime, days: int, seed: int
+        self, uow: UnitOfWork, lines: Sequence[RiskLine], now: datetime, days: int, seed: int
     ) -> Futures:
         """Futures over at least ``days`` for the offers on sale whose price affects ``lines``."""
         wanted = {line.offer_id for line in lines if line.price is not PriceRule.FIXED}
         offers = await uow.offers.find_many(wanted) if wanted else ()
         days = -(-days // DAYS_TOGETHER) * DAYS_TOGETHER
         families = tuple(sorted((offer.offer_id, self._sources.family_of(offer)) for offer in offers))
-        past = await find_last_day(uow.prices, now) if offers else None
+        past = await find_last_day(uow, now) if offers else None
         key = (families, past, days, seed)
         kept = self._futures.find(key)
         if kept is not None:
             return kept
         if not offers:
             return self._futures.keep(key, Futures({}, days, key))
-        forecaster = await load_forecaster(uow.prices, offers, now, self._sources)
+        forecaster = await load_forecaster(uow, offers, now, self._sources)
         factors = {
             offer_id: forecaster.factors(offer_id, family, days, self._rules.paths, seed)
             for offer_id, family in families
         }
         found = Futures(factors, days, key)
-        same = past == await find_last_day(uow.prices, now)
+        same = past == await find_last_day(uow, now)
         return self._futures.keep(key, found) if same else found
 
     def simulate(
@@ -113,7 +113,7 @@ class SpendFutures:
         return self._simulator.summarise(drawn, periods)
 
     async def plan_p90_usd(
-        self, uow: PriceUnitOfWork, plan: Plan, plan_id: str, now: datetime, seed: int = SEED
+        self, uow: UnitOfWork, plan: Plan, plan_id: str, now: datetime, seed: int = SEED
     ) -> Decimal:
         """The 90th percentile of the cost of ``plan`` in USD."""
         lines = risk_lines(plan_charges(plan, plan.team, plan_id), {plan_id: plan}, now)

@@ -41,8 +41,7 @@ from broker.domain.spend.spend_cells import (
     reported,
 )
 from broker.lru_cache import LruCache
-from broker.ports.spend import RollupUnitOfWork, RollupUnits
-from broker.ports.unit_of_work import Clock
+from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
 from broker.services.spend.ledger import Entries, Gathered, bill_of, charges_of, find_charges, find_entries
 from broker.services.spend.settled_spend import (
     MOST_SUMS,
@@ -113,7 +112,7 @@ def part_settled(entries: Entries, now: datetime) -> tuple[Gathered, Entries]:
 class Summaries:
     """Sums of spend. All services of a process share one instance, because it has the caches."""
 
-    def __init__(self, units: RollupUnits, clock: Clock) -> None:
+    def __init__(self, units: UnitOfWorkFactory, clock: Clock) -> None:
         self._units = units
         self._clock = clock
         self._settled = SettledReader()
@@ -236,7 +235,7 @@ class Summaries:
         self,
         scope: TeamScope,
         until: datetime | None,
-        settled: Callable[[RollupUnitOfWork, int], Awaitable[Found]],
+        settled: Callable[[UnitOfWork, int], Awaitable[Found]],
     ) -> tuple[UnsettledSpend, Found]:
         """Spend that is not rolled up, and the result of ``settled`` from the roll-up, of the same moment.
 

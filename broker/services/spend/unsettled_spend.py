@@ -24,7 +24,8 @@ from broker.domain.spend.month_close import closed_until
 from broker.domain.spend.spend import Charge, ChargeBasis
 from broker.domain.spend.spend_cells import NOTHING, Amounts, CellKey, Cells, cells_of, difference, reported
 from broker.lru_cache import LruCache
-from broker.ports.spend import LedgerMark, RollupUnitOfWork
+from broker.ports.spend import LedgerMark
+from broker.ports.unit_of_work import UnitOfWork
 from broker.services.spend.ledger import (
     ChargeBill,
     Entries,
@@ -123,7 +124,7 @@ class OpenBills:
         return Gathered(live, found.planned)
 
 
-async def find_open_books(uow: RollupUnitOfWork, before: OpenBills | None = None) -> OpenBills:
+async def find_open_books(uow: UnitOfWork, before: OpenBills | None = None) -> OpenBills:
     """Reads what is not rolled up; plans that did not change since ``before`` are not read again."""
     open_from = closed_until(await uow.rollups.find_closed())
     bills = await uow.rollups.find_open_bills()
@@ -159,7 +160,7 @@ class LiveReader:
         self._charged = LruCache[tuple[Charge, ...]](MOST_CHARGES, len)
 
     async def find(
-        self, uow: RollupUnitOfWork, now: datetime, until: datetime
+        self, uow: UnitOfWork, now: datetime, until: datetime
     ) -> tuple[UnsettledSpend, LedgerMark]:
         """Unsettled spend of the scope of ``uow``, at most ``SHARED`` old, and the mark of the ledger.
 

@@ -29,7 +29,7 @@ _NEWEST_FIRST = (AuditRow.at, AuditRow.audit_id)
 
 
 class SqlAccountRepository:
-    """Answers and audit entries; fulfils ``broker.ports.unit_of_work.AccountRepository``."""
+    """Idempotency keys with their answers, and the audit trail."""
 
     def __init__(self, session: TeamSession, worker_id: str, seal: Seal) -> None:
         self._session = session
@@ -100,7 +100,10 @@ class SqlAccountRepository:
         return None if taken is None else tuple(taken.effects or ())
 
     async def bind(self, claim: IdempotencyKey | None, effects: Iterable[str]) -> None:
-        """Adds ids to ``claim``, in the transaction that stores the objects. Raises ConcurrentChange."""
+        """Binds ids to ``claim`` in the transaction that stores their objects (None: there is no key).
+
+        Raises ConcurrentChange if another process has taken over the claim; then nothing may be stored.
+        """
         if claim is None:
             return
         mine = and_(_claim(claim.team, claim.key, claim.route), self._is_mine())

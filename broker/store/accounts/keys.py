@@ -18,7 +18,7 @@ _NEWEST_FIRST = (ApiKeyRow.created_at, ApiKeyRow.key_id)
 
 
 class SqlKeyRepository:
-    """Keys and sessions; fulfils ``broker.ports.accounts.KeyRepository``."""
+    """Keys and sessions, found by the SHA-256 of their tokens."""
 
     def __init__(self, session: TeamSession) -> None:
         self._session = session

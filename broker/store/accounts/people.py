@@ -1,4 +1,4 @@
-"""People's sign-ins and sessions: fulfils ``broker.ports.people.PersonRepository``."""
+"""People's sign-ins and sessions, found by the SHA-256 of their secrets."""
 
 from __future__ import annotations
 

@@ -16,17 +16,17 @@ _OVER = tuple(state.value for state in DeliveryState if state is not DeliverySta
 
 
 class SqlRetentionRepository:
-    """Fulfils ``broker.ports.accounts.RetentionRepository``."""
+    """Each method removes at most ``limit`` rows older than ``before``, and returns their number."""
 
     def __init__(self, session: TeamSession) -> None:
         self._session = session
 
     async def forget_answers(self, before: datetime, limit: int) -> int:
-        """Deletes idempotency keys with their answers."""
+        """Removes stored answers with their idempotency keys, which are forgotten then."""
         return await self._forget(RememberedAnswerRow, RememberedAnswerRow.created_at < before, limit)
 
     async def forget_deliveries(self, before: datetime, limit: int) -> int:
-        """Deletes finished deliveries, whose ``next_at`` is the end of the last try."""
+        """Removes finished deliveries, whose ``next_at`` is the end of the last attempt."""
         over = and_(DeliveryRow.state.in_(_OVER), DeliveryRow.next_at < before)
         return await self._forget(DeliveryRow, over, limit)
 
@@ -35,7 +35,7 @@ class SqlRetentionRepository:
         return await self._forget(AuditRow, AuditRow.at < before, limit)
 
     async def forget_rounds(self, before: datetime, limit: int) -> int:
-        """Deletes poll rounds and their changes."""
+        """Removes poll rounds and their changes, except each provider's newest and those that offers name."""
         newest = select(func.max(RoundRow.round_id)).group_by(RoundRow.provider)
         named = select(OfferRow.round_id)
         old = and_(

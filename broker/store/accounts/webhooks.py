@@ -44,7 +44,7 @@ _NEWEST_FIRST = (WebhookRow.created_at, WebhookRow.webhook_id)
 
 
 class SqlWebhookRepository:
-    """Stored webhooks; fulfils ``broker.ports.webhooks.WebhookRepository``."""
+    """Webhooks, the outbox, and deliveries."""
 
     def __init__(self, session: TeamSession, seal: Seal) -> None:
         self._session = session
@@ -108,7 +108,10 @@ class SqlWebhookRepository:
         return tuple(self._webhook(row) for row in await self._session.scalars(chosen))
 
     async def add_event(self, entry: AuditEntry) -> int:
-        """Appends an event to the outbox; its id. NotPermitted for a scope that only decides."""
+        """Appends an event to the outbox that is no entry of the audit trail; its ``event_id``.
+
+        NotPermitted for a scope that only decides.
+        """
         self._session.scope.require_writing()
         return await insert_numbered(self._session, OutboxRow, outbox_values(entry), "event_id")
 
@@ -125,7 +128,7 @@ class SqlWebhookRepository:
         return events
 
     async def last_expected(self, object_id: str) -> MoneyChange | None:
-        """The amounts of an object in the last event about it."""
+        """The expected cost of an object that was sent last; None if none was sent."""
         row = await self._session.find_row(ToldMoneyRow, object_id=object_id)
         if row is None:
             return None
@@ -133,7 +136,7 @@ class SqlWebhookRepository:
         return MoneyChange(None, expected, owed)
 
     async def put_expected(self, object_id: str, money: MoneyChange) -> None:
-        """Stores the amounts of an object that an event states."""
+        """Stores the expected cost of an object that is sent now."""
         values = {
             "object_id": object_id,
             "expected_micro_usd": to_micro_usd(money.after_usd),
@@ -186,7 +189,7 @@ class SqlWebhookRepository:
         return tuple(claimed)
 
     async def finish(self, delivery: Delivery) -> None:
-        """Stores the outcome of a try."""
+        """Stores the result of an attempt."""
         values: dict[str, Any] = {
             "state": delivery.state.value,
             "attempts": delivery.attempts,

@@ -15,7 +15,7 @@ from broker.store.writes import insert_or_keep
 
 
 class SqlLaunchRepository:
-    """Fulfils ``broker.ports.holding.LaunchRepository``."""
+    """Our own launch attempts."""
 
     def __init__(self, session: TeamSession) -> None:
         self._session = session

@@ -46,7 +46,7 @@ _HELD_STATES = frozenset({ReservationState.HELD, ReservationState.SCHEDULED, Res
 
 
 class SqlReservationRepository:
-    """Stored reservations with their units; fulfils ``broker.ports.holding.ReservationRepository``."""
+    """Reservations, by team."""
 
     def __init__(self, session: TeamSession, worker_id: str) -> None:
         self._session = session

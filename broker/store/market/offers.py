@@ -55,7 +55,7 @@ from broker.store.writes import (
 
 
 class SqlOfferRepository:
-    """The market as the broker saw it; fulfils ``broker.ports.unit_of_work.OfferRepository``."""
+    """Current offers, their history, and the health of feeds."""
 
     def __init__(self, session: TeamSession, kept: KeptMarket) -> None:
         self._session = session
@@ -76,7 +76,10 @@ class SqlOfferRepository:
         }
 
     async def record_round(self, round_: PollRound, news: RoundNews | None) -> None:
-        """Stores a poll. Only ``news`` are written; None (a failed poll) does not change offers."""
+        """Stores a poll round. Only ``news`` is written; all other current offers count as seen again.
+
+        ``news`` None (a failed poll) leaves the current offers unchanged.
+        """
         await self._record_health(round_, failed=news is None)
         round_id = await self._record_poll(round_)
         if news is not None:
@@ -105,17 +108,17 @@ class SqlOfferRepository:
     async def find_after(
         self, wanted: OfferFilter, after: OfferPlace | None, limit: int
     ) -> tuple[Offer, ...]:
-        """At most ``limit`` of the offers ``wanted`` after a place, cheapest per GPU-hour first."""
+        """At most ``limit`` of the offers ``wanted`` after the position ``after``, cheapest first."""
         return await find_after(self._session, wanted, after, limit)
 
     async def find_pool_gpus(
         self, pool_ids: Collection[str], gpu: Names | None
     ) -> Mapping[str, tuple[int | None, ...]]:
-        """GPU counts of pools as each of their current offers (of ``gpu``, if given) states them."""
+        """By pool, the size that each current offer in it states; ``gpu`` filters offers if it is given."""
         return await find_pool_gpus(self._session, pool_ids, gpu)
 
     async def find_slice(self, part: OfferSlice, order: OfferOrder, *, descending: bool) -> tuple[str, ...]:
-        """Ids of the offers of a slice; offers without a count come first."""
+        """Ids of the offers of a slice; offers without a stated number of nodes sort first."""
         return await find_slice(self._session, part, order, descending=descending)
 
     async def find_counts(self) -> tuple[OfferCount, ...]:
@@ -146,7 +149,7 @@ class SqlOfferRepository:
         return offer_from(*row)
 
     async def find_peer_prices(self) -> tuple[PeerPrice, ...]:
-        """Current prices of all providers."""
+        """Current prices of all providers by GPU and tier."""
         statement = select(
             OfferRow.provider, OfferRow.gpu, OfferRow.tier, OfferRow.price_per_gpu_hour_micro_usd
         )
@@ -203,7 +206,7 @@ class SqlOfferRepository:
         return None if row is None else _poll_round(row)
 
     async def find_as_of(self) -> datetime | None:
-        """When the newest current offer was observed."""
+        """When the newest current offer was observed; None without offers."""
         mine = OfferRow.provider == FeedRow.provider
         dated = select(func.max(OfferRow.observed_at)).where(mine).scalar_subquery()
         undated = select(OfferRow.offer_id).where(mine, OfferRow.observed_at.is_(None)).exists()

@@ -99,7 +99,7 @@ async def find_points_of(
 
 
 class SqlPriceRepository:
-    """Fulfils ``broker.ports.prices.PriceRepository``."""
+    """The price history. The offer repository appends its points in each poll round."""
 
     def __init__(self, session: TeamSession) -> None:
         self._session = session
@@ -107,7 +107,10 @@ class SqlPriceRepository:
     async def find_known_at(
         self, at: datetime, *, gpu: str | None = None, tier: str | None = None, provider: str | None = None
     ) -> tuple[Offer, ...]:
-        """The market as it was known at ``at``, cheapest per GPU-hour first."""
+        """The market as it was known at ``at``, cheapest per GPU-hour first.
+
+        Price and stock are those known at ``at``. All other fields of an offer are as they were last seen.
+        """
         in_force = in_force_at(at, inclusive=True)
         statement = (
             _said(SeriesRow.offer_id, *_POINT, OfferRow.document, SeriesRow.document)
@@ -140,7 +143,7 @@ class SqlPriceRepository:
         return tuple(offer_from(now or then, window.end) for now, then in rows if now or then)
 
     async def find_days(self, offer_id: str, days: Sequence[date], now: datetime) -> tuple[PriceDay, ...]:
-        """Statistics of those of ``days`` on which the offer was on sale; of today up to ``now``."""
+        """Statistics of those ``days`` (in order) on which the offer was on sale; today up to ``now``."""
         if not days:
             return ()
         until = await self.find_summarised_until()
@@ -157,7 +160,7 @@ class SqlPriceRepository:
     async def find_sku_days(
         self, gpu: str, tier: str, days: Sequence[date], now: datetime, *, by_provider: bool
     ) -> tuple[SkuDay, ...]:
-        """Daily statistics of a GPU in one tier; of today up to ``now``."""
+        """Daily statistics of a GPU in one tier, over all providers or for each; today up to ``now``."""
         if not days:
             return ()
         until = await self.find_summarised_until()
@@ -185,7 +188,11 @@ class SqlPriceRepository:
         tier: str | None = None,
         limit: int = 200,
     ) -> tuple[Closes, ...]:
-        """Prices at the ends of ``days``, of the named offers or of an even sample of matching ones."""
+        """Prices at the ends of ``days`` (in order) of the named offers.
+
+        Without names it returns at most ``limit`` matching offers with a summarised day: an even sample that
+        is the same in every call until another day is summarised.
+        """
         wanted = select(
             SeriesRow.series_id, SeriesRow.offer_id, SeriesRow.provider, SeriesRow.gpu, SeriesRow.tier
         )
@@ -216,12 +223,12 @@ class SqlPriceRepository:
         return await price_upkeep.find_summarised_until(self._session)
 
     async def find_next_day(self) -> date | None:
-        """The next day to summarise; None without any points."""
+        """The day to summarise next, at first the day of the first point; None without any points."""
         until = await price_upkeep.find_summarised_until(self._session)
         return until or await price_upkeep.find_first_day(self._session)
 
     async def summarise(self, day: date) -> int:
-        """Stores the statistics of a past day, and returns their number."""
+        """Stores the statistics of a past day for every changed offer and every SKU; returns their number."""
         return await price_upkeep.summarise(self._session, day)
 
     async def thin(self, before: date) -> int:

@@ -15,7 +15,7 @@ from broker.store.writes import Values, delete_many, upsert_many
 
 
 class SqlQuarantineRepository:
-    """Fulfils ``broker.ports.unit_of_work.QuarantineRepository``."""
+    """Offers in quarantine, by offer id."""
 
     def __init__(self, session: TeamSession) -> None:
         self._session = session

@@ -45,7 +45,7 @@ _BY_AGE = (PlanRow.created_at, PlanRow.plan_id)
 
 
 class SqlPlanRepository:
-    """Stored plans; fulfils ``broker.ports.planning.PlanRepository``."""
+    """Plans, by team."""
 
     def __init__(self, session: TeamSession, worker_id: str) -> None:
         self._session = session
@@ -75,7 +75,14 @@ class SqlPlanRepository:
     async def find_current(
         self, team: str | None = None, known: Collection[PlanRecord] = ()
     ) -> tuple[PlanRecord, ...]:
-        """The plans in force; see ``broker.ports.planning.PlanRepository``."""
+        """The plans in force, newest first within a team.
+
+        These are all plans that hold capacity or will buy it, and one draft per set of workload names: the
+        newest intended one, else the newest. If another plan holds capacity for the same names, a draft only
+        counts if it is intended. Rejected and superseded plans, variants that nobody chose, and plans older
+        than a plan with the same names that is done, are excluded. Records in ``known`` that did not change
+        are not read again.
+        """
         rows = (await self._session.execute(_current(team))).all()
         by_key = {(record.plan_id, record.version): record for record in known}
         missing = [row.plan_id for row in rows if (row.plan_id, row.version) not in by_key]
@@ -107,7 +114,7 @@ class SqlPlanRepository:
         return {plan_id: standing for plan_id, standing in found.items() if standing is not None}
 
     async def find_others(self, records: Collection[PlanRecord]) -> Mapping[str, OtherPlans]:
-        """The plans that matter for a decision on each of ``records``, by id."""
+        """The other plans that matter for a decision on each of ``records``, by id."""
         successors = await self._successors([record.plan_id for record in records])
         rows: defaultdict[tuple[str, str], list[Any]] = defaultdict(list)
         for row in sorted(await self._standing(records), key=lambda row: (row.created_at, row.plan_id)):
@@ -177,7 +184,10 @@ class SqlPlanRepository:
         return tuple(found)
 
     async def count_on_their_way(self, team: str) -> tuple[int, int]:
-        """Number of plans of ``team`` that are queued or running, and of workloads in them."""
+        """Number of plans of ``team`` that are queued or running, and of workloads in them.
+
+        What this unit of work wrote counts too. It locks the count for this team until it ends.
+        """
         await take_turn(self._session, PLANS_TURN, team)
         counts = func.count(), func.coalesce(func.sum(PlanRow.workload_count), 0)
         mine = PlanRow.state.in_(_ON_THEIR_WAY), PlanRow.team == team

@@ -23,7 +23,7 @@ _NEWEST_FIRST = (ReoptimizationRow.started_at, ReoptimizationRow.reoptimization_
 
 
 class SqlReoptimizationRepository:
-    """Stored re-optimizations; fulfils ``broker.ports.unit_of_work.ReoptimizationRepository``."""
+    """Stored re-optimizations."""
 
     def __init__(self, session: TeamSession) -> None:
         self._session = session

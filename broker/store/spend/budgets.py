@@ -15,7 +15,7 @@ from broker.store.writes import Values, change, column_of, insert_or_keep, upser
 
 
 class SqlBudgetRepository:
-    """Stored budgets; fulfils ``broker.ports.spend.BudgetRepository``."""
+    """Budgets, and the alerts that were sent."""
 
     def __init__(self, session: TeamSession) -> None:
         self._session = session

@@ -18,7 +18,7 @@ _ALL_BUT_CONTENT = [
 
 
 class SqlExportRepository:
-    """Stored exports; fulfils ``broker.ports.spend.ExportRepository``."""
+    """Export jobs and their files."""
 
     def __init__(self, session: TeamSession) -> None:
         self._session = session

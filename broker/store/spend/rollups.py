@@ -50,13 +50,16 @@ _WORDS = {"team", "workload", "provider", "kind", "tier", "gpu", "region", "offe
 
 
 class SqlRollupRepository:
-    """Rolled-up spend; fulfils ``broker.ports.spend.RollupRepository``."""
+    """Settled bills summed by day, and closed months.
+
+    A bill is a plan, or a reservation without one. ``cells``: see ``broker.domain.spend.spend_cells``.
+    """
 
     def __init__(self, session: TeamSession) -> None:
         self._session = session
 
     async def find_generation(self) -> int:
-        """Number of writes of the roll-up."""
+        """The number of writes of the roll-up. Data read between two equal generations is consistent."""
         value = await self._session.scalar(select(MetaRow.value).where(MetaRow.name == GENERATION))
         return int(value or 0)
 
@@ -96,7 +99,10 @@ class SqlRollupRepository:
     async def find_sums(
         self, days: tuple[date, date] | None, group_by: str, narrowed: Mapping[str, str] = NO_WORDS
     ) -> tuple[DaySum, ...]:
-        """Rolled-up spend by day and group, from the first of ``days`` to before the last."""
+        """Rolled-up spend by day and group, of cells with all values in ``narrowed`` (see NARROWED_BY).
+
+        ``days`` are the first day and the day after the last one (None: all days).
+        """
         day = SpendDayRow
         group = column_of(day, group_by) if group_by in _WORDS else func.max("committed")
         statement = select(day.day, group, func.sum(day.cents), func.sum(day.cash_cents)).where(
@@ -107,7 +113,7 @@ class SqlRollupRepository:
         return tuple(DaySum(day, word, int(cents), int(cash)) for day, word, cents, cash in rows)
 
     async def find_cells(self, days: tuple[date, date] | None) -> Mapping[CellKey, Amounts]:
-        """Rolled-up spend of all ``days`` together, by cell."""
+        """Rolled-up spend of all ``days`` together, by cell; a correction apart from what it corrects."""
         row = SpendDayRow
         totals = (func.sum(column_of(row, name)).label(name) for name in _SUMS)
         sums = select(row.cell, func.min(row.day).label("day"), *totals).where(*_span(days))
@@ -173,7 +179,7 @@ class SqlRollupRepository:
         return tuple((await self._session.scalars(chosen.order_by(ClosedRowsRow.ordinal))).all())
 
     async def find_closed_rows(self, month: date, ordinal: int) -> tuple[FocusRow, ...]:
-        """FOCUS rows of one part of a closed month. Raises NotFound."""
+        """FOCUS rows of one part of a closed month, as they were; NotFound."""
         of_part = (ClosedRowsRow.month == month, ClosedRowsRow.ordinal == ordinal)
         content = await self._session.scalar(select(ClosedRowsRow.content).where(*of_part))
         if content is None:
