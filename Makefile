@@ -89,8 +89,8 @@ bench: $(DEV_STAMP)
 	$(BIN)/python -m tests.bench.polling
 	$(BIN)/python -m tests.bench.performance
 
-errors: $(STAMP)
-	@$(BIN)/broker perf evaluate --markdown
+errors: $(DEV_STAMP)
+	@$(BIN)/python -m tests.bench.calibration report
 
 clean:
 	rm -rf $(VENV) .peers .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

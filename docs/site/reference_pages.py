@@ -36,7 +36,7 @@ from broker.domain.holding.reservation import ReservationState
 from broker.domain.moving.reoptimization import ProposalState
 from broker.ports.planning import PlanState
 from broker.settings import SHORTEST_ADMIN_KEY, SHORTEST_SECRETS_KEY, Settings, data_folder, is_secret
-from optimizer.calibration.evaluation.fitted_store import sourced_constants
+from optimizer.calibration.sourced_constants import sourced_constants
 from providers.registry import SPECS
 from providers.spec import EVERY_PROVIDER_HAS, ProviderSpec
 

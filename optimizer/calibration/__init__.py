@@ -1,6 +1,6 @@
-"""Calibration: fits the constants and their intervals to published tables, measures held-out errors, reads
-own rows.
+"""Calibration: reads tables of measured rows, predicts them as they were measured, tells how far off
+predictions are, and keeps a user's own rows.
 
-It imports ``performance``; nothing that plans imports it. Begin with ``tables.rows``; its rooms, from the
-ground up: ``regimes``, ``tables``, ``fitting``, ``own``, ``evaluation``.
+It imports ``performance``; nothing in ``optimizer`` that plans imports it. Begin with ``tables.rows``; its
+rooms, from the ground up: ``regimes``, ``tables``, ``own`` and ``evaluation``.
 """

@@ -1,6 +1,7 @@
 """Constants that only published tables need: classes by their words, and how benchmarks send requests.
 
-They are in ``config/performance.toml`` beside the constants that plans use; no fit changes them.
+They are in ``config/performance.toml`` beside the constants that plans use; no fit changes them. What a fit
+needs to know of the tables is in ``config/performance_fit.toml``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from optimizer.performance.constants.calibrated import CONFIG, read_group, whole_classes
 from optimizer.performance.constants.groups import Table
 
+PARAMETERS = CONFIG.with_name("performance_fit.toml")
 RELEASE = re.compile(r"(\d+)[.-](\d+)(?:\.(\d+))?")
 FIRST_YEAR = 2000
 
@@ -201,3 +203,16 @@ def parse_table_constants(data: Mapping[str, Any]) -> TableConstants:
 def load_table_constants() -> TableConstants:
     """The constants of ``config/performance.toml``."""
     return parse_table_constants(tomllib.loads(CONFIG.read_text()))
+
+
+@cache
+def fit_settings() -> Mapping[str, Any]:
+    """``config/performance_fit.toml``: parameters, tables that are not fitted, noise floors."""
+    return tomllib.loads(PARAMETERS.read_text())
+
+
+def other_sources() -> frozenset[str]:
+    """Sources that measured something other than what is predicted; they count for no error and no
+    interval.
+    """
+    return frozenset(fit_settings()["not_in_intervals"])

@@ -14,16 +14,16 @@ from rich.console import Console
 from rich.table import Table
 
 from broker.catalogue import load_gpus, load_models
-from optimizer.calibration.evaluation.fitted_store import (
+from optimizer.calibration.table_constants import other_sources
+from optimizer.performance.constants.calibrated import load_calibration
+from tests.bench.calibration.bundled import BESIDE, FOLDER, beside_rows, bundled_rows, table_rows
+from tests.bench.calibration.fitted_store import (
     ENOUGH,
     half_width,
     interval_samples,
     pooled,
     regime_path,
 )
-from optimizer.calibration.fitting.gauss_newton import other_sources
-from optimizer.calibration.tables.bundled import BESIDE, FOLDER, beside_rows, bundled_rows, table_rows
-from optimizer.performance.constants.calibrated import load_calibration
 
 Sample = tuple[str, float]
 

@@ -24,11 +24,12 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.estimate import Estimate
 from broker.domain.market.sku import Sku
 from broker.domain.planning.workload import Serving, Training
-from optimizer.calibration.tables.bundled import bundled_rows
-from optimizer.calibration.tables.rows import is_serving, predict_rows
+from optimizer.calibration.own.predictions import predict_rows
+from optimizer.calibration.tables.rows import is_serving
 from optimizer.memo_cache import MemoCache
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator, ServingTable, TrainingTable
+from tests.bench.calibration.bundled import bundled_rows
 from tests.bench.company import Market, draw_market
 from tests.bench.estimator_peers import peer_table
 from tests.bench.instances import Size, make_request

@@ -34,13 +34,13 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.market.forecast import DailyPrices, Family, Forecaster
 from broker.domain.market.offer import Tier
 from broker.domain.spend.intervals import IntervalRules, PriceRule, Quantiles, RiskLine, Simulated
-from optimizer.calibration.evaluation.evaluate import _evidence
+from optimizer.calibration.evaluation.evaluate import evidence_of_rows
+from optimizer.calibration.evaluation.held_out import SOURCE
 from optimizer.calibration.evaluation.report import TRAINING
-from optimizer.calibration.fitting.folds import SOURCE
-from optimizer.calibration.tables.bundled import beside_rows, bundled_rows
 from optimizer.calibration.tables.rows import read_rows
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.spend_interval import MonteCarlo
+from tests.bench.calibration.bundled import beside_rows, bundled_rows
 
 DAYS, HORIZON = 420, 56
 FIRST_DAY = 120
@@ -109,7 +109,7 @@ def durations() -> list[tuple[float, float]]:
     fitted, calibration, gpus = bundled_rows(), load_calibration(), load_gpus()
     rows = fitted + beside_rows()
     read = read_rows(rows, calibration, gpus, load_models())
-    evidence = _evidence(rows, len(fitted), read, calibration, gpus)
+    evidence = evidence_of_rows(rows, len(fitted), read, calibration, gpus)
     found = []
     for index, entry in enumerate(evidence.entries):
         error, spread = float(evidence.errors[SOURCE][index]), float(evidence.spread[index])

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from api.cli.accuracy.accuracy_view import markdown_constants, markdown_report, print_report
+from api.cli.accuracy.accuracy_view import markdown_constants, print_report
+from api.cli.accuracy.perf import stored_report
 from api.cli.plain_table import PlainTable, markdown_lines, text_lines
-from optimizer.calibration.evaluation.fitted_store import sourced_constants
 from optimizer.calibration.evaluation.report import HeldOutLine, Report
-from optimizer.calibration.fitting.gauss_newton import read_parameters
+from optimizer.calibration.sourced_constants import sourced_constants
+from tests.bench.calibration.bundled_report import markdown_report
+from tests.bench.calibration.fit import read_parameters
 from tests.performance.builders import bundled_report
 
 pytestmark = pytest.mark.xdist_group("report")
@@ -45,7 +48,7 @@ def test_no_line_is_wider_than_the_terminal(report: Report, width: int) -> None:
 
 def test_every_section_is_there_in_its_order(report: Report) -> None:
     lines = printed(report, 100)
-    titles = ["Training", "Grid", "Serving", "Collectives", "Cold start", "KV cache"]
+    titles = ["Training", "Grid", "Serving", "Collectives", "KV cache"]
     places = [lines.index(title) for title in titles]
     assert places == sorted(places)
     assert any(line.endswith(("ok", "missed")) for line in lines)
@@ -82,6 +85,31 @@ def tables_of(text: str) -> list[tuple[str, list[tuple[str, ...]]]]:
 def test_the_document_holds_the_tables_that_the_command_prints(report: Report) -> None:
     part = DOCUMENT.read_text().split("\n## Errors", 1)[1].split("\n## ", 1)[0]
     assert tables_of(part + "\n") == tables_of(markdown_report(report)), "make errors prints them"
+
+
+def numbers_of(part: Any, place: str = "") -> dict[str, Any]:
+    """Every word and number of a report by its place."""
+    if isinstance(part, dict):
+        parts: Iterable[tuple[Any, Any]] = part.items()
+    elif isinstance(part, list | tuple):
+        parts = enumerate(part)
+    else:
+        return {place: part}
+    return {
+        at: number for name, value in parts for at, number in numbers_of(value, f"{place}/{name}").items()
+    }
+
+
+def test_the_stored_report_is_the_one_that_the_tables_give(report: Report) -> None:
+    stored, made = numbers_of(asdict(stored_report())), numbers_of(asdict(report))
+    again = "python -m tests.bench.calibration report writes it again"
+    assert stored.keys() == made.keys(), again
+    numbers = {at: value for at, value in made.items() if isinstance(value, float)}
+    words = {at: value for at, value in made.items() if at not in numbers}
+    assert {at: stored[at] for at in words} == words, again
+    assert {at: stored[at] for at in numbers} == pytest.approx(numbers, rel=1e-3, abs=1e-3, nan_ok=True), (
+        again
+    )
 
 
 def test_every_constant_is_listed_with_its_prior_its_fit_and_its_source() -> None:

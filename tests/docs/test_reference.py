@@ -10,7 +10,7 @@ import pytest
 
 from broker.catalogue import load_events
 from broker.settings import Settings
-from optimizer.calibration.evaluation.fitted_store import sourced_constants
+from optimizer.calibration.sourced_constants import sourced_constants
 from providers.registry import SPECS
 from tests.docs.fences import DOCS
 

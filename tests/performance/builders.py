@@ -13,7 +13,6 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.estimate import Parallelism
 from broker.domain.market.sku import Fabric, FabricKind, Form, Sku
 from broker.domain.planning.workload import Batch, Precision, Serving, Slo, Traffic, TrafficShape, Training
-from optimizer.calibration.evaluation.evaluate import evaluate_bundled
 from optimizer.calibration.evaluation.report import Report
 from optimizer.calibration.tables.serving_reading import ServingRow, read_row
 from optimizer.calibration.tables.serving_rows import predict_serving
@@ -26,6 +25,7 @@ from optimizer.performance.serving.served_model import Format, Replica, ServedMo
 from optimizer.performance.serving.steps import decode_step
 from optimizer.performance.shapes import build_shape
 from optimizer.performance.training.layouts import Layouts, ways_of
+from tests.bench.calibration.bundled_report import evaluate_bundled
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "performance"
 EARLIEST, DEADLINE = datetime(2026, 11, 24, tzinfo=UTC), datetime(2026, 12, 20, tzinfo=UTC)

@@ -12,8 +12,6 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.market.sku import Sku
 from broker.domain.planning.model_shape import ModelShape
 from broker.domain.planning.workload import Precision
-from optimizer.calibration.fitting.collectives import predict_collectives, read_collectives
-from optimizer.calibration.tables.bundled import FOLDER
 from optimizer.calibration.tables.cells import Prediction, Unreadable
 from optimizer.calibration.tables.names import find_model
 from optimizer.calibration.tables.observations import Observation, observations
@@ -30,6 +28,8 @@ from optimizer.performance.serving.served_model import (
     weight_bytes_per_gpu,
 )
 from optimizer.performance.shapes import build_shape
+from tests.bench.calibration.bundled import FOLDER
+from tests.bench.calibration.collectives import predict_collectives, read_collectives
 
 STEP, PEAK, CACHE = "step time", "peak memory", "cache memory"
 UNLIKE = ("VL", "Omni", "EAGLE", "llava")

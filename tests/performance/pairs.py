@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.catalogue import load_gpus, load_models
-from optimizer.calibration.tables.bundled import FOLDER, table_rows
 from optimizer.calibration.tables.observations import observations
 from optimizer.calibration.tables.rows import predictions, read_rows
 from optimizer.performance.constants.calibrated import load_calibration
+from tests.bench.calibration.bundled import FOLDER, table_rows
 
 Row = Mapping[str, str]
 Told = tuple[float, float]

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from optimizer.calibration.evaluation.fitted_store import sourced_constants
-from optimizer.calibration.fitting.gauss_newton import read_parameters
+from optimizer.calibration.sourced_constants import sourced_constants
 from optimizer.calibration.table_constants import load_table_constants
 from optimizer.performance.constants.calibrated import (
     CONFIG,
@@ -15,6 +14,7 @@ from optimizer.performance.constants.calibrated import (
     parse_calibration,
     whole_classes,
 )
+from tests.bench.calibration.fit import read_parameters
 
 
 def document() -> dict[str, Any]:

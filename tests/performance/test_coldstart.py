@@ -1,27 +1,13 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from optimizer.calibration.fitting.cold_starts import cold_starts_table, read_cold_starts
-from optimizer.calibration.fitting.table_fit import held_out_by_source, interval_of_others
-from optimizer.calibration.tables.bundled import cold_start_rows
 from optimizer.performance.arrays import as_array
-from optimizer.performance.constants.calibrated import load_calibration, load_priors
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.serving.cold_start import PAGE_CACHE, STREAMER, Start, cold_start_s, weights_s
 
 CONSTANTS = load_calibration().coldstart
 ONE, GIB = as_array(1.0), float(2**30)
-
-
-def test_phases_held_out_by_source() -> None:
-    table = cold_starts_table(read_cold_starts(cold_start_rows()))
-    assert len(table.rows) == 29
-    errors = held_out_by_source(table, load_priors())
-    assert np.median(np.abs(np.expm1(errors))) < 0.30
-    assert not any("wake" in row.phase for row in table.rows)
-    spread = interval_of_others(table.rows, ["cold start"] * len(table.rows), errors, 0.8)
-    assert 0.6 < np.mean(np.abs(errors) <= spread) < 0.95
 
 
 def test_the_narrowest_of_storage_network_loader_and_host_decides() -> None:
@@ -52,11 +38,3 @@ def test_seventy_billion_in_eight_bit_over_eight_gpus() -> None:
     """vLLM issue 19824 adds up to about 215 s."""
     found = cold_start_s(as_array(70e9), as_array(8.0), CONSTANTS, 80.0, Start(PAGE_CACHE))
     assert float(found) == pytest.approx(215.0, rel=0.30)
-
-
-def test_mixtures_of_experts_are_not_as_deep_as_dense_models_of_their_size() -> None:
-    row = {"source": "a", "phase": "torch.compile", "seconds": "40"}
-    dense, experts = read_cold_starts([row | {"model": "Qwen-32B"}, row | {"model": "Qwen-35B-A3B FP8"}])
-    assert dense.layers is not None
-    assert dense.layers > 50
-    assert experts.layers is None

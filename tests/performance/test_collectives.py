@@ -5,14 +5,14 @@ import pytest
 
 from broker.catalogue import load_gpus, load_models
 from broker.domain.market.sku import Fabric, FabricKind
-from optimizer.calibration.fitting.collectives import collectives_table, read_collectives
-from optimizer.calibration.fitting.table_fit import held_out_by_source
-from optimizer.calibration.tables.bundled import bundled_rows, sweep_rows
-from optimizer.calibration.tables.rows import predict_rows
+from optimizer.calibration.own.predictions import predict_rows
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import load_calibration, load_priors
 from optimizer.performance.hardware.collectives import all_reduce_s, ramped, reduce_scatter_s
 from optimizer.performance.hardware.sku_arrays import Hardware, build_hardware
+from tests.bench.calibration.bundled import bundled_rows, sweep_rows
+from tests.bench.calibration.collective_fit import held_out_by_source
+from tests.bench.calibration.collectives import read_collectives
 from tests.performance.builders import sku
 
 CALIBRATION = load_calibration()
@@ -28,7 +28,7 @@ def hardware(gpu: str, fabric: Fabric | None = None) -> Hardware:
 def test_sweeps_held_out_by_source() -> None:
     rows = read_collectives(sweep_rows(), load_gpus(), load_priors())
     assert len(rows) == 222, "all but two baselines without a count of nodes and two first calls of a sweep"
-    errors = np.abs(np.expm1(held_out_by_source(collectives_table(rows, load_gpus()), load_priors())))
+    errors = np.abs(np.expm1(held_out_by_source(rows, load_priors(), load_gpus())))
     well_run = np.asarray([row.large and row.system != BADLY_RUN for row in rows])
     assert np.median(errors[well_run]) < 0.10
     for system in {row.system for row, good in zip(rows, well_run, strict=True) if good}:

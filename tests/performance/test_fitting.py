@@ -8,22 +8,21 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus, load_models
+from optimizer.calibration.evaluation.held_out import MODEL, SOURCE, fold_name, load_folds
 from optimizer.calibration.evaluation.ranking import spearman
 from optimizer.calibration.evaluation.report import Report
-from optimizer.calibration.fitting.folds import (
-    GROUPS,
-    LEFT_OUT,
-    MODEL,
-    SOURCE,
-    fitted_sha256,
-    fold_name,
-    load_folds,
-)
-from optimizer.calibration.fitting.gauss_newton import (
+from optimizer.calibration.table_constants import fit_settings
+from optimizer.calibration.tables.observations import Observation, observations
+from optimizer.calibration.tables.rows import read_rows
+from optimizer.performance.arrays import as_array
+from optimizer.performance.constants.calibrated import FITTED, load_calibration, load_priors
+from optimizer.performance.own.features import family
+from optimizer.performance.own.shift import KERNELS
+from tests.bench.calibration.bundled import bundled_rows, data_sha256
+from tests.bench.calibration.fit import (
     Parameter,
     Problem,
     fit,
-    fit_settings,
     highest,
     read_parameters,
     refit,
@@ -31,12 +30,8 @@ from optimizer.calibration.fitting.gauss_newton import (
     subsampled,
     weights_of,
 )
-from optimizer.calibration.tables.bundled import bundled_rows, data_sha256
-from optimizer.calibration.tables.observations import Observation, observations
-from optimizer.calibration.tables.rows import read_rows
-from optimizer.performance.arrays import as_array
-from optimizer.performance.constants.calibrated import FITTED, load_calibration, load_priors
-from optimizer.performance.own.features import family
+from tests.bench.calibration.fitted_store import COMMAND
+from tests.bench.calibration.folds import GROUPS, LEFT_OUT
 from tests.performance.builders import bundled_report, rows_of
 
 MANY_ROWS = 40
@@ -59,7 +54,9 @@ def problem(*parameters: Parameter) -> Problem:
 
 
 def test_the_constants_belong_to_the_bundled_data() -> None:
-    assert fitted_sha256() == data_sha256(), "run `broker perf fit` after changing fixtures/performance"
+    for stored in (FITTED, KERNELS):
+        told = tomllib.loads(stored.read_text())
+        assert told["data_sha256"] == data_sha256(), f"run `{COMMAND}` after changing fixtures/performance"
 
 
 def test_fitted_constants_are_in_force_and_within_their_limits() -> None:

@@ -9,9 +9,9 @@ import numpy as np
 
 from broker.catalogue import load_gpus, load_models
 from optimizer.calibration.evaluation.ranking import RATE, STALLED
-from optimizer.calibration.tables.bundled import table_rows
-from optimizer.calibration.tables.rows import predict_rows
+from optimizer.calibration.own.predictions import predict_rows
 from optimizer.performance.constants.calibrated import load_calibration
+from tests.bench.calibration.bundled import table_rows
 from tests.performance.builders import FIXTURES
 
 LAYOUT = ("model", "gpus_total", "tp", "pp", "dp", "micro_batch", "grad_accum", "global_batch")

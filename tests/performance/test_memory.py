@@ -10,7 +10,7 @@ import pytest
 
 from broker.catalogue import load_gpus
 from broker.domain.planning.model_shape import Attention, ModelShape
-from optimizer.calibration.tables.rows import predict_rows
+from optimizer.calibration.own.predictions import predict_rows
 from optimizer.calibration.tables.training_rows import fit_probability
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import load_priors

@@ -10,8 +10,8 @@ import pytest
 from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.estimate import Parallelism
 from broker.domain.planning.model_shape import CacheIndex, ModelShape
+from optimizer.calibration.own.predictions import predict_rows
 from optimizer.calibration.table_constants import load_table_constants
-from optimizer.calibration.tables.rows import predict_rows
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.hardware.sku_arrays import GIB, build_hardware

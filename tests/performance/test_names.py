@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from broker.catalogue import load_gpus, load_models
+from optimizer.calibration.own.predictions import predict_rows
 from optimizer.calibration.tables.cells import Unreadable
 from optimizer.calibration.tables.names import find_gpu, find_model
-from optimizer.calibration.tables.rows import COLUMNS, predict_rows
+from optimizer.calibration.tables.rows import COLUMNS
 from optimizer.calibration.tables.serving_words import engine_of, formats_of, regime_of
 from optimizer.performance.constants.calibrated import load_calibration
 

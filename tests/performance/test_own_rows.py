@@ -10,7 +10,7 @@ from broker.domain.basics.errors import InputError
 from broker.domain.basics.estimate import Provenance
 from broker.domain.planning.workload import Measurement, Precision
 from optimizer.calibration.own.evidence import evidence_of
-from optimizer.calibration.own.predictions import predict_rows_with_own
+from optimizer.calibration.own.predictions import predict_rows
 from optimizer.calibration.own.rows import (
     check_rows,
     completed,
@@ -19,7 +19,6 @@ from optimizer.calibration.own.rows import (
     report_of,
     save_own_rows,
 )
-from optimizer.calibration.tables.rows import predict_rows
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.performance.own.shift import OwnShift, load_kernels
@@ -57,7 +56,7 @@ def own_of(rows: list[Row]) -> OwnShift:
 
 
 def with_own(rows: list[Row], own: OwnShift) -> list[Row]:
-    return predict_rows_with_own(rows, load_calibration(), load_gpus(), load_models(), own)
+    return predict_rows(rows, load_calibration(), load_gpus(), load_models(), own)
 
 
 def checked(rows: list[Row]) -> list[Row]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus, load_models
-from optimizer.calibration.tables.rows import predict_rows
+from optimizer.calibration.own.predictions import predict_rows
 from optimizer.performance.constants.calibrated import load_calibration
 
 # By release, GPU and format: tensor degree and milliseconds at 128 and at 2,048 tokens.

@@ -12,7 +12,6 @@ from optimizer.calibration.evaluation.evaluate import evaluate_rows
 from optimizer.calibration.regimes.closed_loops import closed_loop
 from optimizer.calibration.regimes.load import Answer, places_of, starting_together
 from optimizer.calibration.regimes.regimes import offline, open_loop, single_stream
-from optimizer.calibration.tables.bundled import bundled_rows
 from optimizer.calibration.tables.observations import RATIO_REGIME
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import load_calibration
@@ -32,6 +31,7 @@ from optimizer.performance.serving.queueing import (
     most_under,
 )
 from optimizer.performance.serving.served_model import ServedModel
+from tests.bench.calibration.bundled import bundled_rows
 from tests.performance import simulation
 from tests.performance.builders import served
 from tests.performance.cases import (

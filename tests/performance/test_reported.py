@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_models
-from optimizer.calibration.tables.bundled import bundled_rows
 from optimizer.calibration.tables.names import known_model
+from tests.bench.calibration.bundled import bundled_rows
 from tests.performance.outside import (
     STEP,
     Figure,

@@ -7,7 +7,8 @@ import pytest
 
 from broker.catalogue import load_gpus, load_models
 from optimizer.calibration.evaluation.evaluate import evaluate_rows
-from optimizer.calibration.tables.rows import COLUMNS, predict_rows
+from optimizer.calibration.own.predictions import predict_rows
+from optimizer.calibration.tables.rows import COLUMNS
 from optimizer.performance.constants.calibrated import load_calibration
 from tests.performance.builders import rows_of
 

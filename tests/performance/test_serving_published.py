@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optimizer.calibration.tables.bundled import bundled_rows
+from tests.bench.calibration.bundled import bundled_rows
 from tests.performance.outside import Figure, serving_figures
 
 TABLE, OPEN_LOOPS, TRITON = "published_serving", "published_open_loops", "trtllm-online"

@@ -14,7 +14,8 @@ import pytest
 
 from broker.catalogue import load_gpus, load_models
 from broker.domain.planning.model_shape import GpuSpec, ModelShape
-from optimizer.calibration.tables.rows import predict_rows, read_rows
+from optimizer.calibration.own.predictions import predict_rows
+from optimizer.calibration.tables.rows import read_rows
 from optimizer.calibration.tables.serving_reading import ServingRow
 from optimizer.performance.constants.calibrated import load_calibration
 

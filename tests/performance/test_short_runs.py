@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from broker.catalogue import load_gpus, load_models
 from optimizer.calibration.evaluation.evaluate import evaluate_rows
+from optimizer.calibration.own.predictions import predict_rows
 from optimizer.calibration.regimes.fluid import stay_s, trajectory_of
 from optimizer.calibration.regimes.regimes import capacity, open_loop
 from optimizer.calibration.regimes.short_runs import short_run
-from optimizer.calibration.tables.bundled import bundled_rows
-from optimizer.calibration.tables.rows import predict_rows
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.serving.queueing import P90, P99, Lengths, arrivals, client_overhead
+from tests.bench.calibration.bundled import bundled_rows
 from tests.performance import simulation
 from tests.performance.cases import (
     CASES,

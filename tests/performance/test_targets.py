@@ -9,6 +9,7 @@ from optimizer.calibration.evaluation.errors import Entry, Evidence, coverage, p
 from optimizer.calibration.evaluation.report import GridReport
 from optimizer.calibration.evaluation.targets import figures, load_targets, parse_targets
 from optimizer.performance.arrays import as_array
+from tests.bench.calibration.side_tables import joined
 
 ITL = "time per output token"
 
@@ -82,9 +83,9 @@ def test_the_grid_has_targets_of_its_own() -> None:
 
 
 def test_what_nobody_held_out_is_no_figure() -> None:
-    both = evidence(("a", "r", ITL, 4.0)).joined_with(
-        Evidence((Entry("KV cache", "s", "k", "k", "tokens"),), {"fitted": as_array([0.1])}, as_array([0.2]))
-    )
+    cache = Entry("KV cache", "s", "k", "k", "tokens")
+    other = Evidence((cache,), {"fitted": as_array([0.1])}, as_array([0.2]))
+    both = joined([evidence(("a", "r", ITL, 4.0)), other])
     assert np.isnan(both.of("source", [1])).all()
     assert np.isnan(both.of("model", [0, 1])).all()
     assert np.isnan(percent(both.of("model", [0]))).all()

@@ -11,7 +11,7 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.estimate import Parallelism, Provenance
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.workload import Measurement, Precision, TrainingStack
-from optimizer.calibration.tables.rows import predict_rows
+from optimizer.calibration.own.predictions import predict_rows
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.hardware.sku_arrays import build_hardware

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus, load_models
+from optimizer.calibration.evaluation.held_out import SOURCE, load_folds
 from optimizer.calibration.evaluation.ranking import (
     RANKED,
     cell_correlations,
@@ -15,13 +16,12 @@ from optimizer.calibration.evaluation.ranking import (
     reachable_correlations,
     steady_correlations,
 )
-from optimizer.calibration.fitting.folds import SOURCE, load_folds
-from optimizer.calibration.fitting.gauss_newton import log_errors
-from optimizer.calibration.tables.bundled import table_rows
-from optimizer.calibration.tables.observations import Observation, identifier_front, observations
-from optimizer.calibration.tables.rows import predict_rows, predictions, read_rows
+from optimizer.calibration.own.predictions import predict_rows
+from optimizer.calibration.tables.observations import Observation, identifier_front, log_errors, observations
+from optimizer.calibration.tables.rows import predictions, read_rows
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.constants.calibrated import Calibration, load_calibration
+from tests.bench.calibration.bundled import table_rows
 from tests.performance.builders import FIXTURES, rows_of
 
 Rows = list[dict[str, str]]

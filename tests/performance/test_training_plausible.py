@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus, load_models
-from optimizer.calibration.tables.rows import predict_rows
+from optimizer.calibration.own.predictions import predict_rows
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.hardware.sku_arrays import GIB, usable_memory_bytes

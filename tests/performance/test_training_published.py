@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus, load_models
-from optimizer.calibration.tables.rows import predict_rows
+from optimizer.calibration.own.predictions import predict_rows
 from optimizer.calibration.tables.training_rows import read_row
 from optimizer.performance.constants.calibrated import load_calibration
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from optimizer.calibration.tables.bundled import bundled_rows
+from tests.bench.calibration.bundled import bundled_rows
 from tests.performance.outside import STEP, training_figures
 
 TABLE = "published_training"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from optimizer.calibration.tables.bundled import beside_rows, bundled_rows
 from optimizer.calibration.tables.rows import is_serving
 from optimizer.calibration.tables.unread import require_predictable
+from tests.bench.calibration.bundled import beside_rows, bundled_rows
 from tests.cli.running import broker
 from tests.performance.test_rows import predict, serving_row
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.catalogue import load_gpus, load_models
+from optimizer.calibration.own.predictions import predict_rows
 from optimizer.calibration.regimes.closed_loops import burst_mean
 from optimizer.calibration.regimes.load import partly_batched
-from optimizer.calibration.tables.rows import predict_rows
 from optimizer.performance.arrays import number
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.serving.first_token import Prompts, Spread, first_token

@@ -1,18 +1,18 @@
-"""The accuracy report of the performance core, for a terminal (80 columns and more) and as Markdown."""
+"""The accuracy report of the performance core for a terminal (80 columns and more), and its constants."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from textwrap import wrap
 
 from rich.console import Console
 from rich.text import Text
 
-from api.cli.accuracy.accuracy_tables import LEGEND, MISSED, OK, Section, sections
-from api.cli.plain_table import PlainTable, markdown_lines, text_lines
-from optimizer.calibration.evaluation.fitted_store import SourcedConstant
+from api.cli.accuracy.accuracy_tables import LEGEND, MISSED, OK, sections
+from api.cli.plain_table import PlainTable, text_lines
 from optimizer.calibration.evaluation.report import Report
+from optimizer.calibration.sourced_constants import SourcedConstant
 
 WIDEST = 120
 NO_ROWS = "no measured rows"
@@ -37,19 +37,6 @@ def print_report(console: Console, report: Report) -> None:
             title = f"\n{section.title} by source, predicted by constants fitted without it"
             _print(console, title, "bold")
             _print_table(console, section.sources, width, spaced=False)
-
-
-def markdown_report(report: Report) -> str:
-    """The tables as the document shows them: all except those by source."""
-    return "\n".join(line for section in sections(report) for line in _markdown(section))
-
-
-def _markdown(section: Section) -> Iterator[str]:
-    yield from (f"### {section.title}", "")
-    for table in section.tables:
-        yield from (*markdown_lines(table), "")
-    for note in section.notes:
-        yield from (note, "")
 
 
 def markdown_constants(constants: Sequence[SourcedConstant]) -> str:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import TypeAdapter
 
-from api.cli.accuracy.accuracy_view import markdown_constants, markdown_report, print_report
-from api.cli.accuracy.calibration_view import print_hybrid, print_own_report
+from api.cli.accuracy.accuracy_view import markdown_constants, print_report
+from api.cli.accuracy.calibration_view import print_own_report
 from api.cli.configuration import load_settings
 from api.cli.figures import plural
 from api.cli.output import Json, print_json, read_text, stderr, stdout, write_text
@@ -23,22 +24,14 @@ from api.schemas.base.csv_reader import read_table
 from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.left_out import LeftOut
-from optimizer.calibration.evaluation.evaluate import evaluate_bundled, evaluate_rows
-from optimizer.calibration.evaluation.fitted_store import (
-    interval_half_widths,
-    save_fitted,
-    save_folds,
-    sourced_constants,
-)
-from optimizer.calibration.evaluation.hybrid import evaluate_hybrid
-from optimizer.calibration.fitting.folds import fit_all
-from optimizer.calibration.own.kernel_fit import fit_kernels, save_kernels
-from optimizer.calibration.own.predictions import predict_rows_with_own
+from optimizer.calibration.evaluation.evaluate import evaluate_rows
+from optimizer.calibration.evaluation.report import STORED, Report
+from optimizer.calibration.own.predictions import predict_rows
 from optimizer.calibration.own.rows import check_rows, joined, load_own_rows, report_of, save_own_rows
-from optimizer.calibration.tables.bundled import beside_rows, bundled_rows
+from optimizer.calibration.sourced_constants import sourced_constants
 from optimizer.calibration.tables.rows import COLUMNS, is_serving
 from optimizer.calibration.tables.unread import left_out_of
-from optimizer.performance.constants.calibrated import load_calibration, load_priors
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.own.shift import load_kernels
 
 app = typer.Typer(help="The performance core alone.", no_args_is_help=True, add_completion=False)
@@ -62,7 +55,7 @@ def predict(
     """
     own = load_own_shift(load_settings().calibration_file)
     asked = read_rows(source)
-    rows = predict_rows_with_own(asked, load_calibration(), load_gpus(), load_models(), own)
+    rows = predict_rows(asked, load_calibration(), load_gpus(), load_models(), own)
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -82,41 +75,28 @@ def predict(
 @app.command()
 def evaluate(
     measured: Annotated[
-        Path | None, typer.Argument(metavar="MEASURED.csv", help="Measured rows; default: the bundled ones.")
+        Path | None,
+        typer.Argument(metavar="MEASURED.csv", help="Measured rows; default: the published ones."),
     ] = None,
-    as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the tables of docs/performance-accuracy.md.")
-    ] = False,
-    hybrid: Annotated[
-        bool, typer.Option("--hybrid", help="Also: with measured rows nearby (about 20 s).")
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """Compare predictions with measurements: errors and their targets, held out by source, model and GPU.
 
     If the constants were fitted to a source, its rows are predicted by a fit without that source. Without
-    a file, the bundled collectives, cold starts and cache capacities are compared too.
+    a file, the report is that of the published measurements, with collectives and cache capacities.
 
     Example: broker perf evaluate my_runs.csv
     """
-    calibration, gpus, models = load_calibration(), load_gpus(), load_models()
-    if measured is not None:
-        rows = read_rows(measured)
-        report = evaluate_rows(rows, calibration, gpus, models)
+    if measured is None:
+        report, unused = stored_report(), []
     else:
-        rows = bundled_rows()
-        report = evaluate_bundled(calibration, load_priors(), gpus, models)
-    unused = _left_out(rows) if measured is not None else []
-    nearby = evaluate_hybrid(rows, calibration, load_kernels(), gpus, models) if hybrid else ()
+        rows = read_rows(measured)
+        report, unused = evaluate_rows(rows, load_calibration(), load_gpus(), load_models()), _left_out(rows)
     if as_json:
-        more: dict[str, Any] = {"hybrid": [asdict(line) for line in nearby]} if hybrid else {}
-        more |= {"left_out": [asdict(one) for one in unused]} if measured is not None else {}
+        more = {"left_out": [asdict(one) for one in unused]} if measured is not None else {}
         print_json(_finite(asdict(report) | more))
-    elif as_markdown:
-        stdout().file.write(markdown_report(report))
     else:
         print_report(stdout(), report)
-        print_hybrid(stdout(), nearby)
         _tell_left_out(unused)
 
 
@@ -154,29 +134,6 @@ def calibrate(
 
 
 @app.command()
-def fit(as_json: Json = False) -> None:
-    """Fit the constants to the bundled measurements and write them, with their folds and intervals.
-
-    Writes config/performance_fitted.toml, performance_folds.json and performance_nearby.toml; takes a few
-    minutes.
-
-    Example: broker perf fit
-    """
-    rows, gpus, models = bundled_rows(), load_gpus(), load_models()
-    fitted = fit_all(rows, load_priors(), gpus, models)
-    save_folds(fitted)
-    calibration = load_priors().with_values(fitted.values)
-    intervals = interval_half_widths(rows + beside_rows(), calibration, gpus, models)
-    today = datetime.now(UTC).date()
-    save_fitted(fitted.values, intervals, today)
-    save_kernels(fit_kernels(rows, calibration, gpus, models), today)
-    if as_json:
-        print_json({"values": dict(fitted.values), "intervals": intervals})
-    else:
-        stderr().print(f"{plural(len(fitted.values), 'constant')} fitted to {plural(len(rows), 'row')}")
-
-
-@app.command()
 def constants(as_json: Json = False) -> None:
     """Print every constant with its prior, its fitted value and its source.
 
@@ -189,6 +146,11 @@ def constants(as_json: Json = False) -> None:
         print_json(_finite([asdict(entry) for entry in found]))
     else:
         stdout().file.write(markdown_constants(found))
+
+
+def stored_report() -> Report:
+    """The report of the published measurements."""
+    return TypeAdapter(Report).validate_json(gzip.decompress(STORED.read_bytes()))
 
 
 def _finite(part: Any) -> Any:

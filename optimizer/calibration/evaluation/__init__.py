@@ -1,4 +1,4 @@
-"""Reports of prediction errors, and the files that a fit writes.
+"""Reports of prediction errors, held out by source, model and GPU.
 
-It imports every other room of ``calibration``. Begin with ``evaluate``.
+It imports ``tables``. Begin with ``evaluate``.
 """

@@ -5,14 +5,15 @@ O observations. Errors are log(predicted / measured).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.calibration.fitting.folds import GPU, MODEL, SOURCE
-from optimizer.calibration.fitting.gauss_newton import fit_settings, row_weights
+from optimizer.calibration.evaluation.held_out import GPU, MODEL, SOURCE
+from optimizer.calibration.table_constants import fit_settings
 from optimizer.performance.arrays import Array, Mask, as_array
 
 FITTED = "fitted"
@@ -53,16 +54,6 @@ class Evidence:
         found = self.errors.get(kind)
         return found[members] if found is not None else np.full(len(members), np.nan)
 
-    def joined_with(self, other: Evidence) -> Evidence:
-        """Both, concatenated."""
-        here, there = np.arange(len(self.entries)), np.arange(len(other.entries))
-        kinds = {**self.errors, **other.errors}
-        return Evidence(
-            self.entries + other.entries,
-            {kind: np.concatenate([self.of(kind, here), other.of(kind, there)]) for kind in kinds},
-            np.concatenate([self.spread, other.spread]),
-        )
-
 
 def percent(errors: Array) -> Array:
     """Absolute errors in percent of the measured value, without entries that have no prediction; [nan] if
@@ -70,6 +61,16 @@ def percent(errors: Array) -> Array:
     """
     known = errors[np.isfinite(errors)]
     return 100.0 * np.abs(np.expm1(known)) if known.size else as_array([np.nan])
+
+
+def row_weights(sources: Sequence[str], among: Sequence[str] | None = None) -> Array:
+    """Weights of rows [O] with which a source counts as the square root of its number of rows.
+
+    Rows of one source err together, and the next row comes from a new source. ``among``: the sources of all
+    rows that are judged together, if these rows are a part of them.
+    """
+    rows = Counter(sources if among is None else among)
+    return as_array([rows[source] ** -0.5 for source in sources])
 
 
 def coverage(errors: Array, spread: Array, sources: Sequence[str]) -> float:

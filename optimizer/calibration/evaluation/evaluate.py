@@ -17,6 +17,7 @@ from optimizer.calibration.evaluation.errors import (
     noise_floor_percent,
     percent,
 )
+from optimizer.calibration.evaluation.held_out import GPU, MODEL, SOURCE, held_out_errors, load_folds
 from optimizer.calibration.evaluation.ranking import (
     RANKED,
     cell_correlations,
@@ -35,14 +36,12 @@ from optimizer.calibration.evaluation.report import (
     HeldOutLine,
     Report,
 )
-from optimizer.calibration.evaluation.side_tables import side_evidence
 from optimizer.calibration.evaluation.targets import Targets, figures, load_targets
-from optimizer.calibration.fitting.folds import GPU, MODEL, SOURCE, held_out_errors, load_folds
-from optimizer.calibration.fitting.gauss_newton import log_errors, other_sources
-from optimizer.calibration.tables.bundled import beside_rows, bundled_rows
+from optimizer.calibration.table_constants import other_sources
 from optimizer.calibration.tables.observations import (
     Observation,
     identifier_front,
+    log_errors,
     loop_rates,
     observations,
     with_overload,
@@ -64,25 +63,12 @@ def evaluate_rows(
     fitted without that source.
     """
     read = read_rows(rows, calibration, gpus, models)
-    return _report(_evidence(rows, len(rows), read, calibration, gpus), _grid(rows, read, calibration, gpus))
+    evidence = evidence_of_rows(rows, len(rows), read, calibration, gpus)
+    return report_of(evidence, grid_report(rows, read, calibration, gpus))
 
 
-def evaluate_bundled(
-    calibration: Calibration,
-    priors: Calibration,
-    gpus: Mapping[str, GpuSpec],
-    models: Mapping[str, ModelShape],
-) -> Report:
-    """Errors of all bundled tables. ``priors``: the constants before any fit."""
-    fitted = bundled_rows()
-    rows = fitted + beside_rows()
-    read = read_rows(rows, calibration, gpus, models)
-    evidence = _evidence(rows, len(fitted), read, calibration, gpus)
-    beside = side_evidence(calibration, priors, gpus, models)
-    return _report(evidence.joined_with(beside), _grid(rows, read, calibration, gpus))
-
-
-def _report(evidence: Evidence, grid: GridReport | None) -> Report:
+def report_of(evidence: Evidence, grid: GridReport | None) -> Report:
+    """The statistics of the evidence, beside the targets."""
     targets = load_targets()
     lines: dict[tuple[str, ...], list[int]] = defaultdict(list)
     regimes: dict[tuple[str, ...], list[int]] = defaultdict(list)
@@ -108,7 +94,7 @@ def _ordered(found: Mapping[tuple[str, ...], list[int]], evidence: Evidence) -> 
     return [found[key] for key in sorted(found, key=place)]
 
 
-def _evidence(
+def evidence_of_rows(
     rows: Sequence[Mapping[str, str]],
     fitted: int,
     read: ReadRows,
@@ -222,9 +208,10 @@ def _at_aim(correlations: Sequence[float]) -> int:
     return int(np.sum(as_array(correlations) >= RANKED))
 
 
-def _grid(
+def grid_report(
     rows: Sequence[Mapping[str, str]], read: ReadRows, calibration: Calibration, gpus: Mapping[str, GpuSpec]
 ) -> GridReport | None:
+    """Fit decisions and ranks of runs with a status, held out by source; None without such runs."""
     told = [place for place, row in enumerate(rows) if row.get("status") and not is_serving(row)]
     if not told:
         return None

@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from optimizer.performance.constants.calibrated import CONFIG
+
+STORED = CONFIG.with_name("performance_report.json.gz")
+"""The report of the published measurements."""
 TRAINING, SERVING, GRID = "Training", "Serving", "Grid"
-COLLECTIVES, COLD_START, CACHE = "Collectives", "Cold start", "KV cache"
+COLLECTIVES, CACHE = "Collectives", "KV cache"
 APART = "apart"
 
 

@@ -1,4 +1,4 @@
-"""Measured rows as evidence of the Gaussian process: the user's own, and those for fitting its kernels.
+"""The user's own measured rows as evidence of the Gaussian process.
 
-It imports ``fitting`` and ``tables``. Begin with ``rows``, then ``evidence``.
+It imports ``tables``. Begin with ``rows``, then ``evidence``.
 """

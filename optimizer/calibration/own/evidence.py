@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
 from broker.domain.planning.model_shape import GpuSpec, ModelShape
-from optimizer.calibration.fitting.gauss_newton import fit_settings, log_errors
-from optimizer.calibration.tables.observations import Observation, identifier_front, observations
+from optimizer.calibration.table_constants import fit_settings
+from optimizer.calibration.tables.observations import Observation, identifier_front, log_errors, observations
 from optimizer.calibration.tables.rows import ReadRows, read_rows
 from optimizer.calibration.tables.serving_reading import ServingRow
 from optimizer.calibration.tables.training_rows import TrainingRow
@@ -163,17 +162,7 @@ def evidence_of(
     """The evidence in measured rows, by block; rows without a prediction give none."""
     read = read_rows(rows, calibration, gpus, models)
     observed = [o for o in observations(rows) if is_evidence(o)]
-    return gathered(observed, log_errors(read, observed, calibration, gpus), rows, read, gpus)
-
-
-def gathered(
-    observed: Sequence[Observation],
-    errors: Array,
-    rows: Sequence[Mapping[str, str]],
-    read: ReadRows,
-    gpus: Mapping[str, GpuSpec],
-) -> dict[str, Evidence]:
-    """Observations with their log(predicted / measured) as evidence, by block."""
+    errors = log_errors(read, observed, calibration, gpus)
     found = {}
     for block, places in by_block(observed, errors).items():
         mine = [observed[i] for i in places]
@@ -188,12 +177,6 @@ def shrunk(half: Array, shrink: Array, metric: str) -> Array:
 
 def noise_floor(metric: str) -> float:
     """The relative difference of two measurements of the same configuration."""
-    table = load_noise_floors()
+    table = fit_settings()["noise_floor"]
     plain = metric.removesuffix(" p95")
     return float(table.get(plain, table.get(f"{plain} dense", 0.0)))
-
-
-@cache
-def load_noise_floors() -> Mapping[str, float]:
-    """By metric, from ``config/performance_fit.toml``."""
-    return dict(fit_settings()["noise_floor"])

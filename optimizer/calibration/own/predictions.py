@@ -31,16 +31,23 @@ ARRIVALS = "pred_output_tokens_per_s_total"
 WORTH_SAYING = 0.01
 
 
-def predict_rows_with_own(
+def predict_rows(
     rows: Sequence[Mapping[str, str]],
     calibration: Calibration,
     gpus: Mapping[str, GpuSpec],
     models: Mapping[str, ModelShape],
-    own: OwnShift,
+    own: OwnShift | None = None,
 ) -> list[dict[str, str]]:
-    """Like ``rows.predict_rows``, corrected by the user's own similar rows."""
+    """A dict for each row with the keys of ``COLUMNS``, in the order of ``rows``, corrected by the user's own
+    similar rows.
+
+    Given layout columns are used as they are, blank ones are searched. A row that cannot be predicted has
+    blanks and the reason in ``note``.
+    """
     read = read_rows(rows, calibration, gpus, models)
-    found = shifted(predictions(read, calibration, gpus), rows, read, gpus, own)
+    found = predictions(read, calibration, gpus)
+    if own:
+        found = shifted(found, rows, read, gpus, own)
     return [
         {"id": row.get("id", "")} | {name: cells.get(name, "") for name in COLUMNS[1:]}
         for row, cells in zip(rows, (prediction.written() for prediction in found), strict=True)
@@ -56,7 +63,7 @@ def shifted(
 ) -> list[Prediction]:
     """Corrected predictions with narrower intervals."""
     moved = list(found)
-    for column in SHIFTED if own else ():
+    for column in SHIFTED:
         places = [p for p in range(read.count) if _may_move(moved[p], column, rows[p])]
         if places:
             _shift_column(column, places, moved, rows, read, gpus, own)

@@ -13,14 +13,19 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.planning.model_shape import GpuSpec, ModelShape
-from optimizer.calibration.fitting.gauss_newton import log_errors
 from optimizer.calibration.own.evidence import MEASURES, features_of, is_evidence, residuals_of
-from optimizer.calibration.own.kernel_fit import leave_out
 from optimizer.calibration.tables.cells import Unreadable, number
-from optimizer.calibration.tables.observations import SERVING_PAIRS, TRAINING_PAIRS, Observation, observations
+from optimizer.calibration.tables.observations import (
+    SERVING_PAIRS,
+    TRAINING_PAIRS,
+    Observation,
+    log_errors,
+    observations,
+)
 from optimizer.calibration.tables.rows import ReadRows, is_serving, read_rows
 from optimizer.calibration.tables.serving_reading import read_row as read_serving_row
 from optimizer.calibration.tables.serving_words import FORMATS, REGIMES, format_named
@@ -247,6 +252,23 @@ def _line(
     after = residuals - leave_out(inverse, known, np.arange(known.size))[0]
     sign = MEASURES[metric].sign
     return OwnLine(metric, len(mine), _median(sign * residuals), _median(sign * after))
+
+
+def leave_out(inverse: Array, residuals: Array, groups: NDArray[np.intp]) -> tuple[Array, Array]:
+    """Mean and variance [N] of each row's measurement, predicted without the rows of its own group.
+
+    With B the inverse of the group's block of (K + noise)⁻¹: the mean is y_g − B·((K + noise)⁻¹y)_g, the
+    variances are the diagonal of B.
+    """
+    pulled = inverse @ residuals
+    mean, variance = np.zeros(residuals.size), np.zeros(residuals.size)
+    order = np.argsort(groups, kind="stable")
+    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    for members in np.split(order, starts[1:]):
+        block = np.linalg.inv(inverse[np.ix_(members, members)])
+        mean[members] = residuals[members] - block @ pulled[members]
+        variance[members] = np.diag(block)
+    return mean, variance
 
 
 def _median(left: Array) -> float:

@@ -10,10 +10,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from broker.domain.planning.model_shape import GpuSpec
 from optimizer.calibration.tables.cells import Prediction
-from optimizer.calibration.tables.rows import ReadRows, is_serving
+from optimizer.calibration.tables.rows import ReadRows, is_serving, predictions
 from optimizer.calibration.tables.serving_reading import RUN
 from optimizer.calibration.tables.serving_words import benchmark_of
+from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.constants.calibrated import Calibration
 from optimizer.performance.intervals import OVERLOAD
 
 TRAINING_PAIRS = (
@@ -74,6 +79,22 @@ def with_overload(
     runs = {place for place, row in read.serving.items() if row.predicted_as == RUN}
     beyond = {place for place in runs if not found[place].stable}
     return [replace(o, regime=f"{OVERLOAD} {o.regime}") if o.place in beyond else o for o in observed]
+
+
+def log_errors(
+    read: ReadRows, observed: Sequence[Observation], calibration: Calibration, gpus: Mapping[str, GpuSpec]
+) -> Array:
+    """log(predicted / measured) [O]; nan if there is no prediction, or if the load is over capacity and the
+    observation does not say so (``with_overload``).
+    """
+    found = predictions(read, calibration, gpus)
+    ratios = [
+        found[o.place].values.get(o.column, np.nan) / o.measured
+        if found[o.place].stable or o.regime.startswith(OVERLOAD)
+        else np.nan
+        for o in observed
+    ]
+    return np.log(as_array(ratios))
 
 
 def loop_rates(rows: Sequence[Mapping[str, str]]) -> list[Observation]:

@@ -81,24 +81,6 @@ def predictions(read: ReadRows, calibration: Calibration, gpus: Mapping[str, Gpu
     return found
 
 
-def predict_rows(
-    rows: Sequence[Mapping[str, str]],
-    calibration: Calibration,
-    gpus: Mapping[str, GpuSpec],
-    models: Mapping[str, ModelShape],
-) -> list[dict[str, str]]:
-    """A dict for each row with the keys of ``COLUMNS``, in the order of ``rows``.
-
-    Given layout columns are used as they are, blank ones are searched. A row that cannot be predicted has
-    blanks and the reason in ``note``.
-    """
-    found = predictions(read_rows(rows, calibration, gpus, models), calibration, gpus)
-    return [
-        {"id": row.get("id", "")} | {name: cells.get(name, "") for name in COLUMNS[1:]}
-        for row, cells in zip(rows, (prediction.written() for prediction in found), strict=True)
-    ]
-
-
 def is_serving(row: Mapping[str, str]) -> bool:
     """Whether it is a serving row, by ``kind``; grid rows have no kind and are training rows."""
     return row.get("kind", "") == "serving" or (not row.get("kind") and bool(row.get("regime")))

@@ -131,7 +131,6 @@ class Network:
     fabric_start_s: Table
     fabric_hop_s: Table
     fabric_ramp_s: Table
-    benchmark_call_s: Table
     overlap_of_tiers: float
     mesh_vendors: Table
     link_domain: Table

@@ -5,21 +5,16 @@ their origin.
 from __future__ import annotations
 
 import json
-import tomllib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import Any
 
 import numpy as np
 
 from broker.domain.planning.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.evaluation.evaluate import regime_group
-from optimizer.calibration.fitting.folds import FOLDS, SOURCE, Fitted, held_out_errors, load_folds
-from optimizer.calibration.fitting.gauss_newton import other_sources, weighted_quantile
-from optimizer.calibration.table_constants import load_table_constants
-from optimizer.calibration.tables.bundled import data_sha256
+from optimizer.calibration.evaluation.held_out import FOLDS, SOURCE, held_out_errors, load_folds
+from optimizer.calibration.table_constants import load_table_constants, other_sources
 from optimizer.calibration.tables.observations import (
     BETWEEN,
     FIRST,
@@ -42,7 +37,7 @@ from optimizer.calibration.tables.serving_rows import (
 from optimizer.calibration.tables.serving_words import REGIMES
 from optimizer.calibration.tables.training_rows import TrainingRow
 from optimizer.performance.arrays import as_array
-from optimizer.performance.constants.calibrated import CONFIG, FITTED, Calibration, load_calibration
+from optimizer.performance.constants.calibrated import FITTED, Calibration, load_calibration
 from optimizer.performance.intervals import (
     BURST,
     FIRST_ALONE,
@@ -53,6 +48,9 @@ from optimizer.performance.intervals import (
     P95,
     memory_regime,
 )
+from tests.bench.calibration.bundled import data_sha256
+from tests.bench.calibration.fit import weighted_quantile
+from tests.bench.calibration.folds import Fitted
 
 SHARE = 0.8
 ENOUGH = 20
@@ -73,9 +71,7 @@ TRAINING_KEYS = {
 }
 
 STEP_PATHS = frozenset({ADAPTER_STEPS, *(f"intervals.{name}" for name in TRAINING_KEYS.values())})
-MEASURED = "intervals"
-
-Value = float | str | Mapping[str, float]
+COMMAND = "python -m tests.bench.calibration fit"
 
 
 def save_folds(fitted: Fitted) -> None:
@@ -243,11 +239,11 @@ def _path(observation: Observation) -> str | None:
 def save_fitted(values: Mapping[str, float], intervals: Mapping[str, float], on: date) -> None:
     """``config/performance_fitted.toml``."""
     lines = [
-        "# Written by `broker perf fit`: constants of performance.toml fitted to fixtures/performance, and",
-        "# half-widths of the 80 % interval from residuals held out by source. Not edited by hand.",
+        f"# Written by `{COMMAND}`: constants of performance.toml fitted to fixtures/performance,",
+        "# and half-widths of the 80 % interval from residuals held out by source. Not edited by hand.",
         f'data_sha256 = "{data_sha256()}"',
         f"fitted_on = {on.isoformat()}",
-        'command = "broker perf fit"',
+        f'command = "{COMMAND}"',
         "",
         "[values]",
         *(f'"{path}" = {number!r}' for path, number in _rounded(values).items()),
@@ -265,46 +261,3 @@ def _rounded(values: Mapping[str, float], up: bool = False) -> dict[str, float]:
     """
     least = 0.5 * 10.0 ** (1 - DIGITS) if up else 0.0
     return {path: float(f"{number * (1.0 + least):.{DIGITS - 1}e}") for path, number in values.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class SourcedConstant:
-    """One constant of ``group``: a number, a word, or a table of numbers by architecture, format or kind.
-
-    ``fitted``: the fitted value of a number, or the fitted entries of a table; None if nothing was fitted.
-    """
-
-    group: str
-    name: str
-    prior: Value
-    fitted: float | Mapping[str, float] | None
-    source: str
-
-
-def sourced_constants() -> tuple[SourcedConstant, ...]:
-    """All constants, in the order of the file. Half-widths of intervals are not among them, because they are
-    measured.
-    """
-    fitted = tomllib.loads(FITTED.read_text())["values"]
-    groups = tomllib.loads(CONFIG.read_text())
-    return tuple(found for group, table in groups.items() for found in _of_group(group, table, fitted))
-
-
-def _of_group(group: str, table: Any, fitted: Mapping[str, float]) -> Iterator[SourcedConstant]:
-    if group == MEASURED or not isinstance(table, Mapping):
-        return
-    for name, entry in table.items():
-        path = f"{group}.{name}"
-        if not isinstance(entry, Mapping):
-            continue
-        if "value" not in entry:
-            yield from _of_group(path, entry, fitted)
-        elif "source" in entry and entry["value"] != {}:
-            prior = entry["value"]
-            yield SourcedConstant(group, name, prior, _moved(path, prior, fitted), str(entry["source"]))
-
-
-def _moved(path: str, prior: Value, fitted: Mapping[str, float]) -> float | Mapping[str, float] | None:
-    if not isinstance(prior, Mapping):
-        return fitted.get(path)
-    return {key: fitted[f"{path}.{key}"] for key in prior if f"{path}.{key}" in fitted} or None

@@ -9,7 +9,6 @@ search is by coordinate steps in the logs of the parameters.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -18,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.domain.planning.model_shape import GpuSpec, ModelShape
-from optimizer.calibration.fitting.folds import SOURCE, held_out_errors
+from optimizer.calibration.evaluation.held_out import SOURCE, held_out_errors
 from optimizer.calibration.own.evidence import MEASURES, features_of, is_evidence, residuals_of
-from optimizer.calibration.tables.bundled import data_sha256
+from optimizer.calibration.own.rows import leave_out
 from optimizer.calibration.tables.observations import observations
 from optimizer.calibration.tables.rows import read_rows
 from optimizer.performance.arrays import Array, as_array
@@ -45,6 +44,8 @@ from optimizer.performance.own.gaussian_process import (
     narrowed,
 )
 from optimizer.performance.own.shift import KERNELS, load_kernels
+from tests.bench.calibration.bundled import data_sha256
+from tests.bench.calibration.fitted_store import COMMAND
 
 MODEL_AND_STACK = WORDS[:7]
 SERVED = (*MODEL_AND_STACK, "regime", "size", "gpus", "batch", "input", "output")
@@ -237,20 +238,15 @@ def _surprise(left: Array, variance: Array) -> float:
     return float(-np.mean(np.log((narrow + tail) / np.sqrt(variance) + 1e-12)))
 
 
-def kernels_sha256() -> str:
-    """The fingerprint of the data that the kernels were fitted to."""
-    return str(tomllib.loads(KERNELS.read_text())["data_sha256"])
-
-
 def save_kernels(kernels: Mapping[str, Kernel], on: date) -> None:
     """Writes the file that ``load_kernels`` reads."""
     lines = [
-        "# Written by `broker perf fit`: how far a measured row shifts predictions. Chosen by",
+        f"# Written by `{COMMAND}`: how far a measured row shifts predictions. Chosen by",
         "# leave-group-out likelihood on fixtures/performance. Variances of natural logs; lengths: distance",
         "# of two rows that differ in a word, or by one doubling of a number. Not edited by hand.",
         f'data_sha256 = "{data_sha256()}"',
         f"fitted_on = {on.isoformat()}",
-        'command = "broker perf fit"',
+        f'command = "{COMMAND}"',
     ]
     for block, kernel in kernels.items():
         lines += ["", f"[kernels.{block}]", f"variance = {_short(kernel.variance)}"]
@@ -269,20 +265,3 @@ def _short(number: float) -> float:
 
 def _inline(lengths: Mapping[str, float]) -> str:
     return "{ " + ", ".join(f"{name} = {_short(length)}" for name, length in lengths.items()) + " }"
-
-
-def leave_out(inverse: Array, residuals: Array, groups: NDArray[np.intp]) -> tuple[Array, Array]:
-    """Mean and variance [N] of each row's measurement, predicted without the rows of its own group.
-
-    With B the inverse of the group's block of (K + noise)⁻¹: the mean is y_g − B·((K + noise)⁻¹y)_g, the
-    variances are the diagonal of B.
-    """
-    pulled = inverse @ residuals
-    mean, variance = np.zeros(residuals.size), np.zeros(residuals.size)
-    order = np.argsort(groups, kind="stable")
-    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
-    for members in np.split(order, starts[1:]):
-        block = np.linalg.inv(inverse[np.ix_(members, members)])
-        mean[members] = residuals[members] - block @ pulled[members]
-        variance[members] = np.diag(block)
-    return mean, variance

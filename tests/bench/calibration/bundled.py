@@ -17,7 +17,7 @@ BESIDE = (
     "published_open_loops.csv",
     "reported_serving.csv",
 )
-SWEEPS, COLD_STARTS, CACHES = "comm_measured.csv.gz", "coldstart.csv", "kv_capacity.csv"
+SWEEPS, CACHES = "comm_measured.csv.gz", "kv_capacity.csv"
 
 
 def bundled_rows() -> list[dict[str, str]]:
@@ -33,11 +33,6 @@ def beside_rows() -> list[dict[str, str]]:
 def sweep_rows() -> list[dict[str, str]]:
     """Measured collectives, to which the constants of links and fabrics are fitted."""
     return table_rows(FOLDER / SWEEPS)
-
-
-def cold_start_rows() -> list[dict[str, str]]:
-    """Measured phases of engine start-up."""
-    return table_rows(FOLDER / COLD_STARTS)
 
 
 def cache_rows() -> list[dict[str, str]]:
@@ -59,6 +54,6 @@ def table_bytes(path: Path) -> bytes:
 def data_sha256() -> str:
     """SHA-256 of the tables' uncompressed contents, in order."""
     digest = hashlib.sha256()
-    for name in (*TABLES, *BESIDE, SWEEPS, COLD_STARTS):
+    for name in (*TABLES, *BESIDE, SWEEPS):
         digest.update(table_bytes(FOLDER / name))
     return digest.hexdigest()

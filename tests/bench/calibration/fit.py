@@ -1,4 +1,4 @@
-"""Fits constants to measured rows: damped Gauss-Newton steps on log errors, regularized towards their priors.
+"""Fits constants to measured rows: robust least squares on log errors, regularized towards their priors.
 
 P parameters, O observations. Parameters are fitted in log space. ``spread`` is the standard deviation of a
 parameter's prior in log, in relation to one observation with the noise ``NOISE``. Beyond ``HUBER`` the loss
@@ -7,34 +7,29 @@ of a residual is linear (Huber's loss), and every table weighs at most ``TABLE_M
 
 from __future__ import annotations
 
-import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
+from scipy.optimize import least_squares
 
 from broker.domain.planning.model_shape import GpuSpec
-from optimizer.calibration.tables.observations import Observation
-from optimizer.calibration.tables.rows import ReadRows, predictions
+from optimizer.calibration.evaluation.errors import row_weights
+from optimizer.calibration.table_constants import fit_settings
+from optimizer.calibration.tables.observations import Observation, log_errors
+from optimizer.calibration.tables.rows import ReadRows
 from optimizer.performance.arrays import Array, Mask, as_array
-from optimizer.performance.constants.calibrated import CONFIG, Calibration
-from optimizer.performance.intervals import OVERLOAD
+from optimizer.performance.constants.calibrated import Calibration
 
-PARAMETERS = CONFIG.with_name("performance_fit.toml")
 NOISE = 0.15
 NOISE_FIRST_TOKEN = 0.20
 HUBER = 0.12
 TABLE_MOST = 120
 DIFFERENCE = 0.02
-STEP_MOST = 0.5
-HALVINGS = 6
-DAMPINGS = (0.0, 1.0, 10.0, 100.0)
 OUTLIER = 3.0
-ROUNDS = 12
-FOLD_ROUNDS = 5
+TRIALS, FOLD_TRIALS = 40, 15
 ENOUGH = 3e-4
 
 
@@ -106,7 +101,8 @@ def highest(problem: Fittable) -> Array:
 def slopes_at(problem: Fittable, shift: Array) -> Array:
     """The Jacobian of the log errors [O, P], by finite differences.
 
-    For a parameter at its largest value the difference is taken downwards, because nothing changes above it.
+    They are wide, because predictions jump where a search takes another layout. For a parameter at its
+    largest value the difference is taken downwards, because nothing changes above it.
     """
     base = problem.log_errors(shift)
     slopes = np.empty((base.size, shift.size))
@@ -125,56 +121,9 @@ class Weights:
     rows: Array
     prior: Array
 
-    def loss(self, errors: Array, shift: Array) -> float:
-        """Huber's loss of the errors plus the weighted squared distance from the priors."""
-        size = np.abs(np.where(np.isfinite(errors), errors, OUTLIER))
-        huber = np.where(size <= HUBER, size**2, HUBER * (2.0 * size - HUBER))
-        return float(np.sum(self.rows * huber) + np.sum(self.prior * shift**2))
-
     def without(self, left_out: Mask) -> Weights:
         """The same weights with 0 for some observations."""
         return Weights(np.where(left_out, 0.0, self.rows), self.prior)
-
-
-def log_errors(
-    read: ReadRows, observed: Sequence[Observation], calibration: Calibration, gpus: Mapping[str, GpuSpec]
-) -> Array:
-    """log(predicted / measured) [O]; nan if there is no prediction, or if the load is over capacity and the
-    observation does not say so (``with_overload``).
-    """
-    found = predictions(read, calibration, gpus)
-    ratios = [
-        found[o.place].values.get(o.column, np.nan) / o.measured
-        if found[o.place].stable or o.regime.startswith(OVERLOAD)
-        else np.nan
-        for o in observed
-    ]
-    return np.log(as_array(ratios))
-
-
-def fit_settings() -> dict[str, Any]:
-    """``config/performance_fit.toml``: parameters by kind of row, tables that are not
-    fitted, noise floors.
-    """
-    return tomllib.loads(PARAMETERS.read_text())
-
-
-@cache
-def other_sources() -> frozenset[str]:
-    """Sources that measured something other than what is predicted; they count for no
-    error and no interval.
-    """
-    return frozenset(fit_settings()["not_in_intervals"])
-
-
-def row_weights(sources: Sequence[str], among: Sequence[str] | None = None) -> Array:
-    """Weights of rows [O] with which a source counts as the square root of its number of rows.
-
-    Rows of one source err together, and the next row comes from a new source. ``among``: the sources of all
-    rows that are judged together, if these rows are a part of them.
-    """
-    rows = Counter(sources if among is None else among)
-    return as_array([rows[source] ** -0.5 for source in sources])
 
 
 def weighted_quantile(
@@ -190,7 +139,7 @@ def weighted_quantile(
 
 
 def read_parameters(group: str) -> tuple[Parameter, ...]:
-    """The parameters for ``training`` or ``serving`` rows."""
+    """The parameters for ``training`` or ``serving`` rows, or for ``collectives``."""
     return tuple(
         Parameter(path, float(entry["spread"]), float(entry.get("most", np.inf)))
         for path, entry in fit_settings()[group].items()
@@ -224,59 +173,45 @@ def weights_of(problem: Problem) -> Weights:
 
 
 def fit(problem: Fittable, weights: Weights) -> tuple[Array, Array]:
-    """Shift [P] with the least regularized loss within ``ROUNDS`` Gauss-Newton steps,
-    and the Jacobian there."""
-    shift = np.zeros(len(problem.parameters))
-    errors = problem.log_errors(shift)
-    slopes = slopes_at(problem, shift)
-    for _ in range(ROUNDS):
-        better = _improved(problem, weights, shift, errors, slopes)
-        if better is None:
-            break
-        gain = weights.loss(errors, shift) - weights.loss(better[1], better[0])
-        shift, errors = better
-        slopes = slopes_at(problem, shift)
-        if gain < ENOUGH * weights.loss(errors, shift):
-            break
-    return shift, slopes
+    """The shift [P] with the least regularized loss, and the Jacobian of the log errors there."""
+    start = np.zeros(len(problem.parameters))
+    shift = _least(problem, weights, start, lambda at: slopes_at(problem, at), TRIALS)
+    return shift, slopes_at(problem, shift)
 
 
-def refit(problem: Problem, weights: Weights, start: Array, slopes: Array) -> Array:
-    """The fit under other weights, started from a near fit and with its Jacobian (chord steps)."""
-    shift, errors = start, problem.log_errors(start)
-    for _ in range(FOLD_ROUNDS):
-        better = _improved(problem, weights, shift, errors, slopes)
-        if better is None:
-            break
-        shift, errors = better
-    return shift
+def refit(problem: Fittable, weights: Weights, start: Array, slopes: Array) -> Array:
+    """The fit under other weights, started from a near fit and with its Jacobian."""
+    return _least(problem, weights, start, lambda _: slopes, FOLD_TRIALS)
 
 
-def _improved(
-    problem: Fittable, weights: Weights, shift: Array, errors: Array, slopes: Array
-) -> tuple[Array, Array] | None:
-    """One step and the errors after it; None if no damping lowers the loss. Predictions may jump, when a
-    search takes another layout; then the full step may fail and a damped one succeed."""
-    most, loss = highest(problem), weights.loss(errors, shift)
-    for damping in DAMPINGS:
-        step, share = _step(weights, shift, errors, slopes, damping), 1.0
-        for _ in range(HALVINGS):
-            trial = np.minimum(shift + share * step, most)
-            after = problem.log_errors(trial)
-            if weights.loss(after, trial) < loss:
-                return trial, after
-            share /= 2.0
-    return None
+def _least(
+    problem: Fittable, weights: Weights, start: Array, slopes: Callable[[Array], Array], trials: int
+) -> Array:
+    """The shift with the least sum of Huber's loss of the weighted log errors and the squared weighted
+    distances from the priors; a row without a prediction counts as an outlier that nothing moves."""
+    root, prior = np.sqrt(weights.rows), np.sqrt(weights.prior)
+    limits = np.concatenate([HUBER * root, np.full(prior.size, np.inf)])
 
+    def residuals(shift: Array) -> Array:
+        errors = problem.log_errors(shift)
+        return np.concatenate([root * np.where(np.isfinite(errors), errors, OUTLIER), prior * shift])
 
-def _step(weights: Weights, shift: Array, errors: Array, slopes: Array, damping: float) -> Array:
-    """Solves (A + damping·diag A)·δ = −(JᵀWr + Λθ), A = JᵀWJ + Λ, with Huber's weights W; each entry is at
-    most ``STEP_MOST``."""
-    known = np.isfinite(errors) & np.isfinite(slopes).all(axis=1)
-    used, left = slopes[known], np.clip(errors[known], -OUTLIER, OUTLIER)
-    robust = weights.rows[known] * np.minimum(1.0, HUBER / np.maximum(np.abs(left), 1e-12))
-    matrix = used.T @ (robust[:, None] * used) + np.diag(weights.prior)
-    matrix += damping * np.diag(np.diag(matrix))
-    gradient = used.T @ (robust * left) + weights.prior * shift
-    step: Array = np.clip(-np.linalg.solve(matrix, gradient), -STEP_MOST, STEP_MOST)
-    return step
+    def jacobian(shift: Array) -> Array:
+        known = np.nan_to_num(slopes(shift), posinf=0.0, neginf=0.0)
+        return np.concatenate([root[:, None] * known, np.diag(prior)])
+
+    def huber(squares: Array) -> Array:
+        """The loss of squared residuals and its first two derivatives."""
+        linear = squares > limits**2
+        size, bound = np.sqrt(np.where(linear, squares, 1.0)), np.where(linear, limits, 0.0)
+        return np.stack(
+            [
+                np.where(linear, 2.0 * bound * size - bound**2, squares),
+                np.where(linear, bound / size, 1.0),
+                np.where(linear, -bound / (2.0 * size**3), 0.0),
+            ]
+        )
+
+    bounds = (np.full(start.size, -np.inf), highest(problem))
+    found = least_squares(residuals, start, jacobian, bounds, loss=huber, ftol=ENOUGH, max_nfev=trials)
+    return as_array(found.x)

@@ -16,13 +16,16 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import Console
 
+from api.cli.accuracy.accuracy_tables import short_metric, short_regime
+from api.cli.plain_table import PlainTable, text_lines
 from broker.domain.planning.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.evaluation.errors import noise_floor_percent
 from optimizer.calibration.evaluation.evaluate import regime_group
-from optimizer.calibration.fitting.folds import SOURCE, held_out_errors
+from optimizer.calibration.evaluation.held_out import SOURCE, held_out_errors
 from optimizer.calibration.own.evidence import MEASURES, features_of, is_evidence, residuals_of, shrunk
-from optimizer.calibration.own.kernel_fit import PAIR, configuration_groups, groups_of, leave_out
+from optimizer.calibration.own.rows import leave_out
 from optimizer.calibration.tables.observations import Observation, observations
 from optimizer.calibration.tables.rows import predictions, read_rows
 from optimizer.performance.arrays import Array, as_array
@@ -35,6 +38,7 @@ from optimizer.performance.own.gaussian_process import (
     inverse_of,
     narrowed,
 )
+from tests.bench.calibration.kernel_fit import PAIR, configuration_groups, groups_of
 
 FOLDS = 5
 SPLITS = ("group", "pair", "own")
@@ -142,3 +146,23 @@ def _line(regime: str, metric: str, members: Sequence[int], residuals: Array, le
 def _median(left: Array) -> float:
     """Median absolute error in percent of the measured value; ``left`` is log(measured / predicted)."""
     return float(np.median(100.0 * np.abs(np.expm1(-left))))
+
+
+def print_hybrid(console: Console, lines: Sequence[HybridLine]) -> None:
+    """Prints, by regime, held-out medians of predictions that use measured rows nearby."""
+    if not lines:
+        return
+    console.print("\nWith measured rows nearby", style="bold")
+    console.print("rows of other configurations; of other (model, GPU) pairs; of the same source alone.")
+    console.print("in 80 %: rows inside the shrunk interval; width: what is left of the interval.")
+    rows = tuple(_hybrid_row(line) for line in lines)
+    headers = ("regime", "metric", "rows", "model", "config", "pair", "own", "in 80 %", "width")
+    for text in text_lines(PlainTable(headers, rows, 2), console.width):
+        console.print(text, markup=False, highlight=False)
+
+
+def _hybrid_row(line: HybridLine) -> tuple[str, ...]:
+    errors = (line.model_percent, line.group_percent, line.pair_percent, line.own_percent)
+    shares = (f"{100 * share:.0f}" for share in (line.coverage, line.narrower))
+    names = short_regime(line.regime), short_metric(line.metric)
+    return *names, str(line.rows), *(f"{error:.1f}" for error in errors), *shares
