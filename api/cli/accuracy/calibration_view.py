@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from api.cli.accuracy.accuracy_tables import short_metric, short_regime
-from api.cli.figures import percent
 from api.cli.plain_table import PlainTable, text_lines
+from api.figures import percent
 from optimizer.calibration.evaluation.hybrid import HybridLine
 from optimizer.calibration.own.rows import OwnReport, Reach
 
