@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from api.plan_words import (
     NEAR_TIES_BUY,
@@ -17,8 +17,9 @@ from api.plan_words import (
     strategy,
     strongest,
 )
+from api.schemas.plans.plan_record import NodesHeldForm, PlanHoldingForm
 from broker.domain.basics.money import CENT, usd_words
-from broker.domain.holding.plan_holding import held_of_planned
+from broker.domain.holding.plan_holding import NodesHeld, PlanHolding, held_of_planned
 from broker.domain.market.offer import Tier
 from broker.domain.planning.comparison import (
     Objective,
@@ -39,49 +40,9 @@ HOUR = timedelta(hours=1)
 NO_OBJECTIVES: Mapping[str, Slo] = MappingProxyType({})
 
 
-class Held(Protocol):
-    """What is held of a workload's planned nodes, as the domain or the API tells it."""
-
-    @property
-    def workload(self) -> str:
-        """Name of the workload."""
-        ...
-
-    @property
-    def planned(self) -> int:
-        """Number of planned nodes."""
-        ...
-
-    @property
-    def held(self) -> int:
-        """Number of nodes that are held."""
-        ...
-
-    @property
-    def waiting(self) -> int:
-        """Number of nodes that are still to be bought."""
-        ...
-
-    @property
-    def missing(self) -> int:
-        """Number of nodes that were refused or taken away."""
-        ...
-
-
-class Holding(Protocol):
-    """What is held of a reserved plan."""
-
-    @property
-    def workloads(self) -> Sequence[Held]:
-        """Each workload's part."""
-        ...
-
-    @property
-    def text(self) -> str:
-        """All of it in words."""
-        ...
-
-
+Held = NodesHeld | NodesHeldForm
+Holding = PlanHolding | PlanHoldingForm
+"""What is held of a workload, and of a reserved plan, as the domain or the API tells it."""
 Name = Callable[[str], str]
 Moment = Callable[[datetime], str]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Protocol, TypeVar
 
-from broker.domain.basics.money import ZERO, usd_words
+from broker.domain.basics.money import ZERO
 from broker.domain.planning.comparison import Objective
 from broker.domain.planning.plan import Baseline, Placement, Plan, PlanStatus, Why
 
@@ -111,17 +111,6 @@ def saved_usd(plan: Plan) -> Decimal | None:
     if against is None or against.cost_usd is None:
         return None
     return against.cost_usd - plan.cost_usd - plan.delay_usd
-
-
-def above_words(saved: Decimal, against: Baseline) -> str:
-    """How a plan that saves nothing compares with a strategy: a search never returns a plan that is dearer
-    but for what near ties buy. ``saved``: what the plan saves, at most 0.
-    """
-    named = strategy(against.name)
-    if not saved or not against.cost_usd:
-        return f"costs the same as {named}"
-    above = f"{usd_words(-saved)} ({-100 * saved / against.cost_usd:.1f} %) above {named}"
-    return f"{above}; near ties pay it for {NEAR_TIES_BUY}"
 
 
 def all_pass_budget(plan: Plan) -> bool:

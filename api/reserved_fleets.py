@@ -13,6 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Generic, TypeVar
 
+from api.figures import plural
 from api.schemas.base.forms import write
 from api.schemas.holding.reservation import FleetForm, ReservationForm
 from broker.domain.basics.money import ZERO
@@ -113,6 +114,27 @@ def lacks_nodes(row: Reservation | ReservationForm) -> bool:
 def nodes_words(fleet: ReservedFleet[R]) -> str:
     """``16``, or ``3 of 16`` of a fleet of one reservation of which nodes are missing."""
     return f"{fleet.first.nodes_held} of {fleet.most}" if lacks_nodes(fleet.first) else str(fleet.most)
+
+
+def size_words(fleet: ReservedFleet[R], moment: Callable[[datetime], str]) -> str:
+    """How many nodes a line has now and next: ``4 nodes now, 6 from 27 Nov 18:00``."""
+    if fleet.state not in OPEN_STATES or len(fleet.rows) == 1:
+        return f"{nodes_words(fleet)} node{'' if fleet.most == 1 else 's'}"
+    words = plural(fleet.nodes, "node")
+    if fleet.next is None:
+        return words
+    at, nodes = fleet.next
+    return f"{words} now, {nodes} from {moment(at)}" if nodes else f"{words} until {moment(at)}"
+
+
+def steps_words(fleet: ReservedFleet[R]) -> str:
+    """In how many steps, between which sizes, and how many of them are bought; empty for a single one."""
+    if len(fleet.rows) == 1:
+        return ""
+    sizes = f"{fleet.least} to {fleet.most}" if fleet.least != fleet.most else f"{fleet.most}"
+    words = f"{sizes} nodes, {len(fleet.rows)} steps"
+    later = sum(map(is_ordered_later, fleet.rows))
+    return f"{words}, {later} ordered at their start" if later else words
 
 
 def is_ordered_later(row: Reservation | ReservationForm) -> bool:

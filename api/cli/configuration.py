@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from api.cli.output import stderr
+from api.cli.output import say
 from api.given_settings import read_settings
 from api.schemas.base.document import describe
 from broker import logs
@@ -83,7 +83,7 @@ def check_variables(environment: Mapping[str, str]) -> None:
         near = _nearest(name)
         meant = f"; is {PREFIX}{near.upper()} meant?" if near else ""
         told = f"warning: {variable} is no setting and changes nothing{meant}"
-        stderr().print(told, markup=False, soft_wrap=True)
+        say(told)
     if slips:
         raise InputError("environment", tuple(slips))
 

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 from rich.text import Text
 
-from api.cli.output import stderr
+from api.cli.output import say
 from broker.domain.basics.errors import (
     ApprovalRequired,
     BrokerError,
@@ -74,6 +74,6 @@ def exit_code_of(error: BrokerError) -> ExitCode:
 def tell(error: BrokerError) -> None:
     """Writes ``error`` to stderr, one line for each problem, without a traceback."""
     for line in redacted(str(error)).splitlines() or [type(error).__name__]:
-        stderr().print(Text.assemble(("error: ", "bold red"), line), soft_wrap=True)
+        say(Text.assemble(("error: ", "bold red"), line))
     if isinstance(error, NotAuthenticated):
-        stderr().print(Text(KEY_HINT), soft_wrap=True)
+        say(Text(KEY_HINT))

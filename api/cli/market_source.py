@@ -13,7 +13,7 @@ from rich.text import Text
 
 from api.bootstrap import Product, build_product
 from api.cli.configuration import load_environment, load_settings
-from api.cli.output import read_text, stderr
+from api.cli.output import read_text, say
 from api.offer_filters import known_names, require_offer_words
 from api.schemas.market.market import Market, read_market
 from broker.catalogue import load_launch_table, load_operators, load_spot_prior
@@ -87,7 +87,7 @@ def _tell_that_it_is_local(as_of: datetime) -> None:
             f"note: these are offers of the local database, {age_minutes} min old, not of the server at "
             "BROKER_URL; BROKER_DATABASE_URL names another database"
         )
-        stderr().print(Text(text, "dim"), soft_wrap=True)
+        say(Text(text, "dim"))
 
 
 def stored_market(wanted: OfferFilter) -> Market:

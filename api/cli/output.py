@@ -6,13 +6,14 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.text import Text
 
 from broker import logs
 from broker.domain.basics.errors import FieldProblem, InputError
@@ -54,15 +55,25 @@ def stderr() -> Console:
     return SafeConsole(file=sys.stderr)
 
 
+def say(text: str | Text) -> None:
+    """A line on stderr: progress, a warning, or what was done."""
+    stderr().print(text, soft_wrap=True)
+
+
 def reveal(text: str) -> None:
     """Prints a secret for whoever started the command: on stderr, or on stdout if stderr is a JSON log."""
     console = stdout() if logs.is_json() else stderr()
-    console.print(text, markup=False, soft_wrap=True)
+    console.print(text, soft_wrap=True)
 
 
 def print_json(document: Any) -> None:
     """One JSON document on stdout."""
     sys.stdout.write(to_json(document))
+
+
+def print_items(items: Iterable[Any]) -> None:
+    """A whole list as the API answers a page of it."""
+    print_json({"items": list(items), "next_cursor": None})
 
 
 def to_json(document: Any) -> str:

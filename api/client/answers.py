@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from api.client.notebook import plan_html
+from api.client.notebook import plan_markdown
 from api.schemas.base.problem import Problem, error_of
 from api.schemas.plans.plan import PLAN
 from api.schemas.plans.plan_record import StandingForm, UnmadePlanForm
@@ -32,7 +32,7 @@ class MadePlan:
     """A plan that is made: the plan, its standing, and the JSON document that contained both.
 
     ``document["workloads"]`` is the workloads document that the plan was asked for with. A notebook shows
-    the plan as a chart and a table.
+    the plan as Markdown, with its tables.
     """
 
     plan: Plan
@@ -44,9 +44,8 @@ class MadePlan:
         """The id on the server."""
         return self.plan.plan_id
 
-    def _repr_html_(self) -> str:
-        held = self.stands.holding
-        return plan_html(self.plan, "" if held is None else held.text)
+    def _repr_markdown_(self) -> str:
+        return plan_markdown(self.plan, self.stands.holding)
 
 
 def read_plan_answer(body: dict[str, Any]) -> MadePlan | UnmadePlanForm:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field
 
@@ -15,6 +16,7 @@ from broker.domain.market.offer import Offer
 from broker.domain.planning.cost_estimate import CostEstimate
 from broker.domain.planning.plan import Placement, Plan
 
+Result = TypeVar("Result", bound=BaseModel)
 METRICS = (
     "hours",
     "tokens_per_s",
@@ -189,75 +191,57 @@ class SpendResult(BaseModel):
     lines: list[SpendLine]
 
 
+def result_of(form: type[Result], source: object, **others: Any) -> Result:
+    """``form`` with the values of ``source`` that have its names, and ``others``."""
+    named = {name: getattr(source, name) for name in form.model_fields if hasattr(source, name)}
+    return form(**{**named, **others})
+
+
 def offer_result(offer: Offer) -> OfferResult:
     """The figures of an offer."""
-    return OfferResult(
-        offer_id=offer.offer_id,
-        provider=offer.provider,
-        region=offer.region,
-        country=offer.country,
-        gpu=offer.sku.gpu,
-        gpus_per_node=offer.sku.gpus_per_node,
-        tier=str(offer.tier),
-        usd_per_gpu_hour=(offer.price_usd_per_node_hour / offer.sku.gpus_per_node).quantize(
-            Decimal("0.0001")
-        ),
-        usd_per_node_hour=offer.price_usd_per_node_hour,
+    sku, price = offer.sku, offer.price_usd_per_node_hour
+    return result_of(
+        OfferResult,
+        offer,
+        gpu=sku.gpu,
+        gpus_per_node=sku.gpus_per_node,
+        usd_per_gpu_hour=(price / sku.gpus_per_node).quantize(Decimal("0.0001")),
+        usd_per_node_hour=price,
         stock=str(offer.stock.level),
         nodes_in_stock=offer.stock.nodes,
-        fabric=None if offer.sku.fabric is None else str(offer.sku.fabric.kind),
+        fabric=None if sku.fabric is None else str(sku.fabric.kind),
     )
 
 
 def estimate_result(found: CostEstimate) -> EstimateResult:
     """An estimate as a tool answers it."""
-    return EstimateResult(
-        cheapest_usd=found.cheapest_usd,
-        median_usd=found.median_usd,
-        workloads=[
-            WorkloadCostResult(
-                workload=one.workload,
-                says=one.says,
-                cheapest_usd=one.cheapest_usd,
-                median_usd=one.median_usd,
-                gpus=[
-                    GpuResult(
-                        gpu=kind.gpu,
-                        gpus_least=kind.gpus_least,
-                        gpus_most=kind.gpus_most,
-                        hours_least=kind.hours_least,
-                        hours_most=kind.hours_most,
-                        cheapest_usd=kind.cheapest_usd,
-                        median_usd=kind.median_usd,
-                    )
-                    for kind in one.gpus[:MOST_KINDS]
-                ],
-            )
-            for one in found.workloads
-        ],
-    )
+    workloads = [
+        result_of(
+            WorkloadCostResult, one, gpus=[result_of(GpuResult, kind) for kind in one.gpus[:MOST_KINDS]]
+        )
+        for one in found.workloads
+    ]
+    return result_of(EstimateResult, found, workloads=workloads)
 
 
 def plan_result(
     plan: Plan, *, state: str, standing: str | None, needs_approval: bool, holding: str | None = None
 ) -> PlanResult:
     """A plan as a tool answers it."""
-    return PlanResult(
-        plan_id=plan.plan_id,
+    return result_of(
+        PlanResult,
+        plan,
         state=state,
-        status=str(plan.status),
         standing=standing,
         holding=holding,
         needs_approval=needs_approval,
-        cost_usd=plan.cost_usd,
-        gap=plan.gap,
         placements=[_placement(one) for one in plan.placements],
         unplaced=[
-            UnplacedResult(
-                workload=one.workload,
+            result_of(
+                UnplacedResult,
+                one,
                 obstacle=str(one.reason),
-                nearest_fix=one.nearest_fix,
-                fixes=[FixResult(says=fix.says, cost_usd=fix.cost_usd) for fix in one.fixes],
+                fixes=[result_of(FixResult, fix) for fix in one.fixes],
             )
             for one in plan.unplaced
         ],
@@ -276,18 +260,12 @@ def _place(placement: Placement) -> str:
 
 def _placement(placement: Placement) -> PlacementResult:
     start, end = _held(placement)
-    return PlacementResult(
-        workload=placement.workload,
-        kind=str(placement.kind),
-        provider=placement.provider,
+    return result_of(
+        PlacementResult,
+        placement,
         place=_place(placement),
-        gpu=placement.gpu,
-        nodes=placement.nodes,
-        gpus=placement.gpus,
-        tier=str(placement.tier),
         held_from=start,
         held_until=end,
-        cost_usd=placement.cost_usd,
         estimate={
             name: placement.estimate.value[name] for name in METRICS if name in placement.estimate.value
         },
@@ -312,17 +290,4 @@ def would_buy(plan: Plan) -> list[str]:
 
 def reservation_result(row: ReservationForm) -> ReservationResult:
     """The figures of a reservation."""
-    return ReservationResult(
-        reservation_id=row.reservation_id,
-        state=str(row.state),
-        workload=row.workload,
-        provider=row.provider,
-        region=row.region,
-        gpu=row.gpu,
-        nodes=row.nodes,
-        nodes_held=row.nodes_held,
-        start=row.start,
-        end=row.end,
-        usd_per_node_hour=row.price_usd_per_node_hour,
-        reason=row.reason,
-    )
+    return result_of(ReservationResult, row, usd_per_node_hour=row.price_usd_per_node_hour)

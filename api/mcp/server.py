@@ -38,6 +38,7 @@ from api.mcp.results import (
     offer_result,
     plan_result,
     reservation_result,
+    result_of,
     would_buy,
 )
 from api.schemas.plans.comparison import compare_plans, comparison_to_document
@@ -300,10 +301,7 @@ async def spend(
     """Reads projected and actual spend, in USD."""
     with _told():
         found = await _broker(ctx).find_spend(group_by=group_by, interval=interval, since=since, until=until)
-    lines = [
-        SpendLine(period=item.row.period, group=item.row.group, basis=str(item.basis), usd=item.row.usd)
-        for item in islice(found.items, 1000)
-    ]
+    lines = [result_of(SpendLine, item.row, basis=str(item.basis)) for item in islice(found.items, 1000)]
     return SpendResult(total_usd=found.total_usd, lines=lines)
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from api.cli.plans.reoptimization_view import print_looks
+from api.cli.plans.reoptimization_view import looks_section
+from api.cli.tables import print_section
 from api.jobs.scheduler import Scheduler
 from api.schemas.plans.reoptimization import REOPTIMIZATION
 from broker.domain.basics.access import EVERY_TEAM
@@ -44,7 +45,7 @@ async def test_a_look_that_was_cut_off_is_told_until_one_is_finished(tmp_path: P
         for page in ("/proposals", "/proposals/reopt-1", f"/plans/{plan_id}"):
             assert told["reason"] in unescape((await visitor.get(page)).text), page
         console = Console(width=150, record=True)
-        print_looks(console, [REOPTIMIZATION.read(told)])
+        print_section(looks_section([REOPTIMIZATION.read(told)]), console)
         terminal = console.export_text()
         assert "unfinished" in terminal
         assert "again from" in terminal

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from api.cli.figures import hours, hours_between, percent, plural, rate, usd
 from api.cli.output import SafeConsole
-from api.cli.plans.plan_view import axis, bar, print_plan
+from api.cli.plans.plan_view import print_plan
 from api.cli.plans.progress import ProgressLine
+from api.figures import hours, hours_between, percent, plural, rate, usd
+from api.plan_sections import axis, bar
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.basics.window import Segment, Window
 from broker.domain.planning.plan import Assumption, Plan

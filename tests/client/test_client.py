@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import httpx
 import pytest
+from markdown_it import MarkdownIt
 
 from api.client import AsyncBrokerClient, BrokerClient, MadePlan, PlanFailed, ServerTimedOut
 from api.client.answers import made_or_waiting
-from api.client.notebook import plan_html
+from api.client.notebook import plan_markdown
 from api.schemas.plans.plan_record import UnmadePlanForm
 from broker.domain.basics.errors import InputError, NotAuthenticated, NotFound
 from broker.domain.planning.plan import Obstacle, Unplaced
@@ -155,31 +156,33 @@ def test_a_plan_that_failed_is_an_error_with_its_reason() -> None:
         made_or_waiting(failed)
 
 
-def test_a_notebook_shows_a_plan_as_chart_and_table(served: Served) -> None:
+def rendered(text: str) -> str:
+    return str(MarkdownIt("commonmark").enable("table").render(text))
+
+
+def test_a_notebook_shows_a_plan_with_its_bars_and_tables(served: Served) -> None:
     with BrokerClient(served.url, served.key) as broker:
         made = broker.plan(SERVICE)
     assert isinstance(made, MadePlan)
-    whole = ElementTree.fromstring(made._repr_html_())  # well formed: nothing breaks out of it
-    placements = made.plan.placements
-    assert len(whole.findall(".//tbody/tr")) == len(placements)
-    assert len(whole.findall("svg/rect")) == sum(len(one.segments) for one in placements)
-    assert whole.findtext("p/b") == f"${made.plan.cost_usd:,.2f}"
+    html = rendered(made._repr_markdown_())
+    placed, *_ = re.findall(r"<tbody>\n(.*?)</tbody>", html, flags=re.DOTALL)
+    assert placed.count("<tr>") == len(made.plan.placements)
+    assert f"<strong>${made.plan.cost_usd:,.2f}</strong>" in html
+    assert "█" in html
 
 
-def test_names_in_a_notebook_are_text_and_bars_stay_in_the_chart() -> None:
+def test_names_in_a_notebook_are_text() -> None:
     segments = [a_segment(0, 10, 2), a_segment(10, 400, 4)]
-    placement = a_placement(an_offer("a"), segments, "<script>alert(1)</script>", WorkloadKind.SERVING)
-    left_out = (Unplaced("b<i>", Obstacle.MEMORY, "use <more> GPUs"),)
-    html = plan_html(replace(a_plan(placement), unplaced=left_out))
+    placement = a_placement(an_offer("a"), segments, "<script>a|b</script>", WorkloadKind.SERVING)
+    left_out = (Unplaced("b<i>", Obstacle.MEMORY, "use <more> [GPUs](x)"),)
+    html = rendered(plan_markdown(replace(a_plan(placement), unplaced=left_out)))
     assert "<script" not in html
     assert "<i>" not in html
-    whole = ElementTree.fromstring(html)
-    for bar in whole.findall("svg/rect"):
-        assert 170 <= float(bar.get("x", "")) <= 760
-        assert float(bar.get("x", "")) + float(bar.get("width", "")) <= 760.1
-    heights = [float(bar.get("height", "")) for bar in whole.findall("svg/rect")]
-    assert heights[0] * 2 == heights[1]
-    assert "2 to 4 nodes × 8 H100-SXM-80GB" in html
+    assert "<a" not in html
+    rows = re.findall(r"<tr>\n(.*?)</tr>", html, flags=re.DOTALL)
+    assert [len(re.findall(r"<t[hd]", row)) for row in rows] == [5, 5, 3, 3]
+    assert "2 to 4 × 8 H100-SXM-80GB" in html
+    assert "▄" in html
 
 
 EXAMPLES = [

@@ -20,12 +20,11 @@ from api.pages.market.market_view import breakers
 from api.pages.parts.charts import Level, Overlay, Series, Step, scale_over, short_usd, stacked_bars, steps
 from api.pages.parts.colours import Look, looks_of
 from api.pages.parts.curves import Band, Curve, Drawing, Limit, curves
-from api.pages.parts.tables import Address, paged, wished_sorting
+from api.pages.parts.tables import Address, Paging, page_at, wished_sorting
 from api.pages.parts.words import hours, instant, moment, offer_words, seller, sellers_named, signed_usd
 from api.pages.plans.plan_view import committed_words
-from api.pages.plans.reservation_view import size_words, steps_words
 from api.plan_words import state_words
-from api.reserved_fleets import accepted_words, fleets, most_nodes
+from api.reserved_fleets import accepted_words, fleets, most_nodes, size_words, steps_words
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.market.offer import Tier, WindowBilling
@@ -47,10 +46,15 @@ HOUR = timedelta(hours=1)
 @given(st.integers(0, 500), st.integers(-5, 40), st.integers(1, 60))
 def test_pages_hold_every_item_once(count: int, page: int, size: int) -> None:
     items, address = range(count), Address("/x", {"a": "b", "page": ""})
-    shown, paging = paged(items, page, size, address)
+
+    def paged(number: int) -> tuple[range, Paging]:
+        first, paging = page_at(count, number, size, address)
+        return items[first : first + size], paging
+
+    shown, paging = paged(page)
     assert 1 <= paging.page <= paging.pages
     assert len(shown) <= size
-    whole = [one for number in range(1, paging.pages + 1) for one in paged(items, number, size, address)[0]]
+    whole = [one for number in range(1, paging.pages + 1) for one in paged(number)[0]]
     assert whole == list(items)
     assert (paging.earlier_url is None) == (paging.page == 1)
     assert (paging.later_url is None) == (paging.page == paging.pages)
@@ -215,7 +219,7 @@ def test_a_fleets_steps_are_one_line() -> None:
         NOON,
         NOON + timedelta(hours=10),
     )
-    assert size_words(fleet) == "2 nodes now, 4 from 2026-11-23 17:00 UTC"
+    assert size_words(fleet, moment) == "2 nodes now, 4 from 2026-11-23 17:00 UTC"
     assert steps_words(fleet) == "2 to 4 nodes, 3 steps, 2 ordered at their start"
     assert lines[-1].end is None
     assert most_nodes([*peak, base]) == 4

@@ -13,7 +13,8 @@ from rich.console import Console
 
 from api.cli.holding.reservation_view import print_reservations
 from api.cli.market.offers import print_market
-from api.cli.market.quarantine import print_quarantine
+from api.cli.market.quarantine import quarantine_section
+from api.cli.tables import print_section
 from api.pages import TEMPLATES
 from api.pages.market.price_view import offer_cards
 from api.pages.plans.reservation_view import money_card
@@ -53,7 +54,7 @@ def doubted(price: str) -> Quarantined:
 
 SHOWN: dict[str, Callable[[str], Any]] = {
     "the market": lambda usd: printed(lambda c: print_market(c, Market(NOON, (of_one_gpu(usd),)), 5)),
-    "the quarantine": lambda usd: printed(lambda c: print_quarantine(c, [doubted(usd)])),
+    "the quarantine": lambda usd: printed(lambda c: print_section(quarantine_section([doubted(usd)]), c)),
     "reservations": lambda usd: printed(
         lambda c: print_reservations(
             c, [ReservationForm.model_validate(reservation_to_document(a_lease(usd)))], each=True

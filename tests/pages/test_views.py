@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api import plan_sections
 from api.pages.finance import spend_view
 from api.pages.market import market_view
 from api.pages.parts import words
@@ -138,7 +139,7 @@ def a_plan_against(*baselines: tuple[str, str | None]) -> Plan:
 def test_savings_name_their_strategy(
     baselines: tuple[tuple[str, str | None], ...], label: str, figure: str
 ) -> None:
-    cards = plan_view.plan_cards(a_plan_against(*baselines))
+    cards = plan_sections.plan_cards(a_plan_against(*baselines))
     assert figure in [card.figure for card in cards if card.label == label]
     assert cards[0].figure == "$100.00"
 
@@ -167,7 +168,7 @@ def explained_page(sentences: tuple[str, ...]) -> str:
     placement = a_placement(an_offer(), [a_segment(0, 10)])
     placement = replace(placement, why=replace(placement.why, sentences=sentences))
     part = templates.env.get_template("placement_why.html")
-    return str(part.render(fleet=plan_view.fleets_of(a_plan(placement))[0]))
+    return str(part.render(fleet=plan_sections.fleets_of(a_plan(placement))[0]))
 
 
 def test_six_sentences_stand_open_and_the_rest_behind_a_fold() -> None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from pydantic import BaseModel
 
 import api
-from api.cli.plans.backtest_view import Compared, Sums, _policy, compared_to_document, sums_of
+from api.cli.plans.backtest_view import Compared, _policy, compared_to_document, sums_of
 from api.reserved_fleets import _FleetWithMoney
 from api.schemas.accounts.calendars import CalendarForm, NewCalendar
 from api.schemas.accounts.keys import CallerForm, KeyForm, NewKey
@@ -173,7 +173,6 @@ WRITERS: Mapping[Any, tuple[Callable[..., Any], ...]] = {
     SpeculativeDecoding: (_decoding_document,),
     SpendItem: (spend_csv_rows,),
     SpendRow: (spend_csv_rows,),
-    Sums: (_policy,),
     Traffic: (_traffic_document, _lengths_document),
     Training: (_workload_document, _training_document),
 }
@@ -207,7 +206,6 @@ NOT_TOLD: Mapping[str, str] = {
     "KeyForm.ApiKey.sha256": "a hash of the secret",
     "ModelForm.ModelShape": "config/models.csv has the sizes of layers, with their sources",
     "MonthCloseForm.ClosedMonth.month": "it is told as YYYY-MM",
-    "Outcome.policy": "policies are the keys of outcomes",
     "PlanRequest._by_name": "an index of workloads",
     "PlanRequest._waiting": "an index of workloads",
     "PlanRequest.held": "what is held stands in the store",

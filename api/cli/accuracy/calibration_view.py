@@ -6,7 +6,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from api.cli.figures import percent
+from api.figures import percent
 from optimizer.calibration.own.rows import OwnReport, Reach
 
 

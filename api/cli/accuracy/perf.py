@@ -17,8 +17,8 @@ from pydantic import TypeAdapter
 from api.cli.accuracy.accuracy_view import markdown_constants, print_report
 from api.cli.accuracy.calibration_view import print_own_report
 from api.cli.configuration import load_settings
-from api.cli.figures import plural
 from api.cli.output import Json, print_json, read_text, stderr, stdout, write_text
+from api.figures import plural
 from api.planning.planning_call import load_own_shift
 from api.schemas.base.csv_reader import read_table
 from broker.catalogue import load_gpus, load_models

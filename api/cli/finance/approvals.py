@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from api.cli.companions import require_companions
 from api.cli.configuration import load_settings
-from api.cli.figures import day_and_time, plural, usd
-from api.cli.output import Json, print_json, stdout
+from api.cli.output import Json, print_items
+from api.cli.tables import print_section
 from api.client import connect
+from api.figures import day_and_time, plural, usd
 from api.plan_words import overruns_or_all, who_words
 from api.schemas.finance.finance import ApprovalForm
+from api.sections import Cell, Section, section_of
 from broker.domain.spend.approvals import ApprovalState, Verdict
 
 app = typer.Typer(add_completion=False)
@@ -51,31 +48,27 @@ def approvals(
                 client.decide(plan_id, verdict, comment)
         found = list(client.list_approvals(state))
     if as_json:
-        print_json(
-            {"items": [one.model_dump(mode="json", by_alias=True) for one in found], "next_cursor": None}
-        )
+        print_items(one.model_dump(mode="json", by_alias=True) for one in found)
     else:
-        print_approvals(stdout(), found)
+        print_section(approvals_section(found))
 
 
-def print_approvals(console: Console, found: Sequence[ApprovalForm]) -> None:
-    """One row for each plan with what it buys and why it waits, or a line that says that there is none."""
-    if not found:
-        console.print("nothing waits for approval, and nothing was decided")
-        return
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    table.add_column("plan, team, last word", overflow="fold")
-    table.add_column("state", no_wrap=True)
-    for name in ("cost,\nnow", "P90,\nbudget left"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for one in found:
-        figures = one.figures
-        lines = (_last_word(one), *_purchases(one), *_circumstances(one))
-        which = Text.assemble(one.plan_id, "\n", one.team, ("".join(f"\n{line}" for line in lines), "dim"))
-        cost = f"{_usd(figures.cost_usd)}\n{_usd(figures.cost_now_usd)}"
-        risk = f"{_usd(figures.projected_p90_usd)}\n{_usd(figures.budget_left_usd)}"
-        table.add_row(which, str(one.state) if one.is_current else "replaced", cost, risk)
-    console.print(table)
+def approvals_section(found: Sequence[ApprovalForm]) -> Section:
+    """One row for each plan with what it buys and why it waits."""
+    return section_of(
+        found,
+        {
+            "plan, team, last word": lambda one: Cell(
+                one.plan_id, (one.team, _last_word(one), *_purchases(one), *_circumstances(one))
+            ),
+            "=state": lambda one: str(one.state) if one.is_current else "replaced",
+            ">cost,\nnow": lambda one: Cell(one.figures.cost_usd, (one.figures.cost_now_usd,)),
+            ">P90,\nbudget left": lambda one: Cell(
+                one.figures.projected_p90_usd, (one.figures.budget_left_usd,)
+            ),
+        },
+        empty="nothing waits for approval, and nothing was decided",
+    )
 
 
 def _purchases(one: ApprovalForm) -> list[str]:
@@ -102,10 +95,6 @@ def _circumstances(one: ApprovalForm) -> list[str]:
     if one.replaces is not None:
         lines.append(f"it would replace plan {one.replaces}")
     return lines
-
-
-def _usd(amount: Decimal | None) -> str:
-    return "-" if amount is None else usd(amount)
 
 
 def _last_word(one: ApprovalForm) -> str:

@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from api.cli.companions import require_companions
 from api.cli.configuration import load_settings
-from api.cli.figures import day, percent, usd
-from api.cli.output import Json, print_json, stdout
+from api.cli.output import Json, print_items
+from api.cli.tables import print_section
 from api.client import connect
+from api.figures import day, percent
 from api.schemas.finance.finance import BudgetForm, LaterPeriodForm
+from api.sections import Cell, Row, Section
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import USD_FORMS, format_usd, read_usd
 from broker.domain.spend.budgets import DEFAULT_THRESHOLDS, BudgetPeriod
@@ -67,10 +65,9 @@ def budgets(
             client.put_budget(team, period, body)
         found = client.list_budgets(month)
     if as_json:
-        items = [one.model_dump(mode="json", by_alias=True) for one in found]
-        print_json({"items": items, "next_cursor": None})
+        print_items(one.model_dump(mode="json", by_alias=True) for one in found)
     else:
-        print_budgets(stdout(), found)
+        print_section(budgets_section(found))
 
 
 def _amount(text: str | None) -> str:
@@ -80,27 +77,26 @@ def _amount(text: str | None) -> str:
     return format_usd(amount)
 
 
-def print_budgets(console: Console, found: Sequence[BudgetForm]) -> None:
-    """One row for each budget, and one for each later period that is expected to exceed it; or a line that
-    says that there is none."""
-    if not found:
-        console.print("no budgets")
-        return
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    table.add_column("team,\nperiod", overflow="fold")
-    for name in ("limit,\nexpected", "spent,\nreserved,\nplanned", "left,\nof limit", "runs out"):
-        table.add_column(name, justify="right", no_wrap=True)
+def budgets_section(found: Sequence[BudgetForm]) -> Section:
+    """One row for each budget, and one for each later period that is expected to exceed it."""
+    rows: list[Row] = []
     for one in found:
-        ends = "-" if one.runs_out_on is None else day(one.runs_out_on)
-        table.add_row(*_cells(one, one), ends)
-        for later in one.later:
-            if later.left_usd < 0:
-                table.add_row(*_cells(one, later), "expected")
-    console.print(table)
+        rows.append((*_cells(one, one), "-" if one.runs_out_on is None else day(one.runs_out_on)))
+        rows += [(*_cells(one, later), "expected") for later in one.later if later.left_usd < 0]
+    columns = (
+        "team,\nperiod",
+        ">limit,\nexpected",
+        ">spent,\nreserved,\nplanned",
+        ">left,\nof limit",
+        ">runs out",
+    )
+    return Section(columns, rows, empty="no budgets")
 
 
-def _cells(budget: BudgetForm, shown: BudgetForm | LaterPeriodForm) -> tuple[Text | str, ...]:
-    whose = Text.assemble(budget.team, "\n", (f"{budget.period} from {shown.start:%Y-%m-%d}", "dim"))
-    parts = "\n".join(map(usd, (shown.owed_usd, shown.reserved_usd, shown.planned_usd)))
-    left = f"{usd(shown.left_usd)}\n{percent(shown.expected_share)}"
-    return whose, f"{usd(budget.limit_usd)}\n{usd(shown.expected_usd)}", parts, left
+def _cells(budget: BudgetForm, shown: BudgetForm | LaterPeriodForm) -> Row:
+    return (
+        Cell(budget.team, (f"{budget.period} from {shown.start:%Y-%m-%d}",)),
+        Cell(budget.limit_usd, (shown.expected_usd,)),
+        Cell(shown.owed_usd, (shown.reserved_usd, shown.planned_usd)),
+        Cell(shown.left_usd, (percent(shown.expected_share),)),
+    )

@@ -52,8 +52,8 @@ def focus_check(
     else:
         console = stdout()
         for finding in shown:
-            console.print(str(finding), markup=False, soft_wrap=True)
-        console.print(f"{sum(counts.values())} findings, FOCUS {chosen}", markup=False)
+            console.print(str(finding), soft_wrap=True)
+        console.print(f"{sum(counts.values())} findings, FOCUS {chosen}")
     if counts:
         raise typer.Exit(EXIT_WITH_FINDINGS)
 

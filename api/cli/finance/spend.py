@@ -11,13 +11,10 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from api.cli.companions import require_companions
 from api.cli.configuration import load_settings
-from api.cli.figures import plural, usd
 from api.cli.finance.spend_views import (
     Output,
     show_bands,
@@ -26,11 +23,13 @@ from api.cli.finance.spend_views import (
     show_savings,
     show_units,
 )
-from api.cli.output import Json, print_json, stderr, stdout, to_json, write_text
+from api.cli.output import Json, print_json, say, stdout, to_json, write_text
+from api.cli.tables import print_section
 from api.cli.times import read_span
 from api.client import BrokerClient, connect
 from api.export.files import convert, write_spend
 from api.export.manifest import manifest, sha256_of, totals_of
+from api.figures import plural, usd
 from api.schemas.finance.spend import (
     FOCUS_TOTALS,
     PROJECTION_TOTALS,
@@ -38,6 +37,7 @@ from api.schemas.finance.spend import (
     SpendItem,
     spend_csv,
 )
+from api.sections import Section
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import ZERO, price_words
 from broker.domain.focus.columns import FocusVersion
@@ -161,7 +161,7 @@ def spend(
         )
     files = _write(form, csv_file, xlsx_file, parquet_file)
     for file in files:
-        stderr().print(f"{len(form.items)} rows written to {file}", markup=False, soft_wrap=True)
+        say(f"{len(form.items)} rows written to {file}")
     if as_json:
         print_json(form.model_dump(mode="json"))
     elif not files:
@@ -214,7 +214,7 @@ def _tell(written: Sequence[tuple[Path, dict[str, Any]]], as_json: bool) -> None
     for file, told in written:
         sums = ", ".join(f"{name} {amount}" for name, amount in told["totals_usd"].items())
         text = f"{told['rows']} rows written to {file}, as of {told['as_of']}: {sums} USD"
-        stderr().print(text, markup=False, soft_wrap=True)
+        say(text)
 
 
 def print_spend(console: Console, form: SpendForm) -> None:
@@ -234,14 +234,12 @@ def print_spend(console: Console, form: SpendForm) -> None:
         for index, amount in enumerate(_parts_of(item)):
             cell[index] += amount
     sums = [sum(amounts, ZERO) for amounts in zip(*cells.values(), strict=True)]
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False, show_footer=True)
-    table.add_column(form.interval, "total", no_wrap=True)
-    table.add_column(form.group_by, overflow="fold")
-    for name, amount in zip((*PARTS, "sum"), (*sums, sum(sums, ZERO)), strict=True):
-        table.add_column(name, usd(amount), justify="right", no_wrap=True)
-    for (when, group), amounts in cells.items():
-        table.add_row(when, group, *(usd(one) if one else "-" for one in (*amounts, sum(amounts, ZERO))))
-    console.print(table)
+    rows = [
+        (when, group, *(one or None for one in (*amounts, sum(amounts, ZERO))))
+        for (when, group), amounts in cells.items()
+    ]
+    columns = (f"={form.interval}", form.group_by, *(f">{name}" for name in (*PARTS, "sum")))
+    print_section(Section(columns, rows, sums=("total", "", *sums, sum(sums, ZERO))), console)
     if form.until_released_usd:
         words = f"{usd(form.until_released_usd)} of what is reserved is of leases without an end"
         console.print(words, soft_wrap=True)
@@ -263,7 +261,6 @@ def print_orphaned(console: Console, form: SpendForm) -> None:
             f"{one.provider}: {count}, {usd(one.owed_usd)} so far, {price_words(one.usd_per_hour)} an hour; "
             f"release what nobody uses with `broker release`: {ids}",
             style="bold yellow",
-            markup=False,
         )
 
 

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from rich import box
-from rich.table import Table
-from rich.text import Text
-
-from api.cli.figures import day_and_time, percent, plural, rate, usd
-from api.cli.output import print_json, stderr, stdout, write_text
+from api.cli.output import print_json, say, stdout, write_text
+from api.cli.tables import print_section
+from api.figures import day_and_time, percent, plural, rate, usd
 from api.plan_words import strategy
 from api.schemas.base.forms import form_of
 from api.schemas.finance.economics import SAVINGS, ChangesForm, IntervalForm, MonthCloseForm, UnitsForm
 from api.schemas.finance.spend import no_formula
+from api.sections import Cell, Section, Value, section_of
 from broker.domain.moving.savings import Saving, Savings
 from broker.domain.spend.variance import ChangeLine
+from broker.services.spend.intervals import PeriodInterval
 
 DASH = "-"
 
@@ -39,7 +38,7 @@ class Output:
         """Whether it wrote the file or the JSON document, and nothing is left to show."""
         if self.csv_file is not None:
             write_text(self.csv_file, rows_csv(columns, rows))
-            stderr().print(f"{len(rows)} rows written to {self.csv_file}", markup=False, soft_wrap=True)
+            say(f"{len(rows)} rows written to {self.csv_file}")
         if self.as_json:
             print_json(document)
         return self.as_json or self.csv_file is not None
@@ -70,23 +69,18 @@ def show_changes(form: ChangesForm, output: Output) -> None:
     document = form.model_dump(mode="json")
     if output.takes(document, columns_of(ChangeLine), document["items"]):
         return
-    table = _table(show_footer=True)
-    table.add_column("workload,\noffer", "total", overflow="fold", ratio=1)
-    for name, totals in (
-        ("before,\nafter", (form.before_usd, form.after_usd)),
-        ("price,\nvolume,\nmix", (form.price_usd, form.volume_usd, form.mix_usd)),
-        ("change", (form.change_usd,)),
-    ):
-        table.add_column(name, "\n".join(map(usd, totals)), justify="right", no_wrap=True)
-    for line in form.items:
-        offer = line.offer_id + _standing(line)
-        spans = "\n".join(map(usd, (line.before_usd, line.after_usd)))
-        effects = "\n".join(map(usd, (line.price_usd, line.volume_usd, line.mix_usd)))
-        table.add_row(
-            Text.assemble(line.workload, "\n", (offer, "dim")), spans, effects, usd(line.change_usd)
-        )
+    section = section_of(
+        form.items,
+        {
+            "workload,\noffer": lambda line: Cell(line.workload, (line.offer_id + _standing(line),)),
+            ">before,\nafter": _before_and_after,
+            ">price,\nvolume,\nmix": _effects,
+            ">change": lambda line: line.change_usd,
+        },
+        sums=("total", _before_and_after(form), _effects(form), form.change_usd),
+    )
     console = stdout()
-    console.print(table)
+    print_section(section, console)
     if form.begun_usd or form.ended_usd:
         said = f"{usd(form.begun_usd)} by workloads that began, {usd(form.ended_usd)} by those that ended"
         console.print(f"of the change {said}")
@@ -94,6 +88,14 @@ def show_changes(form: ChangesForm, output: Output) -> None:
         console.print(f"of the change {usd(form.unused_usd)} is for time that was released or not wanted")
     if form.market_usd is not None and form.reoptimization_usd is not None:
         console.print(f"the market: {usd(form.market_usd)}; the new plan: {usd(form.reoptimization_usd)}")
+
+
+def _before_and_after(one: ChangesForm | ChangeLine) -> Cell:
+    return Cell(one.before_usd, (one.after_usd,))
+
+
+def _effects(one: ChangesForm | ChangeLine) -> Cell:
+    return Cell(one.price_usd, (one.volume_usd, one.mix_usd))
 
 
 def _standing(line: ChangeLine) -> str:
@@ -119,19 +121,21 @@ def show_bands(form: IntervalForm, as_json: bool) -> None:
     is_wide = form.p10_usd != form.p90_usd or any(
         one.quantiles.p10_usd != one.quantiles.p90_usd for one in form.items
     )
-    names = ("expected", "P10", "P50", "P90") if is_wide else ("expected",)
-    table = _table(show_footer=True)
-    table.add_column(str(form.interval), "total", no_wrap=True)
-    sums = (form.expected_usd, form.p10_usd, form.p50_usd, form.p90_usd)
-    for name, total in zip(names, sums, strict=False):
-        table.add_column(name, usd(total), justify="right", no_wrap=True)
-    for one in form.items:
-        within = one.quantiles
-        if one.expected_usd or within.p90_usd:
-            money = (one.expected_usd, within.p10_usd, within.p50_usd, within.p90_usd)
-            table.add_row(f"{one.period:%Y-%m-%d}", *map(usd, money[: len(names)]))
+    columns: dict[str, Callable[[PeriodInterval], Value]] = {
+        f"={form.interval}": lambda one: f"{one.period:%Y-%m-%d}",
+        ">expected": lambda one: one.expected_usd,
+    }
+    sums: list[Value] = ["total", form.expected_usd]
+    if is_wide:
+        columns |= {
+            ">P10": lambda one: one.quantiles.p10_usd,
+            ">P50": lambda one: one.quantiles.p50_usd,
+            ">P90": lambda one: one.quantiles.p90_usd,
+        }
+        sums += [form.p10_usd, form.p50_usd, form.p90_usd]
+    told = [one for one in form.items if one.expected_usd or one.quantiles.p90_usd]
     console = stdout()
-    console.print(table)
+    print_section(section_of(told, columns, sums=sums), console)
     console.print(BANDS if is_wide else NO_BANDS, soft_wrap=True)
 
 
@@ -170,13 +174,7 @@ def show_units(form: UnitsForm, output: Output) -> None:
         ("energy", f"{energy.kwh:,.0f} kWh", "an estimate"),
         ("carbon", f"{energy.kg_co2e:,.0f} kg CO₂e", f"without {energy.kwh_without_grid:,.0f} kWh"),
     )
-    table = _table()
-    table.add_column("unit")
-    table.add_column("costs", justify="right", no_wrap=True)
-    table.add_column("of", justify="right")
-    for row in rows:
-        table.add_row(*row)
-    stdout().print(table)
+    print_section(Section(("unit", ">costs", ">of"), rows))
 
 
 def show_savings(found: Savings, output: Output) -> None:
@@ -185,29 +183,25 @@ def show_savings(found: Savings, output: Output) -> None:
     document = SAVINGS.write(found)
     if output.takes(document, columns_of(Saving), document["items"]):
         return
-    table = _table()
-    table.add_column("instead of", no_wrap=True)
-    for name in ("plans", "it costs", "the plans cost", "saved", "share"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for one in found.savings:
-        money = (one.baseline_usd, one.plan_usd, one.saved_usd)
-        table.add_row(strategy(one.name), str(one.plans), *map(usd, money), percent(one.saved_share))
+    section = section_of(
+        found.savings,
+        {
+            "=instead of": lambda one: strategy(one.name),
+            ">plans": lambda one: str(one.plans),
+            ">it costs": lambda one: one.baseline_usd,
+            ">the plans cost": lambda one: one.plan_usd,
+            ">saved": lambda one: one.saved_usd,
+            ">share": lambda one: percent(one.saved_share),
+        },
+        empty="no savings: no plan that is reserved or intended was compared with a simpler strategy",
+    )
     console = stdout()
-    if found.savings:
-        console.print(table)
-    else:
-        console.print("no savings: no plan that is reserved or intended was compared with a simpler strategy")
+    print_section(section, console)
     for left in found.not_run:
         said = f"{strategy(left.name)} is not compared with {left.plan_id}: {left.why}"
-        console.print(said, markup=False, soft_wrap=True)
+        console.print(said, soft_wrap=True)
     for plan in found.not_compared:
-        console.print(f"{plan.plan_id} does not count: {plan.why}", markup=False, soft_wrap=True)
-
-
-def _table(*, show_footer: bool = False) -> Table:
-    return Table(
-        box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False, show_footer=show_footer
-    )
+        console.print(f"{plan.plan_id} does not count: {plan.why}", soft_wrap=True)
 
 
 def _usd(amount: Decimal | None, places: int = 2) -> str:

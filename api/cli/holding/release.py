@@ -9,10 +9,10 @@ import typer
 
 from api.cli.configuration import load_settings
 from api.cli.errors import TimedOut
-from api.cli.figures import plural
 from api.cli.holding.reservation_view import exit_code_of_waiting, print_reservations, wait_until
-from api.cli.output import Json, print_json, stderr, stdout
+from api.cli.output import Json, print_json, say, stdout
 from api.client import BrokerClient, ServerTimedOut, connect
+from api.figures import plural
 from api.release_words import estimate_words, released_words
 from api.schemas.holding.reservation import ReservationForm
 from broker.domain.basics.errors import (
@@ -99,9 +99,9 @@ def _release_each(
 
 def _say_failed(released: int, failed: Sequence[tuple[str, BrokerError]]) -> None:
     whole = plural(released + len(failed), "reservation")
-    stderr().print(f"release asked for {released} of {whole}; not for:", markup=False, soft_wrap=True)
+    say(f"release asked for {released} of {whole}; not for:")
     for one, error in failed:
-        stderr().print(f"  {one}: {error}", markup=False, soft_wrap=True)
+        say(f"  {one}: {error}")
 
 
 def _say_before(
@@ -114,7 +114,7 @@ def _say_before(
             found = client.estimate_plan_release(plan_id or "", workload)
     except NotPermitted:
         return  # A key that may release and not read does so without the figures.
-    stderr().print(estimate_words(found), markup=False, soft_wrap=True)
+    say(estimate_words(found))
 
 
 def _say_after(rows: Sequence[ReservationForm]) -> None:
@@ -122,7 +122,7 @@ def _say_after(rows: Sequence[ReservationForm]) -> None:
     if over:
         credit_usd = sum((row.credit_usd or ZERO for row in over), ZERO)
         owed_usd = sum((row.owed_usd or ZERO for row in over), ZERO)
-        stderr().print(released_words(credit_usd, owed_usd), markup=False, soft_wrap=True)
+        say(released_words(credit_usd, owed_usd))
 
 
 def _held(client: BrokerClient, plan_id: str | None, workload: str | None) -> list[str]:

@@ -6,35 +6,26 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from api.cli.errors import ExitCode
-from api.cli.figures import day_and_time, hours, usd
-from api.cli.output import stderr
+from api.cli.output import say
+from api.cli.tables import print_section
 from api.client import BrokerClient
+from api.figures import day_and_time, hours, usd
 from api.plan_words import who_words
-from api.reserved_fleets import ReservedFleet, count_words, grouped_fleets, nodes_words
+from api.reserved_fleets import ReservedFleet, count_words, grouped_fleets, size_words, steps_words
 from api.schemas.holding.reservation import ReservationForm
+from api.sections import Cell, Section, tone
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.money import price_words
-from broker.domain.holding.reservation import OPEN_STATES, ReservationState
+from broker.domain.holding.reservation import ReservationState
 from broker.domain.reconciling.shortfalls import Shortfall
 
 UNSETTLED = frozenset({ReservationState.PENDING, ReservationState.UNKNOWN})
 PAUSE_S = 0.5
 MOST_IDS = 4
 """Names of leases that are told of a fleet."""
-STYLES = {
-    ReservationState.ACTIVE: "green",
-    ReservationState.HELD: "cyan",
-    ReservationState.SCHEDULED: "cyan",
-    ReservationState.FAILED: "bold red",
-    ReservationState.UNKNOWN: "yellow",
-    ReservationState.RELEASED: "dim",
-}
 
 
 def print_reservations(console: Console, rows: Sequence[ReservationForm], *, each: bool = False) -> None:
@@ -48,56 +39,50 @@ def print_reservations(console: Console, rows: Sequence[ReservationForm], *, eac
     now = datetime.now(UTC)
     alone = (line for row in rows for line in grouped_fleets([row], _offer, now))
     lines = tuple(alone) if each else grouped_fleets(rows, _offer, now)
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    table.add_column("reservation, workload,\nprovider's ids", no_wrap=True, overflow="ellipsis")
-    table.add_column("state", no_wrap=True)
-    table.add_column("what, price, when (UTC)", overflow="fold")
-    for fleet in lines:
-        row = fleet.first
-        named = row.reservation_id if len(fleet.rows) == 1 else row.workload or row.reservation_id
-        under = [row.workload or "-"] if len(fleet.rows) == 1 else [f"{len(fleet.rows)} steps"]
-        under += _ids(fleet)
-        table.add_row(
-            Text.assemble(named, "\n", ("\n".join(under), "dim")),
-            Text(fleet.word, "dim" if row.not_tried else STYLES.get(row.state, "")),
-            Text.assemble(
-                f"{_size(fleet)} × {_node(row)}{_price(row)}\n",
-                (f"{row.provider} {row.region}\n", "dim"),
-                _span(fleet.start, fleet.end),
-                *((f"\n{line}", "dim") for line in (*_apart(row), *filter(None, [row.reason]))),
+    cells = [
+        (
+            Cell(_named(fleet), _under(fleet)),
+            Cell(fleet.word, tone="" if fleet.first.not_tried else tone(fleet.state)),
+            Cell(
+                f"{size_words(fleet, day_and_time)} × {_node(fleet.first)}",
+                (
+                    *filter(None, [steps_words(fleet), _price(fleet.first)]),
+                    f"{fleet.first.provider} {fleet.first.region}",
+                    _span(fleet.start, fleet.end),
+                    *_apart(fleet.first),
+                    *filter(None, [fleet.first.reason]),
+                ),
             ),
         )
-    console.print(table)
+        for fleet in lines
+    ]
+    columns = ("=reservation, workload,\nprovider's ids", "=state", "what, price, when (UTC)")
+    print_section(Section(columns, cells), console)
     console.print(count_words(lines, "reservation" if each else "fleet"), style="dim")
 
 
-def _ids(fleet: ReservedFleet[ReservationForm]) -> list[str]:
-    """The provider's ids of its leases; of a fleet the first few."""
+def _named(fleet: ReservedFleet[ReservationForm]) -> str:
+    row = fleet.first
+    return row.reservation_id if len(fleet.rows) == 1 else row.workload or row.reservation_id
+
+
+def _under(fleet: ReservedFleet[ReservationForm]) -> list[str]:
+    """The workload, unless it is named, then the provider's ids of its leases; of a fleet the first few."""
+    which = [fleet.first.workload or "-"] if len(fleet.rows) == 1 else []
     ids = [reference for row in fleet.rows for reference in row.provider_references]
     more = len(ids) - MOST_IDS if len(fleet.rows) > 1 else 0
-    return [*ids[:MOST_IDS], f"and {more} more: --each"] if more > 0 else ids
+    return [*which, *ids[:MOST_IDS], f"and {more} more: --each"] if more > 0 else [*which, *ids]
 
 
 def _offer(row: ReservationForm) -> str:
     return row.offer_id
 
 
-def _size(fleet: ReservedFleet[ReservationForm]) -> str:
-    """How many nodes a fleet has now and next, and its smallest and largest size."""
-    if len(fleet.rows) == 1:
-        return nodes_words(fleet)
-    sizes = f"{fleet.least} to {fleet.most}" if fleet.least != fleet.most else str(fleet.most)
-    if fleet.state not in OPEN_STATES:
-        return sizes
-    following = "" if fleet.next is None else f", {fleet.next[1]} from {day_and_time(fleet.next[0])}"
-    return f"{fleet.nodes} now{following} ({sizes})"
-
-
 def print_shortfalls(console: Console, short: Sequence[Shortfall]) -> None:
     """One line for each stretch of time in which nodes are missing."""
     for one in short:
         again = "" if one.next_try_at is None else f"; asked again at {day_and_time(one.next_try_at)}"
-        console.print(f"{one}{again}", style="bold yellow", markup=False)
+        console.print(f"{one}{again}", style="bold yellow")
 
 
 def _node(row: ReservationForm) -> str:
@@ -111,27 +96,23 @@ def _price(row: ReservationForm) -> str:
         return ""
     basis = f" {row.price_basis}" if row.price_basis is not None else ""
     above = f", above the limit of {price_words(limit)}" if limit is not None and price > limit else ""
-    return f", {price_words(price)}/node-h{basis}{above}"
+    return f"{price_words(price)}/node-h{basis}{above}"
 
 
 def print_history(console: Console, entries: Sequence[AuditEntry]) -> None:
     """Every step in the order in which it happened: when, what, who, why, and the provider's request id."""
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    table.add_column("when (UTC)", no_wrap=True)
-    table.add_column("step, who", overflow="fold")
-    table.add_column("why", overflow="fold")
-    for entry in entries:
-        request = f"\nprovider's request {entry.provider_request_id}" if entry.provider_request_id else ""
-        table.add_row(
+    rows = [
+        (
             f"{day_and_time(entry.at)}:{entry.at:%S}",
-            Text.assemble(
-                entry.action.removeprefix("reservation."),
-                "\n",
-                (who_words(entry.actor, entry.actor_name), "dim"),
+            Cell(entry.action.removeprefix("reservation."), (who_words(entry.actor, entry.actor_name),)),
+            Cell(
+                entry.detail,
+                [f"provider's request {entry.provider_request_id}"] if entry.provider_request_id else (),
             ),
-            Text.assemble(entry.detail, (request, "dim")),
         )
-    console.print(table)
+        for entry in entries
+    ]
+    print_section(Section(("=when (UTC)", "step, who", "why"), rows), console)
 
 
 def _span(start: datetime, end: datetime | None) -> str:
@@ -180,5 +161,5 @@ def exit_code_of_waiting(in_time: bool) -> ExitCode:
     """The exit code: 0, or 9 with a line that says how to follow the rest."""
     if in_time:
         return ExitCode.DONE
-    stderr().print("not settled yet; the server goes on: see `broker reservations`", markup=False)
+    say("not settled yet; the server goes on: see `broker reservations`")
     return ExitCode.TIMED_OUT

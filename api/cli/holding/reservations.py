@@ -9,7 +9,7 @@ import typer
 from api.cli.companions import require_companions
 from api.cli.configuration import load_settings
 from api.cli.holding.reservation_view import print_history, print_reservations, print_shortfalls
-from api.cli.output import Json, print_json, stdout
+from api.cli.output import Json, print_items, stdout
 from api.client import connect
 from api.schemas.accounts.audit import AUDIT
 from broker.domain.holding.reservation import OPEN_STATES
@@ -46,7 +46,7 @@ def reservations(
         rows = [row for row in client.list_reservations(plan) if not open_only or row.state in OPEN_STATES]
         short = [] if as_json else client.list_shortfalls(plan)
     if as_json:
-        print_json({"items": [row.model_dump(mode="json") for row in rows], "next_cursor": None})
+        print_items(row.model_dump(mode="json") for row in rows)
     else:
         print_reservations(stdout(), rows, each=each)
         print_shortfalls(stdout(), short)
@@ -57,6 +57,6 @@ def _show_history(reservation_id: str, *, as_json: bool) -> None:
         client.find_reservation(reservation_id)
         entries = list(client.list_audit(reservation_id))[::-1]
     if as_json:
-        print_json({"items": [AUDIT.write(entry) for entry in entries], "next_cursor": None})
+        print_items(map(AUDIT.write, entries))
     else:
         print_history(stdout(), entries)

@@ -12,11 +12,11 @@ import typer
 from api.cli.companions import require_companions
 from api.cli.configuration import load_settings
 from api.cli.errors import ExitCode, TimedOut
-from api.cli.figures import day_and_time, plural
 from api.cli.holding.reservation_view import UNSETTLED, exit_code_of_rows, print_reservations, wait_until
-from api.cli.output import Json, print_json, stderr, stdout
+from api.cli.output import Json, print_json, say, stdout
 from api.cli.times import TIME_HELP, read_time
 from api.client import ServerTimedOut, connect
+from api.figures import day_and_time, plural
 from api.release_words import estimate_words
 from api.reserved_fleets import is_ordered_later
 from api.schemas.holding.reservation import Fit, OrderQuoteForm, PlanQuoteForm, ReservationForm
@@ -119,14 +119,14 @@ def reserve(
         later = sum(map(is_ordered_later, rows))
         due = f"; {later} more are bought when their time comes" if later else ""
         ordered = plural(len(rows) - later, "reservation")
-        stderr().print(f"{ordered} ordered, waiting for the providers{due}", markup=False)
+        say(f"{ordered} ordered, waiting for the providers{due}")
         rows, in_time = wait_until(client, rows, lambda row: row.state not in UNSETTLED, timeout)
     if as_json:
         print_json({"reservations": [row.model_dump(mode="json") for row in rows]})
     else:
         print_reservations(stdout(), rows)
         if quote is not None and rows[0].state in OPEN_STATES:
-            stdout().print(_ordered_words(quote, rows[0]), markup=False, highlight=False)
+            stdout().print(_ordered_words(quote, rows[0]))
     raise typer.Exit(exit_code_of_rows(rows, in_time))
 
 
@@ -134,7 +134,7 @@ def _tell(cost: str, market: str) -> None:
     """Says before the order what it costs, and whether that is money."""
     for words in (cost, market):
         if words:
-            stderr().print(words, markup=False, highlight=False, soft_wrap=True)
+            say(words)
 
 
 def _require_answer(yes: bool) -> None:
@@ -151,7 +151,7 @@ def _is_terminal() -> bool:
 def _ask(*, needed: bool) -> None:
     """Asks in a terminal whether to order; raises Exit after a no."""
     if needed and _is_terminal() and not typer.confirm("Order it?", err=True):
-        stderr().print("Nothing was ordered.", markup=False)
+        say("Nothing was ordered.")
         raise typer.Exit(ExitCode.INTERRUPTED)
 
 

@@ -8,16 +8,15 @@ from typing import Annotated
 from uuid import uuid4
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from api.cli.companions import require_companions
 from api.cli.configuration import load_settings
-from api.cli.figures import day_and_time
-from api.cli.output import Json, print_json, stderr, stdout
+from api.cli.output import Json, print_items, print_json, say, stdout
+from api.cli.tables import print_section
 from api.client import connect
+from api.figures import day_and_time
 from api.schemas.accounts.keys import KeyForm, NewKeyForm
+from api.sections import Section, section_of
 from broker.domain.basics.access import default_scopes
 from broker.domain.basics.account import Scope
 from broker.domain.basics.errors import FieldProblem, InputError
@@ -80,17 +79,16 @@ def keys(
             return
         found = list(client.list_keys())
     if as_json:
-        items = [key.model_dump(mode="json") for key in found]
-        print_json({"items": items, "next_cursor": None})
+        print_items(key.model_dump(mode="json") for key in found)
     else:
-        print_keys(stdout(), found)
+        print_section(keys_section(found))
 
 
 def _print_made(made: NewKeyForm, *, as_json: bool) -> None:
     if as_json:
         print_json(made.model_dump(mode="json"))
         return
-    stderr().print(f"key {made.key_id} of {_team_words(made.team)}; its secret, shown once:")
+    say(f"key {made.key_id} of {_team_words(made.team)}; its secret, shown once:")
     stdout().print(made.secret or "", soft_wrap=True)
 
 
@@ -98,18 +96,19 @@ def _team_words(team: str) -> str:
     return "all teams" if team == ALL_TEAMS else team
 
 
-def print_keys(console: Console, found: Sequence[KeyForm]) -> None:
-    """One row for each key, newest first; one line when there are none."""
-    if not found:
-        console.print("no keys")
-        return
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    table.add_column("key", no_wrap=True)
-    for name in ("name", "team", "may", "state"):
-        table.add_column(name, overflow="fold")
-    for key in found:
-        table.add_row(key.key_id, key.name, _team_words(key.team), " ".join(key.scopes), _state(key))
-    console.print(table)
+def keys_section(found: Sequence[KeyForm]) -> Section:
+    """One row for each key, newest first."""
+    return section_of(
+        found,
+        {
+            "=key": lambda key: key.key_id,
+            "name": lambda key: key.name,
+            "team": lambda key: _team_words(key.team),
+            "may": lambda key: " ".join(key.scopes),
+            "state": _state,
+        },
+        empty="no keys",
+    )
 
 
 def _state(key: KeyForm) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli.output import stderr
+from api.cli.output import say
 from broker import logs
 from providers.sandbox.server import run
 
@@ -27,6 +27,6 @@ def sandbox(
 
     Example: broker sandbox --port 8090 --seed 7 --state ./market
     """
-    stderr().print(f"starting the sandbox market: BROKER_SANDBOX_URL=http://127.0.0.1:{port}", markup=False)
+    say(f"starting the sandbox market: BROKER_SANDBOX_URL=http://127.0.0.1:{port}")
     with logs.on_a_thread():
         run(port, seed, state)

@@ -13,7 +13,7 @@ from api.app import create_app
 from api.bootstrap import Product, build_product
 from api.cli.configuration import check_variables, load_environment, load_settings
 from api.cli.installation.listening import listen, serve_until_stopped, url_of
-from api.cli.output import stderr
+from api.cli.output import say
 from broker.settings import Settings
 
 app = typer.Typer(add_completion=False)
@@ -42,7 +42,7 @@ async def _serve(settings: Settings, bound: socket.socket) -> None:
         await settle_given_key(product)
         if settings.admin_key is None and not await product.keys.has_any():
             warn("no key exists yet, so nobody can get in: start it once with BROKER_ADMIN_KEY=…")
-        stderr().print(f"serving on {url_of(bound)}", markup=False)
+        say(f"serving on {url_of(bound)}")
         await serve_until_stopped(create_app(product), bound)
     finally:
         await product.close()
@@ -63,4 +63,4 @@ async def settle_given_key(product: Product) -> None:
 
 def warn(told: str) -> None:
     """A line on stderr for whoever starts a server."""
-    stderr().print(f"warning: {told}", markup=False, soft_wrap=True)
+    say(f"warning: {told}")

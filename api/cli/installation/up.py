@@ -23,10 +23,11 @@ from api.cli.errors import ExitCode
 from api.cli.installation.listening import listen, serve_until_stopped, url_of
 from api.cli.installation.sandbox import DEFAULT_SEED
 from api.cli.installation.serve import Database, Host, Port, settle_given_key, warn
-from api.cli.market.poll import poll_now, print_rounds, print_totals
+from api.cli.market.poll import poll_now, print_totals, rounds_section
 from api.cli.output import Json, print_json, read_text, reveal, stderr, stdout
 from api.cli.plans.plan_view import misses_something, print_plan, print_plan_in_short
 from api.cli.plans.progress import ProgressLine
+from api.cli.tables import print_section
 from api.one_time_links import LINK_TIME
 from api.plan_requests import options_of
 from api.planning.relay import progress_of
@@ -145,7 +146,10 @@ async def _prepare(product: Product, start: _Start) -> PlanRequest:
         await product.store.migrate()
         progress.say(f"asking {len(product.adapters)} providers")
         rounds = await poll_now(product, None)
-    (print_rounds if start.verbose else print_totals)(stderr(), rounds)
+    if start.verbose:
+        print_section(rounds_section(rounds), stderr())
+    else:
+        print_totals(stderr(), rounds)
     base, now = start.workloads.parent, product.clock.now()
     return read_workloads(text, source=str(start.workloads), base=base, now=now)
 
@@ -183,7 +187,7 @@ async def _serve(product: Product, bound: socket.socket, plan: Plan) -> None:
 
 def _tell_address(product: Product, bound: socket.socket, local: LocalKey | None, key: str) -> None:
     console, url = stderr(), url_of(bound)
-    console.print(f"\nserving on {url}", markup=False)
+    console.print(f"\nserving on {url}")
     if local is not None:
         until = f"{local.expires_at:%Y-%m-%d %H:%M} UTC" if local.expires_at is not None else "it is revoked"
         which = "shown once" if local.is_new else f"of this machine, valid until {until}"
@@ -193,9 +197,9 @@ def _tell_address(product: Product, bound: socket.socket, local: LocalKey | None
         minutes = int(LINK_TIME.total_seconds() // 60)
         reveal(f"open once, within {minutes} minutes: {url}/signin/link?token={token}")
     else:
-        console.print(f"open {url} in a browser and sign in with a key", markup=False)
+        console.print(f"open {url} in a browser and sign in with a key")
     then = f"in another terminal, with that key: export BROKER_URL={url} BROKER_KEY=…"
-    console.print(then, markup=False, soft_wrap=True)
+    console.print(then, soft_wrap=True)
 
 
 def _tell_next_steps(plan: Plan) -> None:
@@ -206,7 +210,7 @@ def _tell_next_steps(plan: Plan) -> None:
     console = stderr()
     console.print("\ntry next", style="dim")
     for command, what in steps:
-        console.print(f"  {command:<34}  {what}", markup=False, soft_wrap=True)
+        console.print(f"  {command:<34}  {what}", soft_wrap=True)
 
 
 async def _local_key(product: Product) -> LocalKey:

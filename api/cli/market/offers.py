@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from api.cli.figures import day_and_time
 from api.cli.market_source import narrowed_market, orderable
 from api.cli.output import Json, print_json, stdout
+from api.cli.tables import print_section
+from api.figures import day_and_time
 from api.schemas.market.market import Market, market_to_document
+from api.sections import section_of
 from broker.domain.basics.money import price_figure
 from broker.domain.market.conversions import conversions
 from broker.domain.market.offer import HostKind, Offer, Tier
@@ -84,35 +84,22 @@ def print_market(console: Console, market: Market, limit: int, *, with_ids: bool
             console.print(Text(f"{row[0]:>{price}}  {row[1]:<{node}}  {row[2]}"), soft_wrap=True)
         _print_rest(console, shown, market)
         return
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    table.add_column("$/GPU-h", justify="right", no_wrap=True)
-    table.add_column("node", no_wrap=True)
-    table.add_column("provider", no_wrap=True)
-    table.add_column("where", overflow="fold")
-    table.add_column("tier", no_wrap=True)
-    table.add_column("stock", justify="right", no_wrap=True)
     wide = console.width >= WIDE
+    columns: dict[str, Callable[[Offer], str]] = {
+        ">$/GPU-h": lambda offer: _price_and_node(offer)[0],
+        "=node": lambda offer: _price_and_node(offer)[1],
+        "=provider": lambda offer: offer.provider,
+        "where": lambda offer: _where(offer, wide=wide),
+        "=tier": lambda offer: str(offer.tier),
+        ">stock": lambda offer: str(offer.stock.level if offer.stock.nodes is None else offer.stock.nodes),
+    }
     if wide:
-        table.add_column("links", overflow="fold")
-    tried = wide and any(offer.learned is not None for offer in shown)
-    if tried:
-        table.add_column("our launches", overflow="fold")
-    with_ids = with_ids or console.width >= WIDE_ENOUGH_FOR_IDS
-    if with_ids:
-        table.add_column("offer", overflow="fold")
-    for offer in shown:
-        cells = (
-            *_price_and_node(offer),
-            offer.provider,
-            _where(offer, wide=wide),
-            str(offer.tier),
-            str(offer.stock.nodes) if offer.stock.nodes is not None else str(offer.stock.level),
-            _links(offer),
-            str(offer.learned or "–"),
-        )
-        own = (offer.offer_id,) if with_ids else ()
-        table.add_row(*cells[: 8 if tried else 7 if wide else 6], *own)
-    console.print(table)
+        columns["links"] = _links
+        if any(offer.learned is not None for offer in shown):
+            columns["our launches"] = lambda offer: str(offer.learned or "–")
+    if with_ids or console.width >= WIDE_ENOUGH_FOR_IDS:
+        columns["offer"] = lambda offer: offer.offer_id
+    print_section(section_of(shown, columns), console)
     _print_rest(console, shown, market)
 
 

@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from api.bootstrap import Product, build_product
 from api.cli.configuration import load_environment, load_settings
 from api.cli.errors import ExitCode
-from api.cli.output import Json, print_json, stderr, stdout
+from api.cli.output import Json, print_json, stderr
+from api.cli.tables import print_section
+from api.figures import plural
 from api.schemas.market.provider import ROUND
+from api.sections import Cell, Section, section_of
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.market.market import PollRound
 from providers.market_clock import MarketClock
@@ -39,7 +40,7 @@ def poll(
     if as_json:
         print_json({"rounds": [ROUND.write(round_) for round_ in rounds]})
     else:
-        print_rounds(stdout(), rounds)
+        print_section(rounds_section(rounds))
     if any(round_.error is not None for round_ in rounds):
         raise typer.Exit(ExitCode.PROVIDER)
 
@@ -63,23 +64,19 @@ async def poll_now(product: Product, providers: Sequence[str] | None) -> tuple[P
     return await product.offers.refresh(providers or None)
 
 
-def print_rounds(console: Console, rounds: Sequence[PollRound]) -> None:
+def rounds_section(rounds: Sequence[PollRound]) -> Section:
     """One line for each provider: offers, changes, rejected rows, seconds, error."""
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    table.add_column("provider", no_wrap=True)
-    for name in ("offers", "changes", "rejected", "seconds"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("error", style="red", overflow="fold")
-    for round_ in rounds:
-        table.add_row(
-            round_.provider,
-            f"{round_.offers:,}",
-            f"{len(round_.changes):,}",
-            str(len(round_.rejected)),
-            f"{round_.seconds:.1f}",
-            round_.error or "",
-        )
-    console.print(table)
+    return section_of(
+        rounds,
+        {
+            "=provider": lambda one: one.provider,
+            ">offers": lambda one: f"{one.offers:,}",
+            ">changes": lambda one: f"{len(one.changes):,}",
+            ">rejected": lambda one: str(len(one.rejected)),
+            ">seconds": lambda one: f"{one.seconds:.1f}",
+            "error": lambda one: Cell(one.error or "", tone="bad"),
+        },
+    )
 
 
 def print_totals(console: Console, rounds: Sequence[PollRound]) -> None:
@@ -88,7 +85,7 @@ def print_totals(console: Console, rounds: Sequence[PollRound]) -> None:
     offers = sum(round_.offers for round_ in rounds)
     rejected = sum(len(round_.rejected) for round_ in rounds)
     seconds = max((round_.seconds for round_ in rounds), default=0.0)
-    asked = f"{len(rounds)} provider{'' if len(rounds) == 1 else 's'}"
+    asked = plural(len(rounds), "provider")
     console.print(f"{asked}: {offers:,} offers, {rejected:,} rows rejected, {seconds:.1f} s")
     for round_ in failed:
         console.print(f"{round_.provider} failed: {round_.error}", style="red")

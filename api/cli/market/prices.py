@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from api.bootstrap import Product
@@ -16,9 +15,11 @@ from api.cli.companions import require_companions
 from api.cli.market.offers import print_market
 from api.cli.market_source import ask_stored
 from api.cli.output import Json, print_json, stdout
+from api.cli.tables import print_section
 from api.cli.times import read_time
 from api.schemas.market.market import Market, market_to_document
 from api.schemas.market.prices import DAY, FORECAST, NO_HISTORY, SKU_DAY
+from api.sections import Section, section_of
 from broker.catalogue import resolve_gpu
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import from_micro_usd, price_figure, price_words
@@ -113,11 +114,20 @@ def _show_days(offer_id: str, since: str | None, until: str | None, as_json: boo
     if as_json:
         print_json({"offer_id": offer_id, "items": [DAY.write(day) for day in days]})
         return
-    table = _table("day", "min $/h", "median", "max", "last", "hours on sale", "changes")
-    for day in days:
-        figures = (price_figure(from_micro_usd(usd)) for usd in (day.least, day.median, day.most, day.last))
-        table.add_row(f"{day.day}", *figures, f"{day.seconds / 3600:.1f}", str(day.changes))
-    _print(table, "on no day of that time was it known to be on sale")
+    columns: dict[str, Callable[[PriceDay], str]] = {
+        "=day": lambda day: f"{day.day}",
+        ">min $/h": lambda day: _price(day.least),
+        ">median": lambda day: _price(day.median),
+        ">max": lambda day: _price(day.most),
+        ">last": lambda day: _price(day.last),
+        ">hours on sale": lambda day: f"{day.seconds / 3600:.1f}",
+        ">changes": lambda day: str(day.changes),
+    }
+    print_section(section_of(days, columns, empty="on no day of that time was it known to be on sale"))
+
+
+def _price(micro_usd: int) -> str:
+    return price_figure(from_micro_usd(micro_usd))
 
 
 def _show_sku(
@@ -132,11 +142,16 @@ def _show_sku(
         items = [SKU_DAY.write(day) for day in days]
         print_json({"gpu": gpu, "tier": tier.value, "items": items})
         return
-    table = _table("day", "min $/GPU-h", "median", "max", "offers", "sellers", left="seller")
-    for day in days:
-        figures = (price_figure(from_micro_usd(usd)) for usd in (day.least, day.median, day.most))
-        table.add_row(f"{day.day}", day.provider or "all", *figures, f"{day.offers:,}", str(day.providers))
-    _print(table, "nobody was known to sell it in that time")
+    columns: dict[str, Callable[[SkuDay], str]] = {
+        "=day": lambda day: f"{day.day}",
+        "=seller": lambda day: day.provider or "all",
+        ">min $/GPU-h": lambda day: _price(day.least),
+        ">median": lambda day: _price(day.median),
+        ">max": lambda day: _price(day.most),
+        ">offers": lambda day: f"{day.offers:,}",
+        ">sellers": lambda day: str(day.providers),
+    }
+    print_section(section_of(days, columns, empty="nobody was known to sell it in that time"))
 
 
 def print_forecast(console: Console, forecast: OfferForecast) -> None:
@@ -147,12 +162,12 @@ def print_forecast(console: Console, forecast: OfferForecast) -> None:
             f"{forecast.offer.offer_id}: {price_words(now)} per node-hour now; {NO_HISTORY}, no forecast"
         )
         return
-    shares = [quantile.share for quantile in forecast.horizons[0].quantiles]
-    table = _table("after", *(f"{share:.0%}" for share in shares))
-    for horizon in forecast.horizons:
-        figures = (price_figure(from_micro_usd(quantile.micro_usd)) for quantile in horizon.quantiles)
-        table.add_row(f"{horizon.hours:g} h", *figures)
-    console.print(table)
+    shares = [f">{quantile.share:.0%}" for quantile in forecast.horizons[0].quantiles]
+    rows = [
+        (f"{horizon.hours:g} h", *(_price(quantile.micro_usd) for quantile in horizon.quantiles))
+        for horizon in forecast.horizons
+    ]
+    print_section(Section(("=after", *shares), rows), console)
     grounds = forecast.grounds
     words = (
         f"USD per node-hour, now {price_words(now)}; mostly from the {grounds.basis}'s past "
@@ -160,20 +175,6 @@ def print_forecast(console: Console, forecast: OfferForecast) -> None:
         f"{grounds.market_offers} of all)"
     )
     console.print(Text(words, "dim"))
-
-
-def _table(first: str, *columns: str, left: str | None = None) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    table.add_column(first, no_wrap=True)
-    if left is not None:
-        table.add_column(left, no_wrap=True)
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table
-
-
-def _print(table: Table, empty: str) -> None:
-    stdout().print(table if table.row_count else empty)
 
 
 def _window(product: Product, since: str | None, until: str | None) -> Window:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
 from api.bootstrap import Product
 from api.cli.configuration import load_environment, load_settings
 from api.cli.errors import ExitCode
 from api.cli.market_source import ask_stored
-from api.cli.output import Json, print_json, read_bytes, stdout
+from api.cli.output import Json, print_items, print_json, read_bytes, stdout
 from api.cli.plain_table import PlainTable, markdown_lines
+from api.cli.tables import print_section
 from api.cli.times import TIME_HELP, read_time
 from api.schemas.market.provider import (
     BATCH,
@@ -29,6 +27,7 @@ from api.schemas.market.provider import (
     PROBE,
     Feed,
 )
+from api.sections import Section, section_of
 from broker.catalogue import load_operators
 from broker.domain.basics.errors import FieldProblem, InputError, PayloadUnreadable
 from broker.domain.market.market import FeedHealth
@@ -38,7 +37,7 @@ from broker.domain.market.stock_pools import sited
 from broker.provider_facts import Billing, load_provider_facts
 from providers.probe import probe
 from providers.registry import SPECS, configured, find_spec, is_orderable, missing_settings
-from providers.spec import Capability, ProviderSpec
+from providers.spec import Capability, ProviderSettings, ProviderSpec
 
 app = typer.Typer(help="Adapters and recorded payloads.", no_args_is_help=True, add_completion=False)
 
@@ -109,26 +108,27 @@ def list_providers(
         for billing in (load_provider_facts(name).billing,)
     ]
     if as_json:
-        print_json({"items": rows, "next_cursor": None})
+        print_items(rows)
         return
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    table.add_column("provider", no_wrap=True)
-    table.add_column("configured", no_wrap=True)
-    table.add_column("orders", no_wrap=True)
-    table.add_column("billed by", overflow="fold")
-    table.add_column("can", overflow="fold")
-    table.add_column("credentials", overflow="fold")
-    for name, spec in sorted(SPECS.items()):
-        where = "no" if name not in found else ("sandbox" if found[name].sandbox else "yes")
-        names = ", ".join(spec.variable(field) for field in spec.credentials) or "none"
-        orders = "yes" if is_orderable(name, found) else "no"
-        billed = _billed_by(load_provider_facts(name).billing)
-        table.add_row(name, where, orders, billed, ", ".join(sorted(spec.capabilities)), names)
-    stdout().print(table)
+    columns: dict[str, Callable[[tuple[str, ProviderSpec]], str]] = {
+        "=provider": lambda one: one[0],
+        "=configured": lambda one: _configured(found.get(one[0])),
+        "=orders": lambda one: "yes" if is_orderable(one[0], found) else "no",
+        "billed by": lambda one: _billed_by(load_provider_facts(one[0]).billing),
+        "can": lambda one: ", ".join(sorted(one[1].capabilities)),
+        "credentials": lambda one: ", ".join(map(one[1].variable, one[1].credentials)) or "none",
+    }
+    print_section(section_of(sorted(SPECS.items()), columns))
     for name, missing in missing_settings(found).items():
         which = "not all" if is_orderable(name, found) else "no"
         told = f"{name} takes {which} orders until a setting is made: {'; '.join(map(str, missing))}"
-        stdout().print(told, markup=False, highlight=False, soft_wrap=True)
+        stdout().print(told, soft_wrap=True)
+
+
+def _configured(settings: ProviderSettings | None) -> str:
+    if settings is None:
+        return "no"
+    return "sandbox" if settings.sandbox else "yes"
 
 
 def _billed_by(billing: Billing | None) -> str:
@@ -155,24 +155,20 @@ async def _feeds(product: Product) -> list[Asked]:
 def show_feeds(asked: Sequence[Asked], *, as_json: bool) -> None:
     """Prints where each feed stands."""
     if as_json:
-        print_json({"items": [FEED.write(Feed(*one)) for one in asked], "next_cursor": None})
+        print_items(FEED.write(Feed(*one)) for one in asked)
         return
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    for title in ("provider", "offers", "good at", "every", "breaker", "next (UTC)", "error"):
-        table.add_column(title, no_wrap=title != "error", overflow="fold")
-    for feed, polling in asked:
-        state = f"{polling.breaker}, {polling.failures} failed" if polling.failures else str(polling.breaker)
-        stale = " stale" if feed.stale_since is not None else ""
-        table.add_row(
-            feed.provider,
-            f"{feed.offers:,}",
-            _shown(feed.last_success_at) + stale,
-            f"{polling.every.total_seconds():g} s",
-            state,
-            _shown(polling.next_at),
-            feed.last_error or "" if polling.failures else "",
-        )
-    stdout().print(table)
+    columns: dict[str, Callable[[Asked], str]] = {
+        "=provider": lambda one: one[0].provider,
+        "=offers": lambda one: f"{one[0].offers:,}",
+        "=good at": lambda one: _shown(one[0].last_success_at) + (" stale" if one[0].stale_since else ""),
+        "=every": lambda one: f"{one[1].every.total_seconds():g} s",
+        "=breaker": lambda one: (
+            f"{one[1].breaker}" + (f", {one[1].failures} failed" if one[1].failures else "")
+        ),
+        "=next (UTC)": lambda one: _shown(one[1].next_at),
+        "error": lambda one: one[0].last_error or "" if one[1].failures else "",
+    }
+    print_section(section_of(asked, columns))
 
 
 def _shown(at: datetime | None) -> str:
@@ -210,23 +206,14 @@ def probe_provider(
 
 def _show_probe(report: ProbeReport) -> None:
     """Prints what was compared, then the differences."""
-    compared = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    compared.add_column("compared", overflow="fold")
-    compared.add_column("rows", justify="right", no_wrap=True)
-    for one in report.compared:
-        compared.add_row(Text(one.call), f"{one.rows:,}")
-    if report.compared:
-        stdout().print(compared)
+    compared = [(one.call, f"{one.rows:,}") for one in report.compared]
+    if compared:
+        print_section(Section(("compared", ">rows"), compared))
     if not report.findings:
-        stdout().print(f"{report.provider}: nothing differs", markup=False)
+        stdout().print(f"{report.provider}: nothing differs")
         return
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    table.add_column("difference", no_wrap=True)
-    for title in ("call", "field", "what differs"):
-        table.add_column(title, overflow="fold")
-    for finding in report.findings:
-        table.add_row(finding.kind.value, *map(Text, (finding.call, finding.field, finding.says)))
-    stdout().print(table)
+    rows = [(one.kind.value, one.call, one.field, one.says) for one in report.findings]
+    print_section(Section(("=difference", "call", "field", "what differs"), rows))
 
 
 @app.command()

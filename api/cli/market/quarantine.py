@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from api.cli.configuration import load_settings
-from api.cli.figures import day_and_time
-from api.cli.output import Json, print_json, stdout
+from api.cli.output import Json, print_items
+from api.cli.tables import print_section
 from api.client import connect
 from api.schemas.market.provider import QUARANTINED
+from api.sections import Section, section_of
 from broker.domain.basics.money import price_figure
 from broker.domain.market.price_gate import Quarantined
 
@@ -37,25 +35,21 @@ def quarantine(
     with connect(load_settings()) as client:
         entries = [client.believe_price(release)] if release is not None else list(client.list_quarantine())
     if as_json:
-        items = [QUARANTINED.write(entry) for entry in entries]
-        print_json({"items": items, "next_cursor": None})
+        print_items(map(QUARANTINED.write, entries))
     else:
-        print_quarantine(stdout(), entries)
+        print_section(quarantine_section(entries))
 
 
-def print_quarantine(console: Console, entries: Sequence[Quarantined]) -> None:
-    """The entries, or a line that says that there are none."""
-    if not entries:
-        console.print("No price is in doubt.")
-        return
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    table.add_column("offer", overflow="fold")
-    table.add_column("$/node-h", justify="right", no_wrap=True)
-    table.add_column("doubt", overflow="fold")
-    table.add_column("since", no_wrap=True)
-    table.add_column("state", no_wrap=True)
-    for entry in entries:
-        state = "released" if entry.released_at is not None else "held"
-        price = price_figure(entry.price)
-        table.add_row(entry.offer.offer_id, price, entry.reason, day_and_time(entry.since), state)
-    console.print(table)
+def quarantine_section(entries: Sequence[Quarantined]) -> Section:
+    """The entries with their doubts."""
+    return section_of(
+        entries,
+        {
+            "offer": lambda entry: entry.offer.offer_id,
+            ">$/node-h": lambda entry: price_figure(entry.price),
+            "doubt": lambda entry: entry.reason,
+            "=since": lambda entry: entry.since,
+            "=state": lambda entry: "held" if entry.released_at is None else "released",
+        },
+        empty="No price is in doubt.",
+    )

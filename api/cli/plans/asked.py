@@ -11,7 +11,7 @@ import typer
 
 from api.cli.configuration import load_settings
 from api.cli.market_source import find_market
-from api.cli.output import read_text, stderr
+from api.cli.output import read_text, say
 from api.planning.planning_call import installed_quotas
 from api.schemas.market.market import Market
 from api.schemas.workloads.workloads import read_workloads
@@ -50,4 +50,4 @@ def _warn_of_unknown_gpus(market: Market) -> None:
     if unknown:
         names = ", ".join(sorted(unknown)[:MOST_NAMES])
         told = f"warning: {unknown.total():,} offers left aside, no figures in config/gpus.csv for {names}"
-        stderr().print(told, markup=False, soft_wrap=True)
+        say(told)

@@ -12,12 +12,12 @@ from typing import Annotated
 
 import typer
 
-from api.cli.figures import plural
 from api.cli.market_source import with_spot_rates
-from api.cli.output import Json, print_json, read_text, stderr, stdout
+from api.cli.output import Json, print_json, read_text, say, stdout
 from api.cli.plans.backtest_view import Compared, compared_to_document, print_compared
 from api.cli.plans.progress import ProgressLine
 from api.cli.times import read_time
+from api.figures import plural
 from api.planning.planning_call import plan_call, replan_call
 from api.schemas.base.times import format_time
 from api.schemas.market.history import read_history
@@ -161,10 +161,10 @@ def _warn(outcomes: dict[LookPolicy, list[Outcome]]) -> None:
         left_out = sorted({name for one in many for name in one.unplaced})
         failed = sum(one.failed for one in many)
         if left_out:
-            stderr().print(f"warning: {policy} left out {', '.join(left_out)}", markup=False, soft_wrap=True)
+            say(f"warning: {policy} left out {', '.join(left_out)}")
         if failed:
             text = f"warning: {policy}: {plural(failed, 'look')} found no plan"
-            stderr().print(text, markup=False, soft_wrap=True)
+            say(text)
 
 
 def find_episodes(history: MarketHistory, text: str, workloads: Path, source: str) -> Iterator[Episode]:

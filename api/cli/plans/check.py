@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from api.cli.errors import ExitCode
-from api.cli.figures import plural, usd
 from api.cli.market_source import find_market
 from api.cli.output import Json, print_json, read_text, stdout
+from api.figures import plural, usd
 from api.planning.planning_call import build_planner
 from api.schemas.plans.plan import read_plan
 from api.schemas.workloads.workloads import read_workloads
@@ -56,7 +56,7 @@ def check(
     if as_json:
         print_json(verdict)
     else:
-        stdout().print("\n".join(violations) or said, markup=False, soft_wrap=True)
+        stdout().print("\n".join(violations) or said, soft_wrap=True)
     if violations:
         raise typer.Exit(ExitCode.UNEXPECTED)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from rich import box
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
-from api.cli.figures import day_and_time, usd
+from api.cli.tables import print_section
+from api.figures import usd
 from api.schemas.plans.comparison import ComparedPlan, ComparisonDocument
+from api.sections import Row, Section
 
 WIDEST = 110
 
@@ -19,7 +19,7 @@ WIDEST = 110
 def print_comparison(console: Console, found: ComparisonDocument) -> None:
     """One row for each plan, then what moves in each."""
     console.width = min(console.width, WIDEST)
-    console.print(_table(found))
+    print_section(_section(found), console)
     if found.search_error_usd:
         console.print(
             f"\nA difference below {usd(found.search_error_usd)} may come from the search, which was ended "
@@ -32,26 +32,22 @@ def print_comparison(console: Console, found: ComparisonDocument) -> None:
             console.print(Padding(Text(line), (0, 0, 0, 2)))
 
 
-def _table(found: ComparisonDocument) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    table.add_column("plan", overflow="fold")
-    for name in ("cost", "difference"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("last end (UTC)", no_wrap=True)
-    table.add_column("GPUs", justify="right", no_wrap=True)
-    table.add_column("left out", justify="right", no_wrap=True)
-    for plan in (found.base, *found.plans):
-        is_made = plan.cost_usd is not None
-        left_out = sum(not outcome.placed for outcome in plan.workloads)
-        table.add_row(
-            plan.name,
-            usd(plan.cost_usd) if plan.cost_usd is not None else str(plan.status),
-            "" if plan is found.base else signed(plan.difference_usd),
-            "-" if plan.finishes_at is None else day_and_time(plan.finishes_at),
-            f"{sum(outcome.gpus for outcome in plan.workloads):,}" if is_made else "-",
-            str(left_out or "-") if is_made else "-",
-        )
-    return table
+def _section(found: ComparisonDocument) -> Section:
+    columns = ("plan", ">cost", ">difference", "=last end (UTC)", ">GPUs", ">left out")
+    return Section(columns, [_row(plan, found.base) for plan in (found.base, *found.plans)])
+
+
+def _row(plan: ComparedPlan, base: ComparedPlan) -> Row:
+    is_made = plan.cost_usd is not None
+    left_out = sum(not outcome.placed for outcome in plan.workloads)
+    return (
+        plan.name,
+        plan.cost_usd if is_made else str(plan.status),
+        "" if plan is base else signed(plan.difference_usd),
+        plan.finishes_at,
+        f"{sum(outcome.gpus for outcome in plan.workloads):,}" if is_made else None,
+        str(left_out or "-") if is_made else None,
+    )
 
 
 def signed(difference_usd: Decimal | None) -> str:

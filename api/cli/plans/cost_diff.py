@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from api.cli.configuration import load_settings
-from api.cli.output import print_json, stderr
+from api.cli.output import print_json, say
 from api.cli.plans.asked import Asked, MarketFile, read_asked
 from api.cli.plans.cost_diff_view import markdown
 from api.planning.planning_call import build_planner
@@ -60,5 +60,5 @@ def cost_diff(
 def _planned(asked: Asked, options: PlanOptions) -> Plan:
     found = asked.market
     told = f"planning {len(asked.request.workloads)} workloads over {len(found.offers):,} offers"
-    stderr().print(told, markup=False, soft_wrap=True)
+    say(told)
     return build_planner().plan(asked.request, found.offers, found.as_of, options, _no_progress)

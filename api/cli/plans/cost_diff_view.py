@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 
-from api.cli.figures import usd
+from api.figures import usd
+from api.sections import Value, escaped, markdown_of, section_of
 from broker.domain.basics.money import ZERO
 from broker.domain.planning.comparison import Difference, WorkloadOutcome, differences_between, outcomes_of
 from broker.domain.planning.plan import Plan
@@ -21,8 +23,16 @@ def markdown(before: Plan, after: Plan) -> str:
     changed = differences_between(old, new)
     if changed:
         old_of, new_of = {one.workload: one for one in old}, {one.workload: one for one in new}
-        lines += ["| workload | before | after | change | what moves |", "|---|---:|---:|---:|---|"]
-        lines += [_row(one, old_of.get(one.workload), new_of.get(one.workload)) for one in changed]
+        columns: dict[str, Callable[[Difference], Value]] = {
+            "workload": lambda one: one.workload,
+            ">before": lambda one: _cost(old_of.get(one.workload)),
+            ">after": lambda one: _cost(new_of.get(one.workload)),
+            ">change": lambda one: _change(
+                _cost(old_of.get(one.workload)) or ZERO, _cost(new_of.get(one.workload)) or ZERO
+            ),
+            "what moves": lambda one: one.says,
+        }
+        lines.append(markdown_of(section_of(changed, columns)))
     else:
         lines.append("No workload changes its cost, its end or its place.")
     same = len({one.workload for one in (*old, *new)}) - len(changed)
@@ -30,7 +40,7 @@ def markdown(before: Plan, after: Plan) -> str:
         lines += ["", f"{same} more stay as they are."]
     for name, plan in (("before", before), ("after", after)):
         lines += [
-            f"\n**Not placed {name}**: {_cell(one.workload)} ({one.reason}). {_cell(one.nearest_fix)}"
+            f"\n**Not placed {name}**: {escaped(one.workload)} ({one.reason}). {escaped(one.nearest_fix)}"
             for one in plan.unplaced
         ]
     gaps = " and ".join(f"{plan.gap:.1%}" for plan in (before, after) if plan.gap is not None)
@@ -39,10 +49,8 @@ def markdown(before: Plan, after: Plan) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(one: Difference, old: WorkloadOutcome | None, new: WorkloadOutcome | None) -> str:
-    costs = " | ".join(usd(side.cost_usd) if side is not None and side.placed else "-" for side in (old, new))
-    change = _change(ZERO if old is None else old.cost_usd, ZERO if new is None else new.cost_usd)
-    return f"| {_cell(one.workload)} | {costs} | {change} | {_cell(one.says)} |"
+def _cost(side: WorkloadOutcome | None) -> Decimal | None:
+    return side.cost_usd if side is not None and side.placed else None
 
 
 def _change(first: Decimal, second: Decimal) -> str:
@@ -50,9 +58,3 @@ def _change(first: Decimal, second: Decimal) -> str:
     share = f", {change / first:+.1%}" if first and change else ""
     sign = "+" if change > 0 else "-" if change < 0 else "±"
     return f"{sign}{usd(abs(change))}{share}"
-
-
-def _cell(text: str) -> str:
-    """``text`` as text in a cell of a table."""
-    escaped = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
-    return " ".join(escaped.split())

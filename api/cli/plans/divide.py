@@ -8,25 +8,17 @@ from typing import Annotated
 
 import typer
 import yaml
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from api.cli.figures import percent, plural, usd
-from api.cli.output import (
-    Json,
-    print_json,
-    require_writable,
-    stderr,
-    stdout,
-    to_json,
-    write_text,
-)
+from api.cli.output import Json, print_json, require_writable, say, stdout, to_json, write_text
 from api.cli.plans.asked import MarketFile, WorkloadsFile, read_asked
 from api.cli.plans.progress import ProgressLine
+from api.cli.tables import print_section
+from api.figures import percent, plural, usd
 from api.planning.planning_call import build_planner
 from api.schemas.base.document import read_document
 from api.schemas.plans.division import divided_document, division_to_document
+from api.sections import Section, section_of
 from broker.domain.basics.money import ZERO
 from broker.domain.planning.lanes import DividedService, Division, Lane
 from broker.domain.planning.plan import Plan
@@ -73,7 +65,7 @@ def divide(
         document = divided_document(read_document(asked.text, str(workloads)).data, division)
         as_yaml = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
         write_text(output, to_json(document) if output.suffix == ".json" else as_yaml)
-        stderr().print(f"workloads written to {output}", markup=False, soft_wrap=True)
+        say(f"workloads written to {output}")
     if as_json:
         print_json(division_to_document(division))
     else:
@@ -83,16 +75,16 @@ def divide(
 def print_division(console: Console, division: Division) -> None:
     """Which services were divided, with routes for a gateway, and why the others were not."""
     for one in division.divided:
-        console.print(_headline(one), markup=False, soft_wrap=True)
+        console.print(_headline(one), soft_wrap=True)
         if one.surely_saves_usd:
             proven = f"No fleet for all sizes costs less than {usd(one.whole.bound_usd or 0)}."
-            console.print(proven, markup=False, soft_wrap=True)
-        console.print(_lanes(one))
-        console.print(_routes(one))
+            console.print(proven, soft_wrap=True)
+        print_section(_lanes(one), console)
+        print_section(_routes(one), console)
     for kept in division.kept:
-        console.print(f"{kept.service}: stays whole, {kept.why}", markup=False, soft_wrap=True)
+        console.print(f"{kept.service}: stays whole, {kept.why}", soft_wrap=True)
     if not division.divided and not division.kept:
-        console.print("no service has requests of several sizes (traffic.mix)", markup=False, soft_wrap=True)
+        console.print("no service has requests of several sizes (traffic.mix)", soft_wrap=True)
 
 
 def _headline(one: DividedService) -> str:
@@ -103,20 +95,17 @@ def _headline(one: DividedService) -> str:
     return f"{told} instead of {usd(one.whole.cost_usd)}, saves {usd(one.saves_usd)} ({share})"
 
 
-def _lanes(one: DividedService) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    table.add_column("lane", overflow="fold")
-    table.add_column("requests", justify="right")
-    table.add_column("sizes", justify="right")
-    table.add_column("stands on", overflow="fold")
-    table.add_column("cost", justify="right")
-    for lane in one.lanes:
-        placements = one.divided.placements_of(lane.name)
-        cost = sum((placement.cost_usd for placement in placements), ZERO)
-        table.add_row(
-            lane.name, percent(lane.share), str(len(lane.sizes)), _stands_on(lane, one.divided), usd(cost)
-        )
-    return table
+def _lanes(one: DividedService) -> Section:
+    return section_of(
+        one.lanes,
+        {
+            "lane": lambda lane: lane.name,
+            ">requests": lambda lane: percent(lane.share),
+            ">sizes": lambda lane: str(len(lane.sizes)),
+            "stands on": lambda lane: _stands_on(lane, one.divided),
+            ">cost": lambda lane: sum((p.cost_usd for p in one.divided.placements_of(lane.name)), ZERO),
+        },
+    )
 
 
 def _stands_on(lane: Lane, plan: Plan) -> str:
@@ -126,14 +115,9 @@ def _stands_on(lane: Lane, plan: Plan) -> str:
     )
 
 
-def _routes(one: DividedService) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    table.add_column("tokens in / out", justify="right")
-    table.add_column("of requests", justify="right")
-    table.add_column("go to", overflow="fold")
-    for size, to in one.routes.items():
-        table.add_row(_tokens(size), percent(size.share), ", ".join(_parts(to)))
-    return table
+def _routes(one: DividedService) -> Section:
+    rows = [(_tokens(size), percent(size.share), ", ".join(_parts(to))) for size, to in one.routes.items()]
+    return Section((">tokens in / out", ">of requests", "go to"), rows)
 
 
 def _tokens(size: RequestSize) -> str:

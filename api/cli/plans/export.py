@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from api.cli.output import Json, print_json, read_text, stderr, stdout, write_text
+from api.cli.output import Json, print_json, read_text, say, stdout, write_text
 from api.export.dstack import dstack_files
 from api.export.ical import ical_files
 from api.export.kueue import kueue_files
@@ -74,18 +74,16 @@ def export(
     files = exported.files
     if output is not None:
         _write(output, files)
-        stderr().print(f"{len(files)} files written to {output}", markup=False, soft_wrap=True)
+        say(f"{len(files)} files written to {output}")
     for one in exported.skipped:
-        stderr().print(f"skipped {_told(one)}", markup=False, soft_wrap=True)
+        say(f"skipped {_told(one)}")
     for row in exported.unsaid:
-        stderr().print(
-            f"{row.workload}: the files do not say its {row.what}: {row.why}", markup=False, soft_wrap=True
-        )
+        say(f"{row.workload}: the files do not say its {row.what}: {row.why}")
     served = {one.workload for one in read.placements if one.kind in SERVED}
     unnamed = to is not Target.ICAL and any(not facts.get(name, NO_FACTS).model for name in served)
     notes = [NO_MODEL] if unnamed else []
     for note in notes:
-        stderr().print(f"note: {note}", markup=False, soft_wrap=True)
+        say(f"note: {note}")
     if as_json:
         print_json(
             {
@@ -97,7 +95,7 @@ def export(
         )
     elif output is None:
         for name, text in files.items():
-            stdout().print(f"# {name}\n{text}", markup=False, soft_wrap=True)
+            stdout().print(f"# {name}\n{text}", soft_wrap=True)
 
 
 def _told(one: Skipped) -> str:

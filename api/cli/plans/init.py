@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from api.cli.market_source import find_market
-from api.cli.output import Json, print_json, read_text, require_writable, stderr, write_text
+from api.cli.output import Json, print_json, read_text, require_writable, say, write_text
 from api.cli.plans.asked import MarketFile
 from api.planning.planning_call import build_planner
 from api.schemas.imports.starting_points import StartingPoint, read_starting_point
@@ -116,12 +116,12 @@ def init(
     if output == STDOUT:
         sys.stdout.write(document.text)
     else:
-        _say(f"wrote {output}")
+        say(f"wrote {output}")
     _tell(begun, missing)
     for one in estimates:
-        _say(f"{one.workload}: {one.says}")
+        say(f"{one.workload}: {one.says}")
     if output != STDOUT:
-        _say(f"next: broker plan {output}, or broker plans --new {output}")
+        say(f"next: broker plan {output}, or broker plans --new {output}")
 
 
 def _model_file(start: Path, output: Path) -> str | None:
@@ -158,7 +158,7 @@ def _put(document: EditedDocument, at: str, one: FormField, written: str, now: d
     document.put(one, _workload_of(at), exact_time(one, written, now))
     says = meaning(one, _value_of(document, at, one), written, now, start_of(document.data, now))
     if says:
-        _say(f"  {one.label}: {says}")
+        say(f"  {one.label}: {says}")
 
 
 def _value_of(document: EditedDocument, at: str, one: FormField) -> object:
@@ -181,7 +181,7 @@ def _ask(document: EditedDocument, fields: Sequence[tuple[str, FormField]], now:
         except InputError as error:
             wrong = {}
             for problem in error.problems:
-                _say(f"{problem.pointer}: expected {problem.expected}")
+                say(f"{problem.pointer}: expected {problem.expected}")
                 wrong[field_of(problem.pointer, list(fields))] = True
             wanted = [(at, one) for at, one in fields if at in wrong]
             if not wanted:
@@ -218,10 +218,6 @@ def _tell(begun: StartingPoint | None, missing: Sequence[str]) -> None:
     if begun is None:
         return
     if missing:
-        _say(f"{begun.found} does not say these, which have examples in their place: {', '.join(missing)}")
+        say(f"{begun.found} does not say these, which have examples in their place: {', '.join(missing)}")
     for one in begun.left_out:
-        _say(f"left out: {one}")
-
-
-def _say(text: str) -> None:
-    stderr().print(text, markup=False, soft_wrap=True)
+        say(f"left out: {one}")

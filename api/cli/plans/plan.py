@@ -9,11 +9,7 @@ import typer
 
 from api.cli.configuration import load_settings
 from api.cli.errors import ExitCode
-from api.cli.output import (
-    Json,
-    require_writable,
-    stderr,
-)
+from api.cli.output import Json, require_writable, say
 from api.cli.plans.asked import MOST_NAMES, MarketFile, WorkloadsFile, read_asked
 from api.cli.plans.plan_view import misses_something, show_plan
 from api.cli.plans.progress import ProgressLine
@@ -69,7 +65,7 @@ def tell_of_lanes(request: PlanRequest) -> None:
         told = (
             f"requests of several sizes share the fleets of {names}; `broker divide` tells whether lanes pay"
         )
-        stderr().print(told, markup=False, soft_wrap=True)
+        say(told)
 
 
 def warn_of_price_lists(plan: Plan) -> None:
@@ -78,4 +74,4 @@ def warn_of_price_lists(plan: Plan) -> None:
         placed = sorted({one.workload for one in plan.placements if one.provider == provider})
         told = f"warning: {provider} is a price list, nothing can be ordered there: {', '.join(placed)}"
         way_out = f"`broker offers --json --orderable`, or policy: {{providers: {{exclude: [{provider}]}}}}"
-        stderr().print(f"{told} ({way_out})", markup=False, soft_wrap=True)
+        say(f"{told} ({way_out})")

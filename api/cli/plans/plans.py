@@ -11,23 +11,20 @@ from typing import Annotated
 from uuid import uuid4
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from api.cli.configuration import load_settings
 from api.cli.errors import ExitCode, TimedOut
-from api.cli.figures import day_and_time, usd
 from api.cli.holding.reservation_view import print_shortfalls
-from api.cli.output import Json, print_json, read_text, stderr, stdout
+from api.cli.output import Json, print_items, print_json, read_text, say, stderr, stdout
 from api.cli.plans.plan_view import misses_something, show_plan
+from api.cli.tables import print_section
 from api.client import BrokerClient, MadePlan, ServerTimedOut, connect
 from api.plan_answer import objectives_in
 from api.plan_words import state_words
 from api.schemas.plans.plan_record import PlanSummaryForm, UnmadePlanForm
 from api.schemas.workloads.shortest import as_yaml, shortened
 from api.schemas.workloads.what_if import patched
+from api.sections import Cell, Section
 from broker.domain.basics.errors import BrokerError, FieldProblem, InputError
 from broker.domain.planning.plan import PlanStatus
 from broker.domain.spend.approvals import ApprovalState
@@ -79,8 +76,11 @@ def plans(
         if is_new:
             plan_id = _begun(client, plan_id, new, fix, timeout, new_team=new_team)
         if plan_id is None:
-            _list(list(client.list_plans()), as_json=as_json)
-            if not as_json:
+            listed = list(client.list_plans())
+            if as_json:
+                print_items(one.model_dump(mode="json") for one in listed)
+            else:
+                print_section(plans_section(listed))
                 print_shortfalls(stdout(), client.list_shortfalls())
             return
         if workloads:
@@ -139,7 +139,7 @@ def _begun(
         assert new is not None
         text = read_text(new)
     begun = client.ask_for_plan(text, f"cli-{uuid4()}", new_team=new_team).plan_id
-    stderr().print(f"planning {begun}", markup=False, soft_wrap=True)
+    say(f"planning {begun}")
     return begun
 
 
@@ -177,7 +177,7 @@ def _show(found: MadePlan, output: Path | None, *, as_json: bool) -> None:
     holding = found.stands.holding
     show_plan(plan, found.document, output, as_json=as_json, objectives=objectives, holding=holding)
     if found.stands.approval is ApprovalState.WAITING:
-        stderr().print("finance has to approve it before it can be reserved (broker approvals)")
+        say("finance has to approve it before it can be reserved (broker approvals)")
     if misses_something(plan):
         raise typer.Exit(ExitCode.UNPLACED)
 
@@ -187,7 +187,7 @@ def _tell_cancelled(found: MadePlan | UnmadePlanForm, *, as_json: bool) -> None:
         print_json(found.document if isinstance(found, MadePlan) else found.model_dump(mode="json"))
     else:
         of, stands = (found.plan, found.stands) if isinstance(found, MadePlan) else (found, found)
-        stdout().print(f"plan {of.plan_id} is {stands.state}", markup=False, soft_wrap=True)
+        stdout().print(f"plan {of.plan_id} is {stands.state}", soft_wrap=True)
 
 
 def _made_unless_stopped(client: BrokerClient, plan_id: str, timeout_s: float) -> MadePlan:
@@ -200,7 +200,7 @@ def _made_unless_stopped(client: BrokerClient, plan_id: str, timeout_s: float) -
             told = f"plan {plan_id} is cancelled"
         except BrokerError as error:
             told = f"plan {plan_id} could not be cancelled: {error}"
-        stderr().print(told, markup=False, soft_wrap=True)
+        say(told)
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
@@ -212,30 +212,12 @@ def _made(client: BrokerClient, plan_id: str, timeout_s: float) -> MadePlan:
         raise TimedOut(f"{error}; look again with `broker plans {plan_id}`") from error
 
 
-def _list(found: Sequence[PlanSummaryForm], *, as_json: bool) -> None:
-    if as_json:
-        items = [one.model_dump(mode="json") for one in found]
-        print_json({"items": items, "next_cursor": None})
-    else:
-        print_plans(stdout(), found)
-
-
-def print_plans(console: Console, found: Sequence[PlanSummaryForm]) -> None:
-    """One row for each plan, newest first; one line when there are none."""
-    if not found:
-        console.print("no plans")
-        return
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
-    table.add_column("plan, team", no_wrap=True)
-    table.add_column("state")
-    table.add_column("cost", justify="right", no_wrap=True)
-    table.add_column("made (UTC)", no_wrap=True)
-    for one in found:
-        cost = "-" if one.cost_usd is None else usd(one.cost_usd)
-        standing = _standing_words(one)
-        name = Text.assemble(one.plan_id, "\n", (one.team, "dim"))
-        table.add_row(name, standing, cost, day_and_time(one.created_at))
-    console.print(table)
+def plans_section(found: Sequence[PlanSummaryForm]) -> Section:
+    """One row for each plan, newest first."""
+    rows = [
+        (Cell(one.plan_id, (one.team,)), _standing_words(one), one.cost_usd, one.created_at) for one in found
+    ]
+    return Section(("=plan, team", "state", ">cost", "=made (UTC)"), rows, empty="no plans")
 
 
 def _standing_words(one: PlanSummaryForm) -> str:

@@ -8,8 +8,8 @@ from typing import Self
 from rich.console import Console
 from rich.status import Status
 
-from api.cli.figures import percent, whole_usd
 from api.cli.output import stderr
+from api.figures import percent, whole_usd
 from api.plan_words import doing
 from broker.ports.planning import Progress
 
@@ -55,7 +55,7 @@ class ProgressLine:
         if self._moving is not None:
             self._moving.update(text)
         else:
-            self._console.print(text, markup=False, soft_wrap=True)
+            self._console.print(text, soft_wrap=True)
 
     def __call__(self, progress: Progress) -> None:
         """Shows the progress of the solver."""
@@ -63,4 +63,4 @@ class ProgressLine:
             self._moving.update(describe(progress))
         elif doing(progress.stage) != self._stage or progress.seconds - self._told_at >= PLAIN_INTERVAL_S:
             self._stage, self._told_at = doing(progress.stage), progress.seconds
-            self._console.print(describe(progress), markup=False, soft_wrap=True)
+            self._console.print(describe(progress), soft_wrap=True)

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from api.cli.configuration import load_settings
-from api.cli.output import Json, print_json, stdout
-from api.cli.plans.reoptimization_view import print_look, print_looks
+from api.cli.output import Json, print_items, print_json, stdout
+from api.cli.plans.reoptimization_view import looks_section, print_look
+from api.cli.tables import print_section
 from api.client import BrokerClient, connect
 from api.schemas.plans.reoptimization import REOPTIMIZATION
 from broker.domain.basics.errors import FieldProblem, InputError
@@ -52,9 +53,9 @@ def _list(client: BrokerClient, state: ProposalState | None, *, named: bool, as_
         raise InputError("arguments", (problem,))
     rows = [row for row in client.list_reoptimizations() if state is None or row.state is state]
     if as_json:
-        print_json({"items": [REOPTIMIZATION.write(row) for row in rows], "next_cursor": None})
+        print_items(map(REOPTIMIZATION.write, rows))
     else:
-        print_looks(stdout(), rows)
+        print_section(looks_section(rows))
 
 
 def _decide(client: BrokerClient, key: str, *, accept: bool, reject: bool) -> Reoptimization:

@@ -10,7 +10,7 @@ import typer
 
 from api.cli.configuration import load_settings
 from api.cli.errors import TimedOut
-from api.cli.output import Json, print_json, stderr, stdout
+from api.cli.output import Json, print_json, say, stdout
 from api.cli.plans.comparison_view import print_comparison
 from api.client import BrokerClient, connect
 from api.schemas.plans.comparison import ComparisonDocument, comparison_to_document
@@ -43,7 +43,7 @@ def what_if(
     asked = [change_of(words) for words in changes]
     with connect(load_settings()) as client:
         comparison_id = client.ask_what_if(plan_id, asked, f"cli-{uuid4()}").comparison_id
-        stderr().print(f"planning {comparison_id}", markup=False, soft_wrap=True)
+        say(f"planning {comparison_id}")
         found = _complete(client, comparison_id, timeout)
     if as_json:
         print_json(comparison_to_document(found))

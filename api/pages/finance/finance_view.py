@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from api.pages.parts.cards import Card
 from api.pages.parts.charts import Charts, Step, both_widths, steps
 from api.pages.parts.words import DASH, signed_usd, usd
+from api.sections import Card
 from broker.domain.spend.unit_costs import UnitCosts
 from broker.domain.spend.variance import Changes
 

@@ -13,11 +13,11 @@ from markupsafe import Markup
 
 from api.pages.finance.budget_view import Pace
 from api.pages.finance.spend_groups import PARTS, group_words, part_of
-from api.pages.parts.cards import Card
 from api.pages.parts.charts import Charts, Level, Overlay, Series, both_widths, stacked_bars
 from api.pages.parts.colours import OTHERS, Look, looks_of
 from api.pages.parts.tables import Address
 from api.pages.parts.words import usd
+from api.sections import Card
 from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Window
 from broker.domain.spend.intervals import Quantiles

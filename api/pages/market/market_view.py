@@ -9,9 +9,10 @@ from datetime import datetime
 from decimal import Decimal
 from statistics import median
 
-from api.pages.parts.cards import Card
+from api.figures import plural
 from api.pages.parts.tables import Sorting
-from api.pages.parts.words import counted, price, seller, words
+from api.pages.parts.words import price, seller, words
+from api.sections import Card
 from broker.catalogue import load_countries, load_gpus
 from broker.domain.market.cheapest import CheapestOfGpu
 from broker.domain.market.offer import Offer
@@ -192,7 +193,7 @@ def market_cards(counts: Sequence[OfferCount], prices: OfferPrices | None) -> tu
         return ()
     offers, sellers = sum(kind.offers for kind in counts), len({kind.provider for kind in counts})
     return (
-        Card("Offers that match", f"{offers:,}", f"from {counted(sellers, 'provider')}", lead=True),
+        Card("Offers that match", f"{offers:,}", f"from {plural(sellers, 'provider')}", lead=True),
         Card("Cheapest GPU-hour", price(prices.least_usd)),
         Card("Median GPU-hour", price(prices.median_usd)),
         Card("Dearest GPU-hour", price(prices.most_usd)),

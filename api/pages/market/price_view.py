@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from statistics import median
 
-from api.pages.parts.cards import Card
+from api.figures import plural
 from api.pages.parts.charts import Charts, both_widths
 from api.pages.parts.curves import Band, Curve, Drawing, curves
-from api.pages.parts.words import counted, micro_price, price
+from api.pages.parts.words import micro_price, price
+from api.sections import Card
 from broker.domain.basics.money import from_micro_usd
 from broker.domain.basics.window import Window
 from broker.domain.market.forecast import HistorySource, PriceForecast
@@ -54,8 +55,8 @@ def grounds_words(forecast: OfferForecast) -> str:
     if grounds is None:
         return "No history is known yet, so nothing is forecast."
     return (
-        f"It follows {BASIS_WORDS[grounds.basis]}: {counted(grounds.own_days, 'day')} of its own, "
-        f"{counted(grounds.family_offers, 'offer')} like it, {counted(grounds.market_offers, 'offer')} "
+        f"It follows {BASIS_WORDS[grounds.basis]}: {plural(grounds.own_days, 'day')} of its own, "
+        f"{plural(grounds.family_offers, 'offer')} like it, {plural(grounds.market_offers, 'offer')} "
         "in all."
     )
 
@@ -66,7 +67,7 @@ def offer_cards(offer: Offer, days: Sequence[PriceDay], ahead: Sequence[Forecast
     cards = [Card("A node-hour now", price(now), f"{price(now / offer.sku.gpus_per_node)} a GPU", lead=True)]
     if days:
         low, high = min(day.least for day in days), max(day.most for day in days)
-        since = f"over {counted(len(days), 'day')} on sale"
+        since = f"over {plural(len(days), 'day')} on sale"
         middle = int(median(day.median for day in days))
         cards.append(Card("Lowest to highest", f"{micro_price(low)} to {micro_price(high)}", since))
         cards.append(Card("Median of days", micro_price(middle), since))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from api.pages.parts.words import DASH, counted, usd
+from api.figures import plural
+from api.pages.parts.words import DASH, usd
 from api.plan_words import saved_usd
 from api.reserved_fleets import most_nodes
+from api.sections import Card
 from broker.domain.basics.money import ZERO
 from broker.domain.holding.reservation import Reservation
 from broker.domain.market.market import FeedHealth
@@ -18,17 +19,6 @@ from broker.ports.planning import BusinessStatus, PlanRecord
 from broker.services.spend.ledger import counted_drafts
 
 UNDECIDED = frozenset({BusinessStatus.DRAFT, BusinessStatus.WAITING})
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """One figure with its name and a note; ``lead`` marks the one to read first."""
-
-    label: str
-    figure: str
-    note: str = ""
-    tone: str = ""
-    lead: bool = False
 
 
 def market_card(feeds: Sequence[FeedHealth]) -> Card:
@@ -59,9 +49,9 @@ def overview_cards(
         for one in plans
         if statuses.get(one.plan_id) in UNDECIDED and one.plan_id not in drafts and _ends_after(one, now)
     ]
-    apart = [f"{counted(len(others), 'draft')} of {usd(_cost_usd(others))}"] if others else []
+    apart = [f"{plural(len(others), 'draft')} of {usd(_cost_usd(others))}"] if others else []
     if ordered := sum(row.plan_id is None for row in held):
-        apart.append(f"{counted(ordered, 'order')} without a plan")
+        apart.append(f"{plural(ordered, 'order')} without a plan")
     if apart:
         parts += f"; not counted: {', '.join(apart)}"
     return (
@@ -72,7 +62,7 @@ def overview_cards(
             "for each plan, the strongest one that was completed",
             tone="good" if sum(saved, ZERO) > 0 else "",
         ),
-        Card("Reservations open", f"{len(held):,}", f"{counted(most_nodes(held), 'node')} at most at once"),
+        Card("Reservations open", f"{len(held):,}", f"{plural(most_nodes(held), 'node')} at most at once"),
         market_card(feeds),
     )
 

@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from fastapi.templating import Jinja2Templates
 from starlette.exceptions import HTTPException
 
+from api.figures import plural
 from api.held_words import held_words
 from api.http import errors
 from api.http.dependencies import SAFE_METHODS, product_of
@@ -21,8 +22,19 @@ from api.money_words import market_words, mode_words, order_words
 from api.pages import TEMPLATES
 from api.pages.parts import words
 from api.plan_answer import costs_the_same
-from api.plan_words import doing, folded, is_tight, objective_words, sentences_of, strategy
+from api.plan_words import (
+    doing,
+    folded,
+    is_tight,
+    objective_words,
+    quality_words,
+    saved_usd,
+    sentences_of,
+    strategy,
+    who_words,
+)
 from api.release_words import estimate_words
+from api.sections import tone
 from broker.domain.basics.access import scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import BrokerError, InputError, NotAuthenticated, NotFound
@@ -61,7 +73,7 @@ templates.env.filters.update(
     share=words.share,
     figures=words.figures,
     place=words.place,
-    tone=words.tone,
+    tone=tone,
     words=words.words,
     seller=words.seller,
     sellers_named=words.sellers_named,
@@ -70,12 +82,16 @@ templates.env.filters.update(
     rate_words=lambda offer: "; ".join(conversions((offer,), offer.observed_at.date())),
     release_words=lambda found: estimate_words(found, words.seller),
     hours=words.hours,
-    counted=words.counted,
+    counted=plural,
     strategy=strategy,
     objective_words=objective_words,
     sentences=sentences_of,
     folded=folded,
     held_words=held_words,
+    saved=saved_usd,
+    quality=quality_words,
+    step_words=words.step_words,
+    who=lambda entry: who_words(entry.actor, entry.actor_name),
 )
 templates.env.tests["costs_the_same"] = costs_the_same
 templates.env.tests["tight"] = is_tight

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 from urllib.parse import urlencode
-
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +62,6 @@ class Paging:
     pages: int
     earlier_url: str | None
     later_url: str | None
-
-
-def paged(items: Sequence[Item], page: int, size: int, address: Address) -> tuple[Sequence[Item], Paging]:
-    """The items of a page; a number out of range is the nearest page."""
-    first, paging = page_at(len(items), page, size, address)
-    return items[first : first + size], paging
 
 
 def page_at(count: int, page: int, size: int, address: Address) -> tuple[int, Paging]:

@@ -30,13 +30,29 @@ PAGE_OF: Mapping[str, str] = {
 MADE_ID = re.compile(rf"\b({'|'.join(PAGE_OF)})-[0-9a-hjkmnp-tv-z]{{26}}\b")
 PAGE_OF_CALL: Mapping[str, str] = {"POST /v1/plans": "/plans/new", "GET /v1/offers": "/market"}
 API_ADDRESS = re.compile(rf"(?:{'|'.join(PAGE_OF_CALL)})(?![\w/])")
-TONES: Mapping[str, str] = {
-    **dict.fromkeys(("done", "active", "held", "fresh", "applied", "approved"), "good"),
-    **dict.fromkeys(("reserved", "running"), "good"),
-    **dict.fromkeys(("queued", "being planned", "pending", "scheduled", "releasing"), "warn"),
-    **dict.fromkeys(("proposed", "a proposal", "stale", "waiting", "waits for approval"), "warn"),
-    **dict.fromkeys(("accepted", "moving", "partly", "unfinished", "part held"), "warn"),
-    **dict.fromkeys(("infeasible", "failed", "unknown", "rejected", "refused"), "bad"),
+STEP_WORDS: Mapping[str, str] = {
+    "reservation.intend": "Wanted",
+    "reservation.order": "Ordered from the provider",
+    "reservation.retry": "Ordered again",
+    "reservation.held": "Bought",
+    "reservation.granted": "Time granted by the provider",
+    "reservation.billed": "Billed",
+    "reservation.changed": "Changed",
+    "reservation.extend": "Extended",
+    "reservation.release": "Release asked for",
+    "reservation.release_refused": "Release refused for now",
+    "reservation.gone": "Seen gone at the provider",
+    "reservation.lost": "Taken away by the provider",
+    "reservation.failed": "Failed",
+    "reservation.refused": "Refused by the provider",
+    "reservation.too_dear": "Given back: dearer than its limit",
+    "reservation.unknown": "The provider's answer was lost",
+    "reservation.abandon": "Given up",
+    "reservation.release_taken": "Release taken at last",
+    "lease.orphaned": "Found running for nobody",
+    "reservation.short": "Capacity is missing",
+    "reservation.moving": "Being moved",
+    "reservation.move_failed": "Move failed, stays where it is",
 }
 METRICS: Mapping[WorkloadKind, tuple[tuple[str, str, float], ...]] = {
     WorkloadKind.TRAINING: (
@@ -109,11 +125,6 @@ def hours(duration: timedelta) -> str:
     return f"{count / 24:,.1f} days" if count >= 72 else f"{count:,.1f} h"
 
 
-def counted(count: int, noun: str) -> str:
-    """``1 plan``, ``2 plans``."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
 def offer_words(offer_id: str) -> str:
     """An offer in words, from its id alone, as it may be gone: the seller, then the other parts."""
     provider, _, rest = offer_id.partition("/")
@@ -150,9 +161,9 @@ def place(at: Offer | Placement) -> str:
     return at.zone if at.zone.startswith(at.region) else f"{at.region} · {at.zone}"
 
 
-def tone(state: str) -> str:
-    """Whether a state is good news, a wait, or bad news; empty for others."""
-    return TONES.get(str(state), "")
+def step_words(action: str) -> str:
+    """A step of a reservation's history."""
+    return STEP_WORDS.get(action, action.rpartition(".")[2].replace("_", " ").capitalize())
 
 
 def figures(placement: Placement) -> list[str]:

@@ -81,48 +81,29 @@ async def approvals_page(request: Request, caller: SpendVisitor, done: str = "")
 
 
 @router.post("/approvals/{plan_id}/approve")
-async def approve_here(request: Request, caller: SpendVisitor, plan_id: str) -> Response:
-    """Approves exactly the figures that were shown, and returns to the list."""
-    return await _approve(request, caller, plan_id, "/approvals")
-
-
 @router.post("/approvals/{plan_id}/reject")
-async def reject_here(request: Request, caller: SpendVisitor, plan_id: str) -> Response:
-    """Rejects, and returns to the list."""
-    return await _reject(request, caller, plan_id, "/approvals")
+async def decide_here(request: Request, caller: SpendVisitor, plan_id: str) -> Response:
+    """Approves exactly the figures that were shown, or rejects, and returns to the list."""
+    return await _decide(request, caller, plan_id, "/approvals")
 
 
 @router.post("/plans/{plan_id}/approve")
-async def approve_plan(request: Request, caller: PlanVisitor, plan_id: str) -> Response:
-    """Approves exactly the figures that were shown, and returns to the plan."""
-    return await _approve(request, caller, plan_id, f"/plans/{plan_id}")
-
-
 @router.post("/plans/{plan_id}/reject")
-async def reject_plan(request: Request, caller: PlanVisitor, plan_id: str) -> Response:
-    """Rejects, and returns to the plan."""
-    return await _reject(request, caller, plan_id, f"/plans/{plan_id}")
+async def decide_plan(request: Request, caller: PlanVisitor, plan_id: str) -> Response:
+    """Approves exactly the figures that were shown, or rejects, and returns to the plan."""
+    return await _decide(request, caller, plan_id, f"/plans/{plan_id}")
 
 
-async def _approve(request: Request, caller: Caller, plan_id: str, back: str) -> Response:
-    form = await read_form(request)
-
-    async def act(named: Caller) -> str:
-        await product_of(request).approvals.approve(named, plan_id, form.text("comment"), _looked(form))
-        return f"{back}?done=approved"
-
-    return await act_once(request, caller, form, act)
-
-
-async def _reject(request: Request, caller: Caller, plan_id: str, back: str) -> Response:
-    form = await read_form(request)
-    if not form.text("comment"):
+async def _decide(request: Request, caller: Caller, plan_id: str, back: str) -> Response:
+    form, approvals = await read_form(request), product_of(request).approvals
+    comment, approved = form.text("comment"), request.url.path.endswith("/approve")
+    if not approved and not comment:
         problem = FieldProblem("/comment", "nothing", "the reason, for the team that asked")
         raise InputError("form", (problem,))
 
     async def act(named: Caller) -> str:
-        await product_of(request).approvals.reject(named, plan_id, form.text("comment"), _looked(form))
-        return f"{back}?done=rejected"
+        await (approvals.approve if approved else approvals.reject)(named, plan_id, comment, _looked(form))
+        return f"{back}?done={'approved' if approved else 'rejected'}"
 
     return await act_once(request, caller, form, act)
 

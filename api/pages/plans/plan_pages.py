@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
 
+from api import plan_sections
 from api.http.dependencies import product_of
 from api.http.errors import kind_of
 from api.pages.parts.forms import SentForm, act_once, new_once, proof_of, read_form
 from api.pages.parts.rendering import page_router, show, templates
 from api.pages.parts.session import PlanVisitor, PlanWritingVisitor
-from api.pages.parts.words import moment, seller, usd
+from api.pages.parts.words import moment, offer_words, seller, usd
 from api.pages.plans import plan_view
 from api.pages.plans.failed_reserve import failed_reserve
-from api.pages.plans.reservation_view import size_words
 from api.pages.plans.what_if_view import questions_of
 from api.plan_answer import NO_OBJECTIVES, answer_of, objectives_in
 from api.plan_requests import ask_for_plan, event_of, find_holdings, options_of, plan_events
-from api.reserved_fleets import ReservedFleet, accepted_words, fleets
+from api.reserved_fleets import ReservedFleet, accepted_words, fleets, size_words
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import (
     ApprovalRequired,
@@ -166,7 +166,7 @@ async def _beside_base(product: Product, caller: Caller, record: PlanRecord) -> 
 def _open_lines(held: Sequence[Reservation], now: datetime) -> list[tuple[ReservedFleet[Reservation], str]]:
     """What is or will be held: one line for each offer of a workload, with its size in words."""
     lines = fleets([row for row in held if row.is_open], now)
-    return [(fleet, size_words(fleet)) for fleet in lines]
+    return [(fleet, size_words(fleet, moment)) for fleet in lines]
 
 
 async def _offers_now(product: Product, record: PlanRecord) -> dict[str, Offer]:
@@ -198,15 +198,16 @@ def _of_plan(record: PlanRecord, now: datetime, holding: PlanHolding | None) -> 
         "plan": plan,
         "status": plan.status,
         "questions": questions_of(record) if record.document else (),
-        "cards": plan_view.plan_cards(plan, plan_view.budget_of(record)),
+        "cards": plan_sections.plan_cards(plan, plan_view.budget_of(record)),
         "answer": answer_of(plan, seller, moment, objectives, holding),
         "charts": plan_view.plan_charts(plan, now, plan_view.asked_of(record)),
-        "fleets": plan_view.fleets_of(plan, objectives),
+        "fleets": plan_sections.fleets_of(plan, objectives, offer_words),
         "days": plan_view.held_days(plan),
         "kinds": plan_view.kinds_of(plan),
         "capacity": plan_view.capacity,
         "baselines": plan_view.baseline_rows(plan),
         "bound_share": plan_view.bound_share(plan),
+        "told": tuple(plan_sections.told_of(plan, offer_words)),
         "committed": plan_view.committed_words(plan, now),
         "is_past": is_past(plan, now),
         "as_of": plan.as_of,

@@ -9,19 +9,11 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
-from api.pages.parts.cards import Card
+from api.figures import plural
 from api.pages.parts.charts import Charts, both_widths
 from api.pages.parts.timelines import Bar, TimelineRow, timeline
-from api.pages.parts.words import DASH, counted, moment, offer_words, seller, share, usd
-from api.plan_answer import NO_OBJECTIVES, why_line
+from api.pages.parts.words import moment, seller, usd
 from api.plan_words import (
-    NEAR_TIES_BUY,
-    all_pass_budget,
-    bound_label,
-    folded,
-    quality_words,
-    saved_usd,
-    sentences_together,
     state_words,
     strategy,
     strongest,
@@ -35,13 +27,12 @@ from broker.domain.holding.plan_holding import PlanHolding
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.market.billing import holdings
 from broker.domain.market.offer import Tier
-from broker.domain.planning.comparison import Objective, tightest_objective
-from broker.domain.planning.plan import Alternative, Baseline, Placement, Plan
-from broker.domain.planning.workload import Slo, WorkloadKind
+from broker.domain.planning.plan import Baseline, Placement, Plan
+from broker.domain.planning.workload import WorkloadKind
 from broker.domain.reconciling.reconciling import WITH_THE_REST
 from broker.domain.spend.approvals import ApprovalState
 from broker.domain.spend.charging import credited_usd, owed_usd
-from broker.ports.planning import BusinessStatus, PlanRecord, PlanState
+from broker.ports.planning import BusinessStatus, PlanRecord
 
 SERIES_OF_KIND = {WorkloadKind.TRAINING: 0, WorkloadKind.SERVING: 1, WorkloadKind.BATCH: 2}
 DAY = timedelta(days=1)
@@ -49,23 +40,13 @@ DAY = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class PlanRow:
-    """One plan in a list."""
+    """One plan in a list: its workloads, the one word for where it is, and what is held of it."""
 
-    plan_id: str
-    team: str
-    created_at: datetime
-    state: str
-    workloads: tuple[str, ...]
-    cost_usd: Decimal | None
-    gap: float | None
-    saved_usd: Decimal | None
-    approval: ApprovalState | None
-    standing: BusinessStatus | None = None
-    is_intended: bool = False
-    change: str = ""
-    place: str = ""
-    quality: str = ""
-    holding: str = ""
+    record: PlanRecord
+    workloads: str
+    place: str
+    standing: BusinessStatus | None
+    holding: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +62,6 @@ class BaselineRow:
     why: str
     is_this: bool = False
     missing: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class HeldDay:
-    """Node-hours that each placement holds on one day."""
-
-    day: datetime
-    node_hours: tuple[float, ...]
 
 
 class Step(StrEnum):
@@ -141,25 +114,8 @@ def plan_row(
     holding: PlanHolding | None = None,
 ) -> PlanRow:
     """A record as a row of a list."""
-    plan = record.plan
-    state = record.state if plan is None or record.state is PlanState.PROPOSED else plan.status
-    return PlanRow(
-        plan_id=record.plan_id,
-        team=record.team,
-        created_at=record.created_at,
-        state=str(state),
-        workloads=workloads_of(record),
-        cost_usd=plan.cost_usd if plan else None,
-        gap=plan.gap if plan else None,
-        saved_usd=saved_usd(plan) if plan else None,
-        approval=record.approval,
-        standing=standing,
-        is_intended=record.is_intended,
-        change=record.variant.name if record.variant is not None else "",
-        place=place_of(record, standing, now),
-        quality=quality_words(plan.gap if plan else None),
-        holding="" if holding is None else holding.text,
-    )
+    held = "" if holding is None else holding.text
+    return PlanRow(record, ", ".join(workloads_of(record)), place_of(record, standing, now), standing, held)
 
 
 def next_step(record: PlanRecord, reservations: Sequence[Reservation]) -> Step:
@@ -222,7 +178,7 @@ def committed_words(plan: Plan, now: datetime) -> str:
         )
     placed = "1 is placed at its start" if len(later) == 1 else f"{len(later):,} are placed at their start"
     return (
-        f"{paid} Of its {counted(len(starts), 'order')}, {placed}, the first on {first}: "
+        f"{paid} Of its {plural(len(starts), 'order')}, {placed}, the first on {first}: "
         "the seller may then have none."
     )
 
@@ -318,68 +274,6 @@ def bound_share(plan: Plan) -> float | None:
     return float(plan.bound_usd / max(costs)) if plan.bound_usd is not None and max(costs) else None
 
 
-def plan_cards(plan: Plan, budget_usd: Decimal | None = None) -> tuple[Card, ...]:
-    """Cards of a plan: cost, saving, bound, unused time and effort."""
-    unused = sum((p.paid_unused_usd for p in plan.placements), ZERO)
-    penalty = f"plus {usd(plan.penalty_usd)} penalties" if plan.penalty_usd else "no penalties"
-    if plan.delay_usd:
-        penalty += f"; {usd(plan.delay_usd)} of delay counted"
-    of_budget = f"{penalty}; budget {usd(budget_usd)}" if budget_usd is not None else penalty
-    return (
-        Card("Cost", usd(plan.cost_usd), of_budget, lead=True),
-        _saving_card(plan),
-        Card(
-            "Bound" if plan.bound_usd is None else _capital(bound_label(plan)),
-            usd(plan.bound_usd),
-            _proof(plan),
-        ),
-        Card(
-            "Paid but unused",
-            usd(unused),
-            "edges of windows, and what is left of minimum terms"
-            if unused
-            else "every hour that is paid is used",
-        ),
-        Card(
-            "Ways considered",
-            f"{plan.candidates.evaluated:,}",
-            f"{plan.candidates.kept:,} passed every gate, in {plan.solve_seconds:.1f} s",
-        ),
-    )
-
-
-def _proof(plan: Plan) -> str:
-    """The gap, and what is compared with the bound where more than the cost is."""
-    if plan.bound_usd is None:
-        return "not proven: some workload is left out" if plan.unplaced else "not proven"
-    if plan.objective_usd == plan.cost_usd:
-        return f"proven; gap {share(plan.gap)}"
-    return f"proven; this plan, so counted, costs {usd(plan.objective_usd)}: gap {share(plan.gap)}"
-
-
-def _capital(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
-
-
-def _saving_card(plan: Plan) -> Card:
-    """The saving against the cheapest strategy within the budget."""
-    against = strongest(plan)
-    if against is None or against.cost_usd is None:
-        why = (
-            "none of them stays within the budget"
-            if all_pass_budget(plan)
-            else "none of them could run to its end"
-        )
-        return Card("Saved against simpler strategies", DASH, why)
-    before = against.cost_usd
-    saved = saved_usd(plan) or ZERO
-    if saved < 0:
-        buys = f"near ties pay it for {NEAR_TIES_BUY}"
-        return Card(f"Above {strategy(against.name)}", usd(-saved), buys)
-    part = f"{share(float(saved / before))} less" if saved else "this strategy costs the same"
-    return Card(f"Saved against {strategy(against.name)}", usd(saved), part, tone="good" if saved else "")
-
-
 def kinds_of(plan: Plan) -> list[tuple[int, str]]:
     """The kinds of workload on the plan's chart, with their colours."""
     shown = {p.kind for p in plan.placements}
@@ -441,47 +335,17 @@ def _waits(plan: Plan, workload: str) -> tuple[Bar, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Fleet:
-    """The placements of one workload, with the reasons of all of them in one place."""
-
-    workload: str
-    placements: tuple[Placement, ...]
-    why: str
-    shown: Sequence[str]
-    folded: Sequence[str]
-    next_best: tuple[Alternative, ...]
-    objective: Objective | None = None
-
-
-def fleets_of(plan: Plan, objectives: Mapping[str, Slo] = NO_OBJECTIVES) -> tuple[Fleet, ...]:
-    """The placements of a plan by workload, in its order; a way that several placements name is told once.
-
-    ``objectives``: those of its services, by name.
-    """
-    names = dict.fromkeys(placement.workload for placement in plan.placements)
-    return tuple(_fleet(name, plan.placements_of(name), objectives.get(name)) for name in names)
-
-
-def _fleet(name: str, placements: tuple[Placement, ...], slo: Slo | None) -> Fleet:
-    shown, rest = folded(sentences_together(placements))
-    ways = {way.offer_id: way for placement in placements for way in placement.why.next_best}
-    best = tuple(sorted(ways.values(), key=lambda way: way.more_usd))
-    tightest = None if slo is None else tightest_objective(placements, slo)
-    return Fleet(name, placements, why_line(placements, offer_words), shown, rest, best, tightest)
-
-
-def held_days(plan: Plan) -> tuple[HeldDay, ...]:
+def held_days(plan: Plan) -> list[tuple[datetime, list[float]]]:
     """The figures of the chart: node-hours by UTC day and placement, in the plan's order."""
     span = _span(plan)
     if span is None:
-        return ()
-    days, day = [], span.start.replace(hour=0, minute=0, second=0, microsecond=0)
+        return []
+    found, day = [], span.start.replace(hour=0, minute=0, second=0, microsecond=0)
     while day < span.end:
         window = Window(day, day + DAY)
-        days.append(HeldDay(day, tuple(_node_hours(placement, window) for placement in plan.placements)))
+        found.append((day, [_node_hours(placement, window) for placement in plan.placements]))
         day += DAY
-    return tuple(days)
+    return found
 
 
 def _span(plan: Plan) -> Window | None:

@@ -10,12 +10,12 @@ from fastapi.responses import Response
 
 from api.bootstrap import Product
 from api.http.dependencies import product_of
-from api.pages.parts.cards import Card
 from api.pages.parts.forms import act_once, new_once, proof_of, read_form
 from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import PlanVisitor, PlanWritingVisitor
 from api.pages.parts.words import usd
 from api.pages.plans.plan_view import title_of
+from api.sections import Card
 from broker.domain.basics.account import Caller
 from broker.domain.basics.errors import NotFound
 from broker.domain.basics.money import ZERO
@@ -129,24 +129,16 @@ async def reoptimize_again(request: Request, caller: PlanWritingVisitor) -> Resp
 
 
 @router.post("/proposals/{reoptimization_id}/accept")
-async def accept(request: Request, caller: PlanVisitor, reoptimization_id: str) -> Response:
-    """Accepts the proposal. Its moves begin with the next pass of the reconciler."""
-    form, page = await read_form(request), f"/proposals/{reoptimization_id}"
-
-    async def act(named: Caller) -> str:
-        await product_of(request).proposals.accept(named, reoptimization_id)
-        return f"{page}?done=accepted"
-
-    return await act_once(request, caller, form, act, lambda _: page)
-
-
 @router.post("/proposals/{reoptimization_id}/reject")
-async def reject(request: Request, caller: PlanVisitor, reoptimization_id: str) -> Response:
-    """Rejects the proposal. Everything stays where it is."""
+async def decide(request: Request, caller: PlanVisitor, reoptimization_id: str) -> Response:
+    """Accepts the proposal, whose moves begin with the next pass of the reconciler, or rejects it: everything
+    stays where it is."""
     form, page = await read_form(request), f"/proposals/{reoptimization_id}"
+    accepted = request.url.path.endswith("/accept")
 
     async def act(named: Caller) -> str:
-        await product_of(request).proposals.reject(named, reoptimization_id)
-        return f"{page}?done=rejected"
+        proposals = product_of(request).proposals
+        await (proposals.accept if accepted else proposals.reject)(named, reoptimization_id)
+        return f"{page}?done={'accepted' if accepted else 'rejected'}"
 
     return await act_once(request, caller, form, act, lambda _: page)

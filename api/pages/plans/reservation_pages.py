@@ -12,6 +12,7 @@ from api.http.dependencies import product_of
 from api.pages.parts.forms import act_once, new_once, proof_of, read_form
 from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import PlanVisitor
+from api.pages.parts.words import moment
 from api.pages.plans.reservation_view import (
     failed_words,
     gone_words,
@@ -19,11 +20,8 @@ from api.pages.plans.reservation_view import (
     line_id,
     money_card,
     reservation_cards,
-    size_words,
-    steps_of,
-    steps_words,
 )
-from api.reserved_fleets import fleets
+from api.reserved_fleets import fleets, size_words, steps_words
 from broker.domain.basics.account import Caller
 from broker.domain.basics.errors import Conflict
 from broker.domain.holding.reservation import ReservationState
@@ -55,7 +53,7 @@ async def reservations_page(
         request,
         "reservations.html",
         "Reservations",
-        held=[(fleet, line_id(fleet), size_words(fleet), steps_words(fleet)) for fleet in lines],
+        held=[(fleet, line_id(fleet), size_words(fleet, moment), steps_words(fleet)) for fleet in lines],
         latest=latest_change(rows),
         short=await product.reservations.find_shortfalls(caller, plan_id=plan),
         cards=reservation_cards(lines),
@@ -89,7 +87,7 @@ async def fleet_release_page(
         "fleet_release.html",
         f"Release {workload or 'all of the plan'}",
         part=part,
-        lines=[(fleet, size_words(fleet)) for fleet in lines],
+        lines=[(fleet, size_words(fleet, moment)) for fleet in lines],
         count=len(rows),
         on_release=await product.reservations.estimate_part_release(caller, part),
         proof=proof_of(request),
@@ -133,7 +131,7 @@ async def reservation_page(
         cards=money_card(reservation, product.clock.now()),
         on_release=await product.reservations.estimate_release(caller, reservation_id),
         gone=gone_words(reservation),
-        steps=steps_of(history.items),
+        steps=history.items[::-1],
         notice=DONE.get(done, ""),
         proof=proof_of(request),
         once=new_once(),

@@ -4,95 +4,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime
 from hashlib import sha256
 
-from api.pages.parts.cards import Card
-from api.pages.parts.words import counted, moment, seller, usd
-from api.plan_words import who_words
+from api.figures import plural
+from api.pages.parts.words import moment, seller, usd
 from api.release_words import released_words
-from api.reserved_fleets import ReservedFleet, is_ordered_later, most_nodes, nodes_words
-from broker.domain.basics.account import AuditEntry
+from api.reserved_fleets import ReservedFleet, most_nodes
+from api.sections import Card
 from broker.domain.basics.money import ZERO, price_words
 from broker.domain.holding.lease_money import is_kept_above_limit, price_basis, rate_usd_per_node_hour
 from broker.domain.holding.reservation import OPEN_STATES, Reservation, ReservationState
 from broker.domain.spend.charging import credited_usd, final_usd, reservation_charges
 from broker.domain.spend.spend import ChargeBasis, projection_end
 from broker.services.holding.reserving_requests import PartRelease
-
-STEP_WORDS: Mapping[str, str] = {
-    "reservation.intend": "Wanted",
-    "reservation.order": "Ordered from the provider",
-    "reservation.retry": "Ordered again",
-    "reservation.held": "Bought",
-    "reservation.granted": "Time granted by the provider",
-    "reservation.billed": "Billed",
-    "reservation.changed": "Changed",
-    "reservation.extend": "Extended",
-    "reservation.release": "Release asked for",
-    "reservation.release_refused": "Release refused for now",
-    "reservation.gone": "Seen gone at the provider",
-    "reservation.lost": "Taken away by the provider",
-    "reservation.failed": "Failed",
-    "reservation.refused": "Refused by the provider",
-    "reservation.too_dear": "Given back: dearer than its limit",
-    "reservation.unknown": "The provider's answer was lost",
-    "reservation.abandon": "Given up",
-    "reservation.release_taken": "Release taken at last",
-    "lease.orphaned": "Found running for nobody",
-    "reservation.short": "Capacity is missing",
-    "reservation.moving": "Being moved",
-    "reservation.move_failed": "Move failed, stays where it is",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryStep:
-    """One line of a history."""
-
-    at: datetime
-    what: str
-    who: str
-    why: str
-    provider_request_id: str | None
-
-
-def steps_of(entries: Iterable[AuditEntry]) -> tuple[HistoryStep, ...]:
-    """The history in words, oldest first."""
-    steps = [
-        HistoryStep(
-            entry.at,
-            STEP_WORDS.get(entry.action, entry.action.rpartition(".")[2].replace("_", " ").capitalize()),
-            who_words(entry.actor, entry.actor_name),
-            entry.detail,
-            entry.provider_request_id,
-        )
-        for entry in entries
-    ]
-    return tuple(reversed(steps))
-
-
-def size_words(fleet: ReservedFleet[Reservation]) -> str:
-    """How many nodes a line has now and next: ``4 nodes, 6 from 27 Nov 18:00``."""
-    if fleet.state not in OPEN_STATES or len(fleet.rows) == 1:
-        return f"{nodes_words(fleet)} node{'' if fleet.most == 1 else 's'}"
-    words = counted(fleet.nodes, "node")
-    if fleet.next is None:
-        return words
-    at, nodes = fleet.next
-    return f"{words} now, {nodes} from {moment(at)}" if nodes else f"{words} until {moment(at)}"
-
-
-def steps_words(fleet: ReservedFleet[Reservation]) -> str:
-    """In how many steps, between which sizes, and how many of them are bought; empty for a single one."""
-    if len(fleet.rows) == 1:
-        return ""
-    sizes = f"{fleet.least} to {fleet.most}" if fleet.least != fleet.most else f"{fleet.most}"
-    words = f"{sizes} nodes, {len(fleet.rows)} steps"
-    later = sum(map(is_ordered_later, fleet.rows))
-    return f"{words}, {later} ordered at their start" if later else words
 
 
 def reservation_cards(lines: Sequence[ReservedFleet[Reservation]]) -> tuple[Card, ...]:
@@ -103,14 +29,14 @@ def reservation_cards(lines: Sequence[ReservedFleet[Reservation]]) -> tuple[Card
     is_open = sum(by_state[state] for state in OPEN_STATES)
     ahead = by_state[ReservationState.SCHEDULED] + by_state[ReservationState.HELD]
     trouble = by_state[ReservationState.UNKNOWN] + by_state[ReservationState.FAILED]
-    at_once = f"{counted(most_nodes(rows), 'node')} at most at once"
-    steps = f"{counted(len(rows), 'reservation')}, " if len(rows) > is_open else ""
+    at_once = f"{plural(most_nodes(rows), 'node')} at most at once"
+    steps = f"{plural(len(rows), 'reservation')}, " if len(rows) > is_open else ""
     return (
         Card("Open fleets", f"{is_open:,}", f"{steps}{at_once}", lead=True),
         Card(
             "Usable now",
             f"{by_state[ReservationState.ACTIVE]:,}",
-            counted(sum(row.nodes for row in active), "node"),
+            plural(sum(row.nodes for row in active), "node"),
         ),
         Card("Still to begin", f"{ahead:,}", "ordered or scheduled"),
         Card("Failed or unclear", f"{trouble:,}", "of those listed", tone="bad" if trouble else ""),
@@ -142,7 +68,7 @@ def latest_change(rows: Sequence[Reservation]) -> str:
     if not happened:
         return ""
     at, _, row, words = max(happened, key=lambda one: one[:2])
-    what = f"{row.workload or 'An order'}, {counted(row.nodes, 'node')} at {seller(row.offer.provider)},"
+    what = f"{row.workload or 'An order'}, {plural(row.nodes, 'node')} at {seller(row.offer.provider)},"
     return f"Latest change: {what} {words} at {moment(at)}."
 
 
@@ -157,7 +83,7 @@ def money_card(reservation: Reservation, now: datetime) -> tuple[Card, ...]:
     return (
         Card("Owed so far", usd(owed), f"{price}{above}", lead=True),
         Card("Still to come", usd(to_come), to_its_end),
-        Card("Capacity", counted(reservation.nodes, "node"), _gpus(reservation)),
+        Card("Capacity", plural(reservation.nodes, "node"), _gpus(reservation)),
     )
 
 
@@ -173,7 +99,7 @@ def failed_words(found: PartRelease) -> str:
     """How many releases were asked for, and which failed, each with the reason."""
     whole = len(found.asked) + len(found.failed)
     each = "; ".join(f"{row.reservation_id}: {error}" for row, error in found.failed)
-    return f"release asked for {len(found.asked)} of {counted(whole, 'reservation')}; not for {each}"
+    return f"release asked for {len(found.asked)} of {plural(whole, 'reservation')}; not for {each}"
 
 
 def _gpus(reservation: Reservation) -> str:

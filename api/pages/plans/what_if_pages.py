@@ -8,11 +8,11 @@ from typing import Annotated
 from fastapi import Query, Request
 from fastapi.responses import Response
 
+from api.figures import plural
 from api.http.dependencies import product_of
 from api.pages.parts.forms import act_once, read_form
 from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import PlanVisitor, PlanWritingVisitor
-from api.pages.parts.words import counted
 from api.pages.plans.plan_pages import plans_shown
 from api.pages.plans.plan_view import title_of
 from api.pages.plans.what_if_view import cost_curve, points_of, questions_of
@@ -38,7 +38,7 @@ async def compare_page(
     ids = list(dict.fromkeys(plan or ()))
     if not 2 <= len(ids) <= MOST_PLANS:
         notice = (
-            f"A comparison takes 2 to {MOST_PLANS} plans, and {counted(len(ids), 'plan')} "
+            f"A comparison takes 2 to {MOST_PLANS} plans, and {plural(len(ids), 'plan')} "
             f"{'was' if len(ids) == 1 else 'were'} ticked: tick them in the list, then compare them."
         )
         return await plans_shown(request, caller, ticked=ids, notice=notice, status=422)

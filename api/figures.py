@@ -7,8 +7,6 @@ from decimal import Decimal
 
 from broker.domain.basics.money import usd_words
 
-MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-
 
 def usd(amount: Decimal | float) -> str:
     """Dollars and cents with thousands separators."""
@@ -58,7 +56,7 @@ def day_and_time(instant: datetime) -> str:
 
 def day(instant: datetime) -> str:
     """``24 Nov``."""
-    return f"{instant.day} {MONTHS[instant.month - 1]}"
+    return f"{instant.day} {instant:%b}"
 
 
 def plural(count: int, noun: str) -> str:

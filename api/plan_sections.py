@@ -1,0 +1,299 @@
+"""A plan as cards, tables and sentences, for pages, the terminal and notebooks alike. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from itertools import islice
+
+from api.figures import day, day_and_time, percent, plural, usd
+from api.plan_answer import NO_OBJECTIVES, why_line
+from api.plan_words import (
+    NEAR_TIES_BUY,
+    all_pass_budget,
+    bound_label,
+    folded,
+    saved_usd,
+    sentences_together,
+    strategy,
+    strongest,
+    without_cost,
+)
+from api.sections import Card, Cell, Section, section_of
+from broker.domain.basics.money import ZERO
+from broker.domain.basics.window import Segment, Window
+from broker.domain.market.billing import node_hours
+from broker.domain.planning.comparison import Objective, tightest_objective
+from broker.domain.planning.plan import Alternative, Baseline, Placement, Plan
+from broker.domain.planning.workload import Slo, WorkloadKind
+
+NAME_WIDTH = 22
+LEVELS = "▁▂▃▄▅▆▇█"
+EMPTY = "·"
+NONE = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The placements of one workload, with the reasons of all of them in one place."""
+
+    workload: str
+    placements: tuple[Placement, ...]
+    why: str
+    shown: Sequence[str]
+    folded: Sequence[str]
+    next_best: tuple[Alternative, ...]
+    objective: Objective | None = None
+
+
+def by_workload(plan: Plan) -> dict[str, tuple[Placement, ...]]:
+    """The placements of each workload, in the plan's order."""
+    return {one.workload: plan.placements_of(one.workload) for one in plan.placements}
+
+
+def fleets_of(
+    plan: Plan, objectives: Mapping[str, Slo] = NO_OBJECTIVES, offer_words: Callable[[str], str] = str
+) -> tuple[Fleet, ...]:
+    """The placements of a plan by workload, in its order; a way that several placements name is told once.
+
+    ``objectives``: those of its services, by name. ``offer_words`` writes an offer's id.
+    """
+    placed = by_workload(plan).items()
+    return tuple(_fleet(name, placements, objectives.get(name), offer_words) for name, placements in placed)
+
+
+def _fleet(
+    name: str, placements: tuple[Placement, ...], slo: Slo | None, offer_words: Callable[[str], str]
+) -> Fleet:
+    shown, rest = folded(sentences_together(placements))
+    ways = {way.offer_id: way for placement in placements for way in placement.why.next_best}
+    best = tuple(sorted(ways.values(), key=lambda way: way.more_usd))
+    tightest = None if slo is None else tightest_objective(placements, slo)
+    return Fleet(name, placements, why_line(placements, offer_words), shown, rest, best, tightest)
+
+
+def plan_cards(plan: Plan, budget_usd: Decimal | None = None) -> tuple[Card, ...]:
+    """Cards of a plan: cost, saving, bound, unused time and effort."""
+    unused = sum((p.paid_unused_usd for p in plan.placements), ZERO)
+    penalty = f"plus {usd(plan.penalty_usd)} penalties" if plan.penalty_usd else "no penalties"
+    if plan.delay_usd:
+        penalty += f"; {usd(plan.delay_usd)} of delay counted"
+    of_budget = f"{penalty}; budget {usd(budget_usd)}" if budget_usd is not None else penalty
+    return (
+        Card("Cost", usd(plan.cost_usd), of_budget, lead=True),
+        _saving_card(plan),
+        _bound_card(plan),
+        Card(
+            "Paid but unused",
+            usd(unused),
+            "edges of windows, and what is left of minimum terms"
+            if unused
+            else "every hour that is paid is used",
+        ),
+        Card(
+            "Ways considered",
+            f"{plan.candidates.evaluated:,}",
+            f"{plan.candidates.kept:,} passed every gate, in {plan.solve_seconds:.1f} s",
+        ),
+    )
+
+
+def _bound_card(plan: Plan) -> Card:
+    """The bound with the gap, and what is compared with it where more than the cost is."""
+    if plan.bound_usd is None:
+        return Card("Bound", NONE, "not proven: some workload is left out" if plan.unplaced else "not proven")
+    gap = NONE if plan.gap is None else f"{100 * plan.gap:.2f} %"
+    counted = f"this plan, so counted, costs {usd(plan.objective_usd)}: "
+    proof = f"gap {gap}" if plan.objective_usd == plan.cost_usd else f"{counted}gap {gap}"
+    label = bound_label(plan)
+    return Card(f"{label[:1].upper()}{label[1:]}", usd(plan.bound_usd), f"proven; {proof}")
+
+
+def _saving_card(plan: Plan) -> Card:
+    """The saving against the cheapest strategy within the budget."""
+    against = strongest(plan)
+    if against is None or against.cost_usd is None:
+        why = (
+            "none of them stays within the budget"
+            if all_pass_budget(plan)
+            else "none of them could run to its end"
+        )
+        return Card("Saved against simpler strategies", NONE, why)
+    before = against.cost_usd
+    saved = saved_usd(plan) or ZERO
+    if saved < 0:
+        buys = f"near ties pay it for {NEAR_TIES_BUY}"
+        return Card(f"Above {strategy(against.name)}", usd(-saved), buys)
+    part = f"{100 * saved / before:.2f} % less" if saved else "this strategy costs the same"
+    return Card(f"Saved against {strategy(against.name)}", usd(saved), part, tone="good" if saved else "")
+
+
+def told_of(plan: Plan, offer_words: Callable[[str], str] = str) -> Iterator[tuple[str, str, list[str]]]:
+    """Sentences on the whole plan: their title, a hint, and each of them."""
+    assumed = (
+        f"{plural(row.nodes, 'node')} of {offer_words(row.offer_id)}: {row.says}" for row in plan.assumptions
+    )
+    for title, hint, said in (
+        ("Notes", "", plan.notes),
+        (
+            "Assumed stock",
+            "Capacity that the plan assumes because the provider does not state its stock. "
+            "policy.assumed_nodes limits it.",
+            assumed,
+        ),
+        (
+            "Scarce capacity",
+            "What more stock would save, if only the named workloads were placed there.",
+            (row.text for row in plan.scarcity),
+        ),
+    ):
+        sentences = [f"{one[:1].upper()}{one[1:]}." for one in said]
+        if sentences:
+            yield title, hint, sentences
+
+
+def tables_of(plan: Plan, placed: str = "Placements") -> Iterator[Section]:
+    """The tables of a plan: placements under the title ``placed``, what is left out, simpler strategies."""
+    if plan.placements:
+        yield section_of(
+            [placement for placements in by_workload(plan).values() for placement in placements],
+            {
+                "=workload": lambda one: _name(plan, one),
+                "capacity": lambda one: Cell(_capacity(one), _layout(one)),
+                "where": lambda one: Cell(f"{one.provider} {one.tier}", (one.zone or one.region,)),
+                "=when (UTC)": _when,
+                ">cost\nper node-hour": lambda one: Cell(one.cost_usd, (_hourly(one),)),
+            },
+            title=placed,
+        )
+    if plan.unplaced:
+        left_out = [
+            (name, Cell(reason, tone="warn"), fix)
+            for row in plan.unplaced
+            for name, reason, fix in (
+                (row.workload, str(row.reason), row.nearest_fix),
+                *(("", "", f"or {fix.says}") for fix in row.fixes[1:]),
+            )
+        ]
+        yield Section(("workload", "=stopped by", "nearest fix"), left_out, "Left out")
+    if plan.baselines:
+        yield section_of(
+            plan.baselines,
+            {
+                "strategy": lambda row: strategy(row.name),
+                ">cost": lambda row: without_cost(row) if row.cost_usd is None else row.cost_usd,
+                ">this plan saves": lambda row: _saved(row, plan),
+                "how": lambda row: row.why,
+            },
+            title="Compared with simpler strategies",
+        )
+
+
+def _name(plan: Plan, placement: Placement) -> Cell:
+    """The workload and its kind once, and which part of it each placement is."""
+    part = plan.part_of(placement).removeprefix("part ").partition(":")[0]
+    if placement is plan.placements_of(placement.workload)[0]:
+        return Cell(short(placement.workload), [str(placement.kind), *filter(None, [part])])
+    return Cell(part)
+
+
+def short(name: str) -> str:
+    """A name that fits the first column."""
+    return name if len(name) <= NAME_WIDTH else name[: NAME_WIDTH - 1] + "…"
+
+
+def _capacity(placement: Placement) -> str:
+    per_node = placement.gpus // placement.nodes if placement.nodes else placement.gpus
+    held = [segment.nodes for segment in placement.segments] or [placement.nodes]
+    count = f"{placement.nodes}" if min(held) >= placement.nodes else f"{min(held)} to {placement.nodes}"
+    if max(held) > placement.nodes:
+        count = f"{placement.nodes} (of {max(held)} bought)"
+    return f"{count} × {per_node} {placement.gpu}"
+
+
+def _layout(placement: Placement) -> list[str]:
+    layout, is_run = placement.parallelism, placement.kind is WorkloadKind.TRAINING
+    degrees = {"tp": layout.tp, "pp": layout.pp, "dp": layout.dp, "cp": layout.cp, "ep": layout.ep}
+    if not is_run and layout.dp > 1:
+        degrees = {"dp": layout.dp}  # attention ranks: the tensor group and the groups of experts are theirs
+    size = plural(placement.gpus, "GPU") if is_run else plural(placement.replicas, "replica")
+    words = [f"{name}{degree}" for name, degree in degrees.items() if degree > 1]
+    shape = " ".join([size, *words, str(placement.precision)])
+    return [shape, *filter(None, [placement.ordered_words])]
+
+
+def _when(placement: Placement) -> str:
+    if not placement.segments:
+        return "never"
+    start = min(segment.start for segment in placement.segments)
+    end = max(segment.end for segment in placement.segments)
+    return f"{day_and_time(start)}\nto {day_and_time(end)}"
+
+
+def _hourly(placement: Placement) -> str:
+    held = node_hours(placement.segments)
+    return usd(placement.capacity_usd / Decimal(held)) if held else ""
+
+
+def _saved(row: Baseline, plan: Plan) -> str:
+    """What the plan saves against a strategy, in USD and as a share of the strategy's cost."""
+    if not row.cost_usd:
+        return ""
+    saved = row.cost_usd - plan.cost_usd - plan.delay_usd
+    return f"{usd(saved)} ({percent(float(saved / row.cost_usd))})"
+
+
+def timeline_of(plan: Plan, horizon: Window | None, width: int, most: int) -> list[tuple[str, str]]:
+    """The nodes of the first ``most`` workloads over time: a name and a bar a placement, then the days."""
+    span = span_of(plan.placements, horizon)
+    if span is None:
+        return []
+    columns = width - NAME_WIDTH - 2
+    lines = [
+        (short(workload) if index == 0 else "", bar(placement.segments, span, columns))
+        for workload, placements in islice(by_workload(plan).items(), most)
+        for index, placement in enumerate(placements)
+    ]
+    return [*lines, ("", axis(span, columns).rstrip())]
+
+
+def span_of(placements: Sequence[Placement], horizon: Window | None) -> Window | None:
+    """The horizon, widened to hold every segment; None when there is nothing to show."""
+    edges = [edge for p in placements for s in p.segments for edge in (s.start, s.end)]
+    if horizon is not None:
+        edges += [horizon.start, horizon.end]
+    return Window(min(edges), max(edges)) if edges else None
+
+
+def bar(segments: Sequence[Segment], span: Window, width: int) -> str:
+    """``width`` characters: the most nodes held in each slice, relative to the peak."""
+    peak = max((segment.nodes for segment in segments), default=0)
+    step = span.duration / width
+    cells = []
+    for column in range(width):
+        start = span.start + column * step
+        nodes = max((s.nodes for s in segments if s.start < start + step and start < s.end), default=0)
+        cells.append(LEVELS[max(1, round(nodes / peak * len(LEVELS))) - 1] if nodes else EMPTY)
+    return "".join(cells)
+
+
+def axis(span: Window, width: int) -> str:
+    """Days under the bars, as many as fit with a gap between them."""
+    days = span.duration / timedelta(days=1)
+    every = next(n for n in (1, 2, 3, 5, 7, 10, 14, 28, 56, 112, 10_000) if width / max(days, 1) * n >= 8)
+    line = [" "] * width
+    at = _midnight_after(span.start)
+    while at < span.end:
+        column = round((at - span.start) / span.duration * width)
+        label = day(at)
+        if column + len(label) <= width:
+            line[column : column + len(label)] = label
+        at += timedelta(days=every)
+    return "".join(line)
+
+
+def _midnight_after(instant: datetime) -> datetime:
+    midnight = instant.replace(hour=0, minute=0, second=0, microsecond=0)
+    return midnight if midnight == instant else midnight + timedelta(days=1)
