@@ -160,9 +160,9 @@ def node_counts(trainings: Sequence[Training], table: OfferTable, *, every: bool
     sizes = {int(g) for g in np.unique(table.gpus_per_node)}
     for workload in trainings:
         for gpus in sizes:
-            least.add(math.ceil(workload.gpus_min / gpus))
-            if workload.gpus_max is not None:
-                found.add(workload.gpus_max // gpus)
+            least.add(math.ceil(workload.gpus.min / gpus))
+            if workload.gpus.max is not None:
+                found.add(workload.gpus.max // gpus)
     if trainings:
         found |= sold_counts(table)
     if trainings and every:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from broker.domain.planning.workload import Policy, Training
+from broker.domain.planning.workload import GpuRange, Policy, Training
 from optimizer.placement.problem.billing_groups import limit_of
 from optimizer.placement.problem.estimates import MAX_NODES, Estimates
 from optimizer.placement.problem.gates import Opened, open_gates
@@ -112,9 +112,9 @@ def least_on_other_counts_usd(problem: Problem, estimates: Estimates, run: Train
     per_node = np.array([sku.gpus_per_node for sku in table.skus], dtype=np.int64)
     gpus = per_node[:, None] * counts
     span_h = (last_second(problem, run) - first_second(problem, run)) / 3600
-    allowed = (gpus >= run.gpus_min) & (startup_h + work_h <= span_h)
-    if run.gpus_max is not None:
-        allowed &= gpus <= run.gpus_max
+    allowed = (gpus >= run.gpus.min) & (startup_h + work_h <= span_h)
+    if run.gpus.max is not None:
+        allowed &= gpus <= run.gpus.max
     offers = np.flatnonzero(open_gates(problem, run).passing)
     most, by_hour = np.minimum(table.joined_nodes, table.stock_nodes)[offers], _by_hour(problem)[offers]
     held_h = work_h if run.interruptible else startup_h + work_h
@@ -152,8 +152,7 @@ def _hours_per_token(problem: Problem, estimates: Estimates, run: Training, coun
         tokens=TOKENS,
         earliest_start=problem.origin,
         deadline=problem.origin,
-        gpus_min=1,
-        gpus_max=None,
+        gpus=GpuRange(),
         late_usd_per_hour=None,
         dataset=None,
     )
