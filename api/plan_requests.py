@@ -15,13 +15,13 @@ from api.notices.events import FINAL_STATES, with_pauses
 from api.planning.planning_call import installed_quotas
 from api.schemas.plans.comparison import ComparisonDocument, compare
 from api.schemas.workloads.what_if import WhatIfForm, assumed_prices, changed_document
-from api.schemas.workloads.workload_writer import to_document
 from api.schemas.workloads.workloads import read_workloads
 from broker.domain.basics.account import Caller
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import format_usd
 from broker.domain.holding.plan_holding import PlanHolding
 from broker.domain.planning.cost_estimate import CostEstimate
+from broker.domain.planning.workload_document import to_document
 from broker.ports.planning import BusinessStatus, PlanOptions, PlanRecord, Whereabouts
 from broker.services.planning.planning import Change, Comparison
 from broker.settings import Settings

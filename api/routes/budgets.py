@@ -21,10 +21,10 @@ from api.http.dependencies import (
 from api.http.strict_requests import FormRoute
 from api.routes.economics import read_month
 from api.routes.parameters import OfTeam, Period
-from api.schemas.base.validation import TRIMMED
 from api.schemas.finance.finance import BudgetForm, BudgetPage, NewBudget, budget_to_document
 from broker.domain.basics.access import scope_of
 from broker.domain.basics.account import Caller
+from broker.domain.planning.document_fields import TRIMMED
 from broker.domain.spend.budgets import Budget, BudgetPeriod, BudgetStatus
 
 router = APIRouter(prefix="/v1/budgets", tags=["budgets"], dependencies=[KNOWN_NAMES], route_class=FormRoute)

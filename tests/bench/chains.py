@@ -26,7 +26,7 @@ from typing import Any, cast
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.market.offer import NativePrice, Offer, Stock, Tier
 from broker.domain.market.sku import Sku
-from broker.domain.planning.workload import Training
+from broker.domain.planning.workload import GpuRange, Training
 from broker.ports.planning import PlanOptions
 from optimizer.performance.estimator import Estimator
 from optimizer.planner import JointPlanner
@@ -193,7 +193,7 @@ def _compared(
     chain: Sequence[tuple[str, int]], offers: Sequence[Offer], theirs: Mapping[str, float]
 ) -> Comparison:
     wanted = {f"task-{number}": task for number, task in enumerate(chain)}
-    runs = [training(name, gpus_min=count, gpus_max=count) for name, (_, count) in wanted.items()]
+    runs = [training(name, gpus=GpuRange(count, count)) for name, (_, count) in wanted.items()]
     planner = JointPlanner(cast("Estimator", HourEach(wanted)))
     options = PlanOptions(time_limit_s=60.0, gap=0.0, baselines=False)
     began = time.process_time()

@@ -25,7 +25,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from api.schemas.market.market import read_market
-from api.schemas.workloads.workload_writer import to_document
 from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_gpus
 from broker.domain.basics.errors import InputError
@@ -33,6 +32,7 @@ from broker.domain.basics.money import ZERO
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Fix, Plan
 from broker.domain.planning.workload import PlanRequest
+from broker.domain.planning.workload_document import to_document
 from broker.ports.planning import PlanOptions
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator

@@ -13,10 +13,10 @@ import yaml
 from api.schemas.plans.comparison import compare_plans, comparison_to_document
 from api.schemas.plans.plan import PLAN
 from api.schemas.plans.plan_record import record_to_document
-from api.schemas.workloads.workload_writer import to_document
 from api.schemas.workloads.workloads import read_workloads
 from broker.domain.planning.patch import PatchOperation, PatchVerb
 from broker.domain.planning.plan import Fix, Obstacle, Plan, Unplaced
+from broker.domain.planning.workload_document import to_document
 from tests.cli.running import QUICKSTART, broker, fake_server
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_record, a_segment, an_offer

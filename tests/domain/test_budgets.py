@@ -9,12 +9,12 @@ from decimal import Decimal
 import pytest
 
 from broker.domain.basics.errors import InputError
+from broker.domain.basics.money import LARGEST_USD
 from broker.domain.basics.webhook import ALL_TEAMS
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import Tier
 from broker.domain.spend.budget_effects import BudgetEffect
 from broker.domain.spend.budgets import (
-    LARGEST_USD,
     MOST_PERCENT,
     MOST_THRESHOLDS,
     Budget,

@@ -23,7 +23,7 @@ from broker.domain.moving.reoptimizing import Decision, decide_moves
 from broker.domain.planning.assumed_stock import most_gpus, most_nodes
 from broker.domain.planning.plan import Assumption, Plan
 from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode, ReoptimizePolicy, rules_of
-from broker.domain.planning.workload import PlanRequest, Training, WorkloadKind
+from broker.domain.planning.workload import Checkpoints, PlanRequest, Training, WorkloadKind
 from broker.domain.reconciling.held_offers import with_held
 from tests.depth import examples
 from tests.fakes.clock import NOON
@@ -114,7 +114,7 @@ def test_a_run_in_progress_moves_only_where_it_may_and_pays_for_its_rework() -> 
     fixed = decide(situation(plan, [a, b], now), new)
     assert fixed.moves == ()
     assert "must not be interrupted" in fixed.declined[0].reason
-    free = interruptible(a_request(), checkpoint_every_minutes=60.0)
+    free = interruptible(a_request(), checkpoint=Checkpoints(60.0))
     (move,) = decide(situation(plan, [a, b], now, request=free), new).moves
     assert move.stay_usd == Decimal(50), "hours 5 to 10; the one begun is owed"
     assert move.cost.rework_usd == Decimal("1.23"), "37 minutes since the last checkpoint, at 2 USD an hour"
@@ -254,7 +254,9 @@ def cases(draw: st.DrawFn, *, moved: bool = True) -> tuple[MoveContext, Plan]:
     now = now.replace(microsecond=0)
     request = a_request()
     if draw(st.booleans()):
-        request = interruptible(request, checkpoint_every_minutes=draw(st.sampled_from([None, 20.0, 90.0])))
+        request = interruptible(
+            request, checkpoint=draw(st.sampled_from([None, Checkpoints(20.0), Checkpoints(90.0)]))
+        )
     old = plan_of({"train": draw(st.sampled_from(before)), "chat": draw(st.sampled_from(before))}, hours=40)
     market = today if moved else before
     seen = situation(old, market, now, before, request=request)

@@ -16,7 +16,7 @@ from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.moving.remaining import remaining
 from broker.domain.moving.spot_fallback import BEHIND, behind_on_spot
 from broker.domain.planning.plan import Plan
-from broker.domain.planning.workload import Batch, PlanRequest, Training, WorkloadKind
+from broker.domain.planning.workload import Batch, Checkpoints, PlanRequest, Training, WorkloadKind
 from tests.domain.test_reoptimizing import interruptible, plan_of
 from tests.fakes.clock import NOON
 from tests.fakes.examples import TINY, a_placement, a_plan, a_request, a_segment, an_offer
@@ -80,7 +80,7 @@ def test_who_stays_on_spot_can_still_end_in_time_without_it(restart: float) -> N
 
 def test_a_run_behind_its_line_must_leave_spot_and_is_asked_for_elsewhere() -> None:
     plan = plan_of({"train": SPOT}, hours=30)
-    request = interruptible(a_request(), deadline=NOON + 31 * HOUR, checkpoint_every_minutes=600.0)
+    request = interruptible(a_request(), deadline=NOON + 31 * HOUR, checkpoint=Checkpoints(600.0))
 
     def leavers(now: datetime) -> dict[str, str]:
         return behind_on_spot(request, plan, held_as_planned(plan, {"s": SPOT}, now), now, MovingTerms())

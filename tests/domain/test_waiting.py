@@ -16,7 +16,7 @@ from broker.domain.moving.reoptimizing import decide_moves
 from broker.domain.planning.delay_cost import average_usd_per_hour, wait_of
 from broker.domain.planning.plan import Plan, Wait
 from broker.domain.planning.reoptimize_policy import MoveRules
-from broker.domain.planning.workload import PlanRequest, Serving, WorkloadKind
+from broker.domain.planning.workload import PlanRequest, Serving, Starts, WorkloadKind
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_request, a_segment, an_offer
 
@@ -29,7 +29,7 @@ ALIKE = an_offer("alike", "10")
 def waiting_request() -> PlanRequest:
     run, service = a_request().workloads
     assert isinstance(service, Serving)
-    return replace(a_request(), workloads=(run, replace(service, starts_after="train")))
+    return replace(a_request(), workloads=(run, replace(service, starts=Starts("train"))))
 
 
 def planned(run: Offer, service: Offer, start: float, usd_per_hour: str) -> Plan:
@@ -54,7 +54,7 @@ def test_a_wait_is_priced_by_the_document_or_by_the_average() -> None:
     assert isinstance(service, Serving)
     times = (NOON, NOON + 6 * HOUR, NOON + 30 * HOUR)
     assert wait_of(service, Decimal(48), *times).delay_usd == 12
-    priced = replace(service, delay_usd_per_hour=Decimal("0.50"))
+    priced = replace(service, starts=replace(service.starts, delay_usd_per_hour=Decimal("0.50")))
     assert wait_of(priced, Decimal(48), *times).delay_usd == 3
     assert wait_of(service, Decimal(48), NOON + 9 * HOUR, *times[1:]).delay_usd == 0
 

@@ -45,7 +45,7 @@ def test_diurnal_traffic_peaks_and_troughs_where_it_says() -> None:
 @given(st.integers(0, 2000))
 def test_hourly_traffic_repeats_from_the_horizon_start(hour: int) -> None:
     hourly = tuple(float(i) for i in range(168))
-    traffic = Traffic(1, 1, TrafficShape.HOURLY, 167.0, hourly_requests_per_s=hourly)
+    traffic = Traffic(1, 1, TrafficShape.HOURLY, 167.0, hourly=hourly)
     assert traffic.requests_per_s_at(T0 + timedelta(hours=hour), T0) == hour % 168
 
 

@@ -20,7 +20,6 @@ import pytest
 from api.bootstrap import Product, build_product
 from api.cli.installation.sandbox import DEFAULT_SEED
 from api.cli.market.poll import poll_now
-from api.schemas.workloads.workload_writer import to_document
 from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import CONFIG
 from broker.domain.basics.account import Caller, Scope
@@ -28,6 +27,7 @@ from broker.domain.basics.errors import ProviderError, StalePlan
 from broker.domain.holding.reservation import Reservation
 from broker.domain.market.offer import Tier
 from broker.domain.planning.workload import Training
+from broker.domain.planning.workload_document import to_document
 from broker.ports.planning import PlanOptions, PlanRecord
 from broker.settings import Settings
 from providers.sandbox import SandboxHandle

@@ -18,12 +18,12 @@ import yaml
 
 from api.pages.parts.words import linked
 from api.schemas.workloads.shortest import as_yaml, shortened
-from api.schemas.workloads.workload_writer import to_document
 from api.schemas.workloads.workloads import read_workloads
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.identity import make_id
 from broker.domain.planning.patch import PatchOperation, PatchVerb
 from broker.domain.planning.plan import Fix, Obstacle, Unplaced
+from broker.domain.planning.workload_document import to_document
 from tests.api.house import DOCUMENT, Home, House
 from tests.fakes.clock import NOON
 from tests.pages.test_forms import form_of, visitor

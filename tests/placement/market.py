@@ -25,6 +25,7 @@ from broker.domain.planning.workload import (
     Redundancy,
     Serving,
     Slo,
+    Starts,
     Traffic,
     TrafficShape,
     Training,
@@ -93,9 +94,11 @@ def training(name: str = "run", gpu_hours: float = 10, **changes: Any) -> Traini
 
 def serving(name: str = "chat", hourly: Sequence[float] = (3.0,), **changes: Any) -> Serving:
     """A service with an hourly demand list that repeats."""
-    traffic = Traffic(100, 100, TrafficShape.HOURLY, max(hourly), hourly_requests_per_s=tuple(hourly))
+    traffic = Traffic(100, 100, TrafficShape.HOURLY, max(hourly), hourly=tuple(hourly))
     base = Serving(name=name, team="team", model=MODEL, traffic=traffic, slo=Slo(1000, 50))
     zones, spare = changes.pop("zones", 1), changes.pop("spare", 0)
+    told = ("starts_after", "starts_at", "delay_usd_per_hour")
+    changes.setdefault("starts", Starts(*(changes.pop(name, None) for name in told)))
     return replace(base, redundancy=Redundancy(zones, spare), **changes)
 
 

@@ -11,7 +11,7 @@ from broker.domain.market.launch_statistics import LaunchStatistics, StatisticsL
 from broker.domain.market.offer import GpuPool, Offer, Stock, Tier, WindowKind, WindowTerms
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.plan import Obstacle
-from broker.domain.planning.workload import Dataset, PlanRequest, Policy, Quota
+from broker.domain.planning.workload import Dataset, PlanRequest, Policy, Providers, Quota
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import (
     at,
@@ -117,7 +117,7 @@ def lies(gb: float, provider: str = "aws", region: str = "us-east") -> PlanReque
 
 def trained(**changes: Any) -> PlanRequest:
     """A run on aws and its service, whose weights are 16.06 GB."""
-    first = training("run", 4, policy=Policy(providers_only=("aws",)))
+    first = training("run", 4, policy=Policy(providers=Providers(only=("aws",))))
     return request(first, serving(starts_after="run", **changes), hours=10)
 
 

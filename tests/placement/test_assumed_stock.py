@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from broker.domain.market.offer import GpuPool, Offer, Stock, StockLevel
 from broker.domain.planning.plan import Assumption, Obstacle, Plan, PlanStatus
-from broker.domain.planning.workload import Policy
+from broker.domain.planning.workload import GpuRange, Policy
 from tests.placement.market import at, offer, plan, request, serving, training
 
 
@@ -84,7 +84,7 @@ def test_what_is_held_counts_beside() -> None:
 
 
 def test_what_nobody_counts_may_be_too_little() -> None:
-    asked = request(training(gpu_hours=20 * 10, gpus_min=20, deadline=at(24)))
+    asked = request(training(gpu_hours=20 * 10, gpus=GpuRange(20), deadline=at(24)))
     joined = offer("joined", "1.00", joined=64)
     found = plan(asked, [joined])
     assert found.status is PlanStatus.INFEASIBLE

@@ -17,7 +17,7 @@ from broker.catalogue import load_gpus
 from broker.domain.market.offer import Offer
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.plan import Plan
-from broker.domain.planning.workload import PlanRequest, Redundancy
+from broker.domain.planning.workload import PlanRequest, Redundancy, Starts
 from broker.ports.planning import LimitClock, PlanOptions
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
@@ -87,8 +87,7 @@ def test_baselines_survive_the_loss_of_a_place_and_count_lateness_and_delay() ->
     safe = replace(
         serving(hourly=[3.0, 7.0]),
         redundancy=Redundancy(2, 0),
-        starts_after="run",
-        delay_usd_per_hour=Decimal(2),
+        starts=Starts("run", delay_usd_per_hour=Decimal(2)),
     )
     asked = request(training(gpu_hours=10), safe)
     estimator = cast("Estimator", FakeEstimator())

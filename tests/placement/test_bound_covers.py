@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 
 from broker.domain.planning.plan import PlanStatus
+from broker.domain.planning.workload import GpuRange
 from broker.ports.planning import PlanOptions
 from tests.placement.market import T0, at, batch, offer, plan, planner, request, total, training
 
@@ -34,7 +35,7 @@ def test_five_nodes_are_planned_of_many_runs_too() -> None:
 
 @pytest.mark.parametrize(("gpus_min", "gpus_max"), [(1, None), (6, 6), (5, 6)])
 def test_a_size_that_the_document_excludes_is_not_in_the_bound(gpus_min: int, gpus_max: int | None) -> None:
-    runs = [training(f"r{n}", 40, deadline=at(8), gpus_min=gpus_min, gpus_max=gpus_max) for n in range(11)]
+    runs = [training(f"r{n}", 40, deadline=at(8), gpus=GpuRange(gpus_min, gpus_max)) for n in range(11)]
     offers = [offer("a", "1.00", joined=6, nodes=96, billing_increment_s=3600, gpus=1)]
     options = PlanOptions(time_limit_s=3.0, baselines=False)
     found = planner().plan(request(*runs), offers, T0, options)

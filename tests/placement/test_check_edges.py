@@ -18,7 +18,7 @@ from broker.domain.market.offer import GpuPool, Offer, Stock, StockLevel, Tier, 
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.plan import Assumption, Obstacle, Placement, PlanStatus, Unplaced
 from broker.domain.planning.window_use import WindowUse
-from broker.domain.planning.workload import Policy
+from broker.domain.planning.workload import GpuRange, Policy
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.rules import assumed, holding, running, totals, window_use
 from optimizer.placement.rules.case import Case
@@ -363,8 +363,8 @@ def test_a_part_begins_when_the_one_before_has_ended(
         ([span(0, 5), span(5, 10, 2)], {}, "equal node counts"),
         ([span(0, 9)], {}, "needs 10.000 h, 9.000 h are usable"),
         ([span(0, 4), span(4, 7)], {"interruptible": True}, "needs 10.000 h, 7.000 h are usable"),
-        ([span(0, 10)], {"gpus_max": 1}, None),
-        ([span(0, 10)], {"gpus_max": 0}, "GPUs, asked for"),
+        ([span(0, 10)], {"gpus": GpuRange(1, 1)}, None),
+        ([span(0, 10)], {"gpus": GpuRange(1, 0)}, "GPUs, asked for"),
         ([span(2, 12)], {}, None),
         ([Segment(at(2) + timedelta(microseconds=1), at(13), 1)], {}, None),
         ([Segment(at(2) + timedelta(microseconds=2), at(13), 1)], {}, "allowed until"),

@@ -17,7 +17,15 @@ from broker.domain.moving.moving_costs import MovingTerms, finished_weights_gb
 from broker.domain.planning.effective_rules import EffectiveRules
 from broker.domain.planning.plan import Obstacle, PlanStatus, SpendKind, Unplaced
 from broker.domain.planning.transfer import Transfer, TransferKind
-from broker.domain.planning.workload import Dataset, Policy, Serving, ServingEngine, Training
+from broker.domain.planning.workload import (
+    Dataset,
+    Policy,
+    Providers,
+    Serving,
+    ServingEngine,
+    Starts,
+    Training,
+)
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.rules import available, identity, totals, transfers
 from optimizer.placement.rules.case import Case, run_end, usable_stretches
@@ -159,8 +167,8 @@ def test_a_service_runs_on_the_engine_that_it_asks_for(
         (Policy(geography=("eu", "us")), None),
         (Policy(geography=("eu",)), "country US is not in eu"),
         (Policy(tiers=(Tier.SPOT, Tier.ON_DEMAND)), None),
-        (Policy(providers_only=("aws",)), "provider 'lambda' is not among"),
-        (Policy(providers_exclude=("lambda",)), "is excluded"),
+        (Policy(providers=Providers(only=("aws",))), "provider 'lambda' is not among"),
+        (Policy(providers=Providers(exclude=("lambda",))), "is excluded"),
     ],
 )
 def test_one_allowed_place_is_enough(rules: Policy, words: str | None) -> None:
@@ -262,7 +270,7 @@ def test_a_services_traffic_begins_when_it_says_and_not_before_the_plan(
 ) -> None:
     found, asked, offers = service_plan()
     starts = None if starts_h is None else at(starts_h)
-    chat = replace(cast("Serving", asked.workloads[0]), starts_at=starts)
+    chat = replace(cast("Serving", asked.workloads[0]), starts=Starts(at=starts))
     case = case_of((replace(found, as_of=at(as_of)), replace(asked, workloads=(chat,)), offers))
     assert case.service_start(chat) == at(begins)
 

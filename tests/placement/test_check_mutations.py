@@ -19,9 +19,11 @@ from broker.domain.planning.workload import (
     NO_LIMIT,
     Batch,
     FleetLimits,
+    GpuRange,
     PlanRequest,
     Policy,
     Precision,
+    Providers,
     Redundancy,
     Survival,
     Traffic,
@@ -200,15 +202,15 @@ CONSTRAINTS: dict[str, Any] = {
     "geography": lambda r: replace(r, policy=replace(r.policy, geography=("apac",))),
     "hosts": lambda r: replace(r, policy=replace(r.policy, hosts=(HostKind.COMMUNITY,))),
     "reliability": lambda r: _with(r, 1, policy=Policy(min_reliability=0.9)),
-    "provider": lambda r: replace(r, policy=replace(r.policy, providers_only=("nobody",))),
+    "provider": lambda r: replace(r, policy=replace(r.policy, providers=Providers(only=("nobody",)))),
     "excluded": lambda r: replace(
-        r, policy=replace(r.policy, providers_exclude=("cloud", "other", "base", "metal"))
+        r, policy=replace(r.policy, providers=Providers(exclude=("cloud", "other", "base", "metal")))
     ),
     "tier": lambda r: replace(r, policy=replace(r.policy, tiers=(Tier.SPOT,))),
     "compliance": lambda r: replace(r, policy=replace(r.policy, compliance=("hipaa",))),
     "budget": lambda r: replace(r, budget_usd=Decimal("0.01")),
     "deadline": lambda r: _with(r, 0, deadline=T0 + timedelta(hours=1), late_usd_per_hour=None),
-    "gpus": lambda r: _with(r, 0, gpus_min=4096),
+    "gpus": lambda r: _with(r, 0, gpus=GpuRange(4096)),
     "tokens": lambda r: _with(r, 0, tokens=9e12),
     "precision": lambda r: _with(r, 1, precisions=(Precision.FP8,)),
     "zones": lambda r: _with(r, 1, redundancy=Redundancy(zones=9)),
@@ -352,7 +354,7 @@ def test_counts_that_are_not_sold_are_rejected() -> None:
         terms = market.window(WindowKind.LISTED, (0, 24, 8), **menu)
         return market.offer("block", "1.00", tier=Tier.WINDOW, window=terms, joined=8)
 
-    request = market.request(market.training(gpu_hours=60, gpus_min=3, gpus_max=3, deadline=market.at(24)))
+    request = market.request(market.training(gpu_hours=60, gpus=GpuRange(3, 3), deadline=market.at(24)))
     menu = sold(node_counts=(1, 2, 4, 8))
     made = market.plan(request, [menu])
 

@@ -16,7 +16,7 @@ from broker.domain.basics.window import Segment
 from broker.domain.market.offer import GpuPool, Offer, Stock, Tier, WindowKind
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.plan import Plan
-from broker.domain.planning.workload import FleetLimits, PlanRequest, Policy, Quota, Serving
+from broker.domain.planning.workload import FleetLimits, GpuRange, PlanRequest, Policy, Quota, Serving
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.rules import form, identity
 from optimizer.placement.rules.case import Case
@@ -106,7 +106,7 @@ def _available() -> Checked:
 
 def _running() -> Checked:
     found, asked, offers = run_plan()
-    return found, replace(asked, workloads=(training("run", 10, deadline=at(12), gpus_min=2),)), offers
+    return found, replace(asked, workloads=(training("run", 10, deadline=at(12), gpus=GpuRange(2)),)), offers
 
 
 def _serving() -> Checked:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from broker.domain.market.offer import HostKind, Offer
 from broker.domain.planning.plan import Plan
-from broker.domain.planning.workload import FleetLimits, PlanRequest, Policy
+from broker.domain.planning.workload import FleetLimits, PlanRequest, Policy, Providers
 from tests.depth import examples
 from tests.placement.market import at, offer, plan, request, serving, total, training
 
@@ -39,7 +39,7 @@ def test_nothing_is_told_where_nothing_is_saved() -> None:
     run = training("run", 10)
     assert planned(request(run), [HALL, lent("lent", "2.00")]).notes == ()
     assert planned(request(run), [HALL, lent("lent", "1.00", gpu="NONE")]).notes == ()
-    none_of_vast = Policy(providers_exclude=("vast",))
+    none_of_vast = Policy(providers=Providers(exclude=("vast",)))
     assert planned(request(run, policy=none_of_vast), [HALL, lent("lent", "1.00")]).notes == ()
     allowed = Policy(hosts=tuple(HostKind))
     assert planned(request(run, policy=allowed), [HALL, lent("lent", "1.00")]).notes == ()
@@ -77,7 +77,7 @@ def test_a_service_on_few_pools_is_placed_anew_by_the_same_rules() -> None:
 
 
 def test_a_workload_that_may_not_is_left_out() -> None:
-    own = training("own", 10, policy=Policy(providers_exclude=("vast",)))
+    own = training("own", 10, policy=Policy(providers=Providers(exclude=("vast",))))
     (note,) = planned(request(own, training("run", 10)), [HALL, lent("lent", "1.00")]).notes
     assert "own" not in note
     assert "run at vast" in note

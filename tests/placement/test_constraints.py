@@ -15,7 +15,7 @@ import pytest
 
 from broker.domain.market.offer import HostKind, Offer, Stock, StockLevel, Tier, WindowKind
 from broker.domain.planning.plan import Obstacle
-from broker.domain.planning.workload import Policy, Precision, Training
+from broker.domain.planning.workload import GpuRange, Policy, Precision, Providers, Training
 from tests.fakes.examples import waiting_terms
 from tests.placement.market import (
     at,
@@ -52,6 +52,8 @@ def hosted(one: Offer, **changes: Any) -> Offer:
     return replace(one, sku=replace(one.sku, **changes))
 
 
+LAMBDA = Providers(only=("lambda",))
+NO_LAMBDA = Providers(exclude=("lambda",))
 CASES = {
     "deadline": asks("10.00", run(deadline=at(10)), run(deadline=at(9.9)), Obstacle.DEADLINE, A),
     "deadline, by a dearer way": asks(
@@ -163,14 +165,27 @@ CASES = {
         Obstacle.COMPLIANCE,
     ),
     "only this provider": asks(
-        "10.00", ruled(providers_only=("lambda",)), ruled(providers_only=("aws",)), Obstacle.POLICY, A
+        "10.00",
+        ruled(providers=LAMBDA),
+        ruled(providers=Providers(only=("aws",))),
+        Obstacle.POLICY,
+        A,
     ),
     "not this provider": asks(
-        "10.00", ruled(), ruled(providers_exclude=("lambda",)), "90.00", A, replace(DEAR, provider="aws")
+        "10.00",
+        ruled(),
+        ruled(providers=NO_LAMBDA),
+        "90.00",
+        A,
+        replace(DEAR, provider="aws"),
     ),
     "tier": asks("10.00", ruled(tiers=(Tier.ON_DEMAND,)), ruled(tiers=(Tier.COMMITTED,)), Obstacle.TIER, A),
     "a team's rule binds its workloads": asks(
-        "10.00", RUN, replace(RUN, policy=Policy(providers_exclude=("lambda",))), Obstacle.POLICY, A
+        "10.00",
+        RUN,
+        replace(RUN, policy=Policy(providers=NO_LAMBDA)),
+        Obstacle.POLICY,
+        A,
     ),
     "nodes in one fabric": sells(
         "40.00", offer("a", "1.00", joined=4), offer("a", "1.00", joined=3), BIG_RUN, Obstacle.DEADLINE
@@ -179,12 +194,16 @@ CASES = {
     "most GPUs": asks(
         "40.00",
         BIG_RUN,
-        run(gpu_hours=40, deadline=at(10), gpus_max=3),
+        run(gpu_hours=40, deadline=at(10), gpus=GpuRange(1, 3)),
         Obstacle.DEADLINE,
         offer("a", "1.00", joined=8),
     ),
     "fewest GPUs": sells(
-        "12.00", offer("a", "1.00", joined=4), offer("a", "1.00", joined=3), run(gpus_min=4), Obstacle.FABRIC
+        "12.00",
+        offer("a", "1.00", joined=4),
+        offer("a", "1.00", joined=3),
+        run(gpus=GpuRange(4)),
+        Obstacle.FABRIC,
     ),
     "anchor": sells(
         "24.00",

@@ -11,7 +11,7 @@ import pytest
 from broker.domain.basics.money import ZERO
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.plan import Plan, PlanStatus
-from broker.domain.planning.workload import PlanRequest, Policy
+from broker.domain.planning.workload import PlanRequest, Policy, Providers
 from broker.ports.planning import PlanOptions
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.columns.candidates import build_candidates
@@ -30,7 +30,7 @@ PRICE_USD = Decimal(1_000_000)
 
 
 def asked() -> PlanRequest:
-    nowhere = training("out", unplaced_usd=PRICE_USD, policy=Policy(providers_only=("nobody",)))
+    nowhere = training("out", unplaced_usd=PRICE_USD, policy=Policy(providers=Providers(only=("nobody",))))
     return request(training("run"), nowhere)
 
 

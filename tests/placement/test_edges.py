@@ -14,7 +14,15 @@ from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_gpus
 from broker.domain.basics.estimate import Parallelism
 from broker.domain.market.sku import Sku
-from broker.domain.planning.workload import Policy, Precision, RequestSize, Serving, Traffic, TrafficShape
+from broker.domain.planning.workload import (
+    Policy,
+    Precision,
+    Providers,
+    RequestSize,
+    Serving,
+    Traffic,
+    TrafficShape,
+)
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.performance.serving.estimate import ServingCore
@@ -65,10 +73,10 @@ def test_what_nothing_serves_is_proven_to_cost_what_leaving_it_out_does(
     reason: str, after: str | None, stands: dict[str, Any], changes: dict[str, Any]
 ) -> None:
     service = serving(hourly=[9.0], starts_after=after, unplaced_usd=Decimal(500), **changes)
-    run = training("run", 2, policy=Policy(providers_only=("aws",)))
+    run = training("run", 2, policy=Policy(providers=Providers(only=("aws",))))
     asked = request(run, service, hours=24)
     offers = [offer("for the run", "1.00", provider="aws", nodes=1), offer("node", "1.00", **stands)]
-    only = replace(service, policy=replace(service.policy, providers_only=("lambda",)))
+    only = replace(service, policy=replace(service.policy, providers=Providers(only=("lambda",))))
     made = plan(replace(asked, workloads=(run, only)), offers)
     assert [(left.workload, left.reason) for left in made.unplaced] == [("chat", reason)]
     assert (made.cost_usd, made.penalty_usd) == (Decimal(2), Decimal(500))
@@ -77,7 +85,7 @@ def test_what_nothing_serves_is_proven_to_cost_what_leaving_it_out_does(
 
 def one_token(tokens_in: int = 800, **changes: Any) -> Serving:
     traffic = serving().traffic
-    short = type(traffic)(tokens_in, 1, traffic.shape, 1.0, hourly_requests_per_s=(1.0,))
+    short = type(traffic)(tokens_in, 1, traffic.shape, 1.0, hourly=(1.0,))
     return serving(traffic=short, precisions=(Precision.FP8,), **changes)
 
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.planning.workload import FleetLimits, Policy
+from broker.domain.planning.workload import FleetLimits, Policy, Starts
 from broker.ports.planning import LimitClock, PlanOptions
 from optimizer.placement.replan.replan import Replanned
 from optimizer.placement.replan.warm import WarmStart
@@ -59,7 +59,7 @@ def test_fleets_on_many_pools_leave_it_too() -> None:
 
 
 def test_frozen_workloads_stay_and_their_followers_are_tried() -> None:
-    follower = replace(serving("next", [2.0]), starts_after="r0")
+    follower = replace(serving("next", [2.0]), starts=Starts("r0"))
     asked = replace(ASKED, workloads=(*ASKED.workloads, follower))
     old = plan(asked, OFFERS)
     options = PlanOptions(1e-6, 0.0, baselines=False, limit_clock=LimitClock.WORK)

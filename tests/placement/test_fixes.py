@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.schemas.workloads.workload_writer import to_document
 from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.money import ZERO
@@ -25,8 +24,10 @@ from broker.domain.market.sku import Sku
 from broker.domain.planning.plan import Fix, Obstacle, Plan, Unplaced
 from broker.domain.planning.workload import (
     FleetLimits,
+    GpuRange,
     PlanRequest,
     Policy,
+    Providers,
     Quota,
     Serving,
     Slo,
@@ -35,6 +36,7 @@ from broker.domain.planning.workload import (
     TrainingStack,
     Workload,
 )
+from broker.domain.planning.workload_document import to_document
 from broker.ports.planning import PlanOptions
 from broker.provider_facts import infer_intra_node
 from optimizer.performance.constants.calibrated import load_calibration
@@ -92,7 +94,7 @@ def check_fixes(asked: PlanRequest, offers: Sequence[Offer], found: Plan) -> Non
 
 def test_memory_stops_a_model_that_the_allowed_number_of_gpus_does_not_hold() -> None:
     """Nodes of eight are too many GPUs for the run, and those of one too little memory: it needs two."""
-    run = training(gpu_hours=8, model=LARGE, gpus_max=1)
+    run = training(gpu_hours=8, model=LARGE, gpus=GpuRange(1, 1))
     offers = [offer("one", "1.00"), offer("two", "2.50", gpus=2), offer("eight", "8.00", gpus=8)]
     left = only(plan(request(run), offers))
     assert left.reason is Obstacle.MEMORY
@@ -129,13 +131,13 @@ def test_a_curve_by_the_hour_is_scaled_as_a_whole() -> None:
 
 
 def test_size_stops_a_run_where_no_number_of_nodes_has_as_many_gpus() -> None:
-    run = training(gpu_hours=8, gpus_max=4)
+    run = training(gpu_hours=8, gpus=GpuRange(1, 4))
     left = only(plan(request(run), [offer("eight", "8.00", gpus=8)]))
     assert (left.reason, left.nearest_fix) == (Obstacle.SIZE, "gpus.max of 8: it then costs $8.00")
 
 
 def test_fabric_stops_what_would_fit_on_more_nodes_than_are_joined() -> None:
-    run = training(gpu_hours=8, gpus_min=2)
+    run = training(gpu_hours=8, gpus=GpuRange(2))
     left = only(plan(request(run), [offer("single", "1.00")]))
     assert (left.reason, left.nearest_fix) == (Obstacle.FABRIC, "gpus.min of 1: it then costs $8.00")
 
@@ -184,7 +186,7 @@ def test_a_team_that_allows_one_seller_is_offered_fewer_zones_and_no_other_selle
         offer("a", "1.00", provider="aws", place="aws/1"),
         offer("b", "0.50", provider="vast", region="Osaka", place="vast/1"),
     ]
-    asked = request(flat("chat", 3.0, zones=2, policy=Policy(providers_only=("aws",))))
+    asked = request(flat("chat", 3.0, zones=2, policy=Policy(providers=Providers(only=("aws",)))))
     left = only(plan(asked, offers))
     assert left.reason is Obstacle.REDUNDANCY
     assert [fix.says for fix in left.fixes] == ["redundancy.zones of 1: it then costs $48.00"]
@@ -223,7 +225,7 @@ def test_community_hosts_are_the_last_thing_to_be_asked_for() -> None:
 @pytest.mark.parametrize("own", [False, True])
 def test_a_quota_of_the_document_is_raised_where_it_stands(own: bool) -> None:
     rule = Policy(quotas=(Quota("lambda", nodes=1), Quota("aws", 3)))
-    run = training(gpus_min=2, policy=rule if own else Policy())
+    run = training(gpus=GpuRange(2), policy=rule if own else Policy())
     asked = request(run, policy=Policy() if own else rule)
     offers = [offer("a", "1.00", joined=4)]
     left = only(plan(asked, offers))
@@ -259,8 +261,8 @@ offers_drawn = st.builds(
 policies_drawn = st.sampled_from(
     [
         *[Policy()] * 4,
-        Policy(providers_only=("aws",)),
-        Policy(providers_exclude=("aws",)),
+        Policy(providers=Providers(only=("aws",))),
+        Policy(providers=Providers(exclude=("aws",))),
         Policy(regions=("eu-*",)),
         Policy(countries=("US",)),
         Policy(geography=("eu",)),
@@ -273,7 +275,7 @@ policies_drawn = st.sampled_from(
 prices_drawn = st.sampled_from([None, Decimal(3), Decimal(40), Decimal(500)])
 runs_drawn = st.builds(
     lambda hours, model, gpus, deadline, **rest: training(
-        gpu_hours=hours, gpus_min=gpus[0], gpus_max=gpus[1], deadline=at(deadline), **model, **rest
+        gpu_hours=hours, gpus=GpuRange(gpus[0], gpus[1]), deadline=at(deadline), **model, **rest
     ),
     st.sampled_from([4, 20, 90]),
     st.sampled_from([{}, {"model": LARGE}]),
@@ -354,7 +356,7 @@ def test_the_least_latency_that_can_be_had_is_told_in_numbers() -> None:
 
 def test_seventy_billion_parameters_are_not_trained_on_two_gpus() -> None:
     """A fabric would join enough single GPUs; the run may have two of them, so memory is what stops it."""
-    run = replace(training("sft"), model=LARGE, tokens=1e7, sequence_length=4096, gpus_max=2)
+    run = replace(training("sft"), model=LARGE, tokens=1e7, sequence_length=4096, gpus=GpuRange(1, 2))
     offers = [h100(1, "2.00"), h100(2, "4.00"), h100(8, "20.00")]
     asked = request(replace(run, software=TrainingStack.FSDP, global_batch_tokens=131_072.0))
     assert only(real_plan(asked, offers)).reason is Obstacle.MEMORY

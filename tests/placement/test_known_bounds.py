@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from broker.domain.market.offer import Offer, Stock
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.plan import Plan
-from broker.domain.planning.workload import PlanRequest
+from broker.domain.planning.workload import PlanRequest, Providers
 from broker.ports.planning import PlanOptions
 from optimizer.memo_cache import MOST_KINDS, MemoCache
 from optimizer.performance.estimator import Estimator
@@ -122,7 +122,7 @@ def test_another_service_or_another_time_is_not_the_same() -> None:
     asked = request(serving("x", [3.0]))
     first_plan(asked, [one], memo)
     assert least_usd(carried(request(serving("x", [2.0])), [one], memo).bounds["x"]) == 0.0
-    rules = replace(asked, policy=replace(asked.policy, providers_exclude=("z",)))
+    rules = replace(asked, policy=replace(asked.policy, providers=Providers(exclude=("z",))))
     assert least_usd(carried(rules, [one], memo).bounds["x"]) == 0.0
 
 

@@ -19,7 +19,16 @@ from broker.domain.market.offer import Offer
 from broker.domain.market.sku import Sku
 from broker.domain.planning.lanes import Division, lane_service
 from broker.domain.planning.plan import Plan
-from broker.domain.planning.workload import Batch, PlanRequest, Policy, Precision, Quota, RequestSize, Serving
+from broker.domain.planning.workload import (
+    Batch,
+    PlanRequest,
+    Policy,
+    Precision,
+    Quota,
+    RequestSize,
+    Serving,
+    Starts,
+)
 from broker.ports.planning import PlanOptions
 from optimizer.placement.fleets.lanes import MOST_LANES, LaneDemand, LaneOptions, find_lanes
 from tests.depth import examples
@@ -259,7 +268,7 @@ def test_a_lane_takes_no_name_that_is_taken() -> None:
 
 def test_a_service_that_waits_for_a_run_is_divided_and_still_waits() -> None:
     run = training(gpu_hours=4)
-    service = replace(mixed(), starts_after="run")
+    service = replace(mixed(), starts=Starts("run"))
     asked = request(run, service, hours=24)
     found = planner(SizedEstimator()).divide(asked, market(), T0, OPTIONS, 0.02)
     lanes = [w for w in applied(found, asked).workloads if isinstance(w, Serving)]

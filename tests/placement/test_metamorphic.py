@@ -142,7 +142,7 @@ FREER: dict[str, Callable[[PlanRequest], PlanRequest]] = {
             traffic=replace(
                 s.traffic,
                 peak_requests_per_s=s.traffic.peak_requests_per_s / 2,
-                hourly_requests_per_s=tuple(rate / 2 for rate in s.traffic.hourly_requests_per_s),
+                hourly=tuple(rate / 2 for rate in s.traffic.hourly),
             ),
         ),
     ),

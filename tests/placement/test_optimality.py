@@ -137,7 +137,7 @@ def test_the_bound_holds_when_runs_and_services_share(
         training("r2", 2, deadline=at(4), unplaced_usd=Decimal("3.00")),
     )
     service = serving(
-        hourly=alone.workloads[0].traffic.hourly_requests_per_s,  # type: ignore[union-attr]
+        hourly=alone.workloads[0].traffic.hourly,  # type: ignore[union-attr]
         unplaced_usd=Decimal("20.00"),
     )
     asked = request(*runs, service, hours=4)

@@ -30,6 +30,7 @@ from broker.domain.market.sku import Fabric, FabricKind, Form, Sku
 from broker.domain.planning.model_shape import GpuSpec
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.workload import (
+    GpuRange,
     PlanRequest,
     Precision,
     Serving,
@@ -112,7 +113,7 @@ RUN = Training(
     precision=Precision.BF16,
     earliest_start=T0,
     deadline=T0 + timedelta(days=12),
-    gpus_min=64,
+    gpus=GpuRange(64),
 )
 CHAT = Serving(
     name="chat",

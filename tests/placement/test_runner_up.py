@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Placement, Plan
-from broker.domain.planning.workload import PlanRequest
+from broker.domain.planning.workload import GpuRange, PlanRequest
 from tests.depth import examples
 from tests.placement.market import at, offer, plan, request, serving, training
 from tests.placement.test_optimality import PROFILE, run_problems
@@ -77,7 +77,7 @@ def test_how_a_fleet_is_held_is_said_in_plain_words() -> None:
 
 def test_dropped_offers_are_told_in_plain_words() -> None:
     offers = [offer("pair", "1.00", gpus=2, joined=4), offer("one", "0.10"), offer("x", "0.1", gpu="NONE")]
-    (placed,) = plan(request(training(gpu_hours=10, gpus_min=8)), offers).placements
+    (placed,) = plan(request(training(gpu_hours=10, gpus=GpuRange(8))), offers).placements
     assert placed.why.binding[-1] == "the gates dropped 1 offer of GPUs without figures, 1 without a fabric"
     assert placed.why.binding[1] == "4 nodes are the fewest with the asked 8 GPUs"
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from broker.domain.market.offer import Tier, WindowKind
 from broker.domain.planning.plan import Obstacle
+from broker.domain.planning.workload import GpuRange
 from tests.depth import examples
 from tests.placement.market import at, offer, plan, request, training, window
 
@@ -45,7 +46,7 @@ def test_the_least_count_on_sale_is_bought(
     most = min(least + more, STOCK)
     terms = window(WindowKind.LISTED, (0, HOURS, STOCK), node_counts=menu, lot_nodes=lot)
     block = offer("block", "1.00", tier=Tier.WINDOW, window=terms, joined=STOCK)
-    run = training(gpu_hours=gpu_hours, gpus_min=least, gpus_max=most, deadline=at(HOURS))
+    run = training(gpu_hours=gpu_hours, gpus=GpuRange(least, most), deadline=at(HOURS))
     found = plan(request(run, hours=HOURS), [block])
     wanted = least_bought(menu, lot, least, most, gpu_hours)
     if wanted is None:

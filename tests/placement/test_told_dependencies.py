@@ -9,14 +9,14 @@ import pytest
 
 from broker.domain.market.offer import Tier
 from broker.domain.planning.plan import Obstacle, Plan, PlanStatus
-from broker.domain.planning.workload import PlanRequest, Policy, Slo, Traffic, TrafficShape
+from broker.domain.planning.workload import GpuRange, PlanRequest, Policy, Slo, Traffic, TrafficShape
 from broker.ports.planning import LimitClock, PlanOptions
 from optimizer.placement.replan.warm import WarmStart
 from tests.placement.market import T0, at, offer, plan, planner, request, serving, training
 from tests.placement.test_fixes import after, check_fixes, h100, real_plan
 
 NODES = [offer("node", "1.00", nodes=4)]
-LATE = training(gpu_hours=10, deadline=at(1), gpus_max=1)
+LATE = training(gpu_hours=10, deadline=at(1), gpus=GpuRange(1, 1))
 """One GPU needs ten hours for it."""
 COMMITTED = Policy(tiers=(Tier.COMMITTED,))
 """Nobody sells that."""

@@ -10,7 +10,7 @@ import pytest
 
 from broker.domain.market.offer import Offer, Stock, Tier, WindowKind
 from broker.domain.planning.plan import BindingRule, Obstacle, Plan
-from broker.domain.planning.workload import Dataset, Policy
+from broker.domain.planning.workload import Dataset, GpuRange, Policy
 from optimizer.placement.explain.clauses import duration, figure
 from tests.placement.market import at, batch, offer, plan, request, serving, training, window
 from tests.placement.test_transfers import TERMS
@@ -121,7 +121,7 @@ def test_a_next_best_that_reads_alike_names_what_differs() -> None:
 
 
 def test_assumed_nodes_are_the_last_fix_and_say_what_they_are() -> None:
-    asked = request(training(gpu_hours=200, gpus_min=20, deadline=at(24)))
+    asked = request(training(gpu_hours=200, gpus=GpuRange(20), deadline=at(24)))
     (left,) = plan(asked, [offer("joined", "1.00", joined=64)]).unplaced
     assert left.reason is Obstacle.STOCK
     says = [fix.says for fix in left.fixes]

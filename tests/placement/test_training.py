@@ -12,7 +12,7 @@ import pytest
 from broker.domain.basics.errors import InputError
 from broker.domain.market.offer import Tier, WindowKind
 from broker.domain.planning.plan import Obstacle, PlanStatus
-from broker.domain.planning.workload import Batch, Policy, Training
+from broker.domain.planning.workload import Batch, GpuRange, Policy, Providers, Training
 from tests.fakes.examples import waiting_terms
 from tests.placement.market import at, batch, offer, plan, request, serving, total, training, window
 
@@ -91,7 +91,7 @@ def test_a_slot_is_cut_on_its_grid_after_its_lead() -> None:
 def test_a_count_off_the_menu_is_rounded_outward_and_the_rest_is_shown_as_unused() -> None:
     terms = window(WindowKind.LISTED, (0, 24, 8), node_counts=(1, 2, 4, 8))
     block = offer("block", "1.00", tier=Tier.WINDOW, window=terms, joined=8)
-    run = training(gpu_hours=60, gpus_min=3, gpus_max=3, deadline=at(24))
+    run = training(gpu_hours=60, gpus=GpuRange(3, 3), deadline=at(24))
     (placed,) = plan(request(run), [block]).placements
     assert (placed.nodes, placed.gpus, placed.segments[0].nodes) == (3, 3, 4)
     assert placed.cost_usd == Decimal("96.00")
@@ -102,7 +102,7 @@ def test_a_count_off_the_menu_is_rounded_outward_and_the_rest_is_shown_as_unused
 def test_a_seller_whose_largest_count_is_too_small_is_no_choice() -> None:
     terms = window(WindowKind.LISTED, (0, 24, 8), node_counts=(1, 2))
     block = offer("block", "0.10", tier=Tier.WINDOW, window=terms, joined=8)
-    run = training(gpu_hours=60, gpus_min=3, gpus_max=3, deadline=at(24))
+    run = training(gpu_hours=60, gpus=GpuRange(3, 3), deadline=at(24))
     assert plan(request(run), [block, offer("od", "9.00", joined=8)]).placements[0].offer_id == "od"
 
 
@@ -150,7 +150,7 @@ def test_nodes_need_a_fabric() -> None:
 
 def test_the_asked_gpu_range_binds() -> None:
     found = plan(
-        request(training(gpu_hours=64, gpus_min=8, gpus_max=16)), [offer("joined", "2.00", joined=32, gpus=2)]
+        request(training(gpu_hours=64, gpus=GpuRange(8, 16))), [offer("joined", "2.00", joined=32, gpus=2)]
     )
     assert 8 <= found.placements[0].gpus <= 16
 
@@ -209,7 +209,7 @@ def test_leaving_out_is_chosen_when_placing_costs_more() -> None:
 @pytest.mark.parametrize(
     ("policy", "obstacle", "fix"),
     [
-        (Policy(providers_only=("aws",)), Obstacle.POLICY, "providers with lambda"),
+        (Policy(providers=Providers(only=("aws",))), Obstacle.POLICY, "providers with lambda"),
         (Policy(tiers=(Tier.SPOT,)), Obstacle.TIER, "tiers with on_demand"),
         (Policy(countries=("DE",)), Obstacle.RESIDENCY, "countries with unknown ones"),
         (Policy(geography=("eu",)), Obstacle.RESIDENCY, "countries with unknown ones"),

@@ -16,7 +16,7 @@ from broker.domain.market.offer import Offer
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.plan import BindingRule, Plan, SpendKind
 from broker.domain.planning.transfer import Place, TransferKind
-from broker.domain.planning.workload import Dataset, PlanRequest, Policy
+from broker.domain.planning.workload import Dataset, PlanRequest, Policy, Providers
 from broker.domain.spend.charging import plan_charges
 from tests.placement.market import at, offer, plan, planner, request, serving, total, training
 from tests.placement.monolith import Monolith
@@ -30,9 +30,13 @@ Problem = tuple[PlanRequest, list[Offer]]
 def moved() -> tuple[Plan, PlanRequest, list[Offer]]:
     """A run at aws whose data lies at gcp, and its service elsewhere."""
     run = training(
-        "run", 4, dataset=Dataset(20, "gcp", "eu"), policy=Policy(providers_only=("aws",)), deadline=at(20)
+        "run",
+        4,
+        dataset=Dataset(20, "gcp", "eu"),
+        policy=Policy(providers=Providers(only=("aws",))),
+        deadline=at(20),
     )
-    chat = serving("chat", policy=Policy(providers_exclude=("aws",)), starts_after="run", zones=2)
+    chat = serving("chat", policy=Policy(providers=Providers(exclude=("aws",))), starts_after="run", zones=2)
     offers = [
         offer("run", "1.00", provider="aws"),
         *(offer(name, "1.00", provider="other", region="r", zone=name) for name in ("a", "b")),

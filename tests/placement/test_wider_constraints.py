@@ -10,7 +10,7 @@ import pytest
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import WindowKind
 from broker.domain.planning.plan import Obstacle
-from broker.domain.planning.workload import Dataset, HeldNodes, Policy, Quota
+from broker.domain.planning.workload import Dataset, GpuRange, HeldNodes, Policy, Providers, Quota
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import (
     at,
@@ -73,7 +73,7 @@ CASES = {
     "egress of finished weights": asks(
         "10.00",
         trained(),
-        trained(policy=Policy(providers_exclude=("aws",))),
+        trained(policy=Policy(providers=Providers(exclude=("aws",)))),
         "11.45",
         AWS,
         offer("b", "1.00", provider="other"),
@@ -156,7 +156,7 @@ CASES = {
         "12.00",
         LISTED[1],
         replace(LISTED[1], sku=sku(gpus=8)),
-        parted(gpus_max=1),
+        parted(gpus=GpuRange(1, 1)),
         Obstacle.WINDOW,
         LISTED[0],
     ),

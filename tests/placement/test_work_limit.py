@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broker.domain.market.offer import Offer
-from broker.domain.planning.workload import FleetLimits, Policy, Workload
+from broker.domain.planning.workload import FleetLimits, Policy, Starts, Workload
 from broker.ports.planning import LimitClock, PlanOptions
 from optimizer.placement import pipeline
 from optimizer.placement.explain import fixes, trials
@@ -176,7 +176,7 @@ def test_only_first_fleets_on_few_pools_do_not_ask_for_the_time(monkeypatch: pyt
             return plain_solve(search)
 
     monkeypatch.setattr(pipeline, "solve", solve)
-    after_run = replace(serving("after", [2.0, 1.0]), starts_after="r0")
+    after_run = replace(serving("after", [2.0, 1.0]), starts=Starts("r0"))
     planner().plan(
         replace(ASKED, workloads=(*ASKED.workloads, after_run), policy=Policy(fleet=FleetLimits(4, 2))),
         OFFERS,

@@ -17,8 +17,8 @@ from api.schemas.base.document import MAX_SHOWN
 from api.schemas.holding.reservation import ReservationRequest
 from api.schemas.market.contract_prices import read_contract_prices
 from api.schemas.market.market import read_market
+from api.schemas.workloads.document_walk import MOST_UNKNOWN
 from api.schemas.workloads.what_if import ChangeForm, changed_document
-from api.schemas.workloads.workload_forms import MOST_UNKNOWN
 from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.errors import InputError

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from api.schemas.base.times import format_time
 from api.schemas.workloads.document_changes import operations_of
-from api.schemas.workloads.workload_writer import to_document
 from api.schemas.workloads.workloads import read_workloads
 from broker.domain.basics.errors import InputError
+from broker.domain.planning.workload_document import to_document
 
 NOW = datetime(2026, 11, 27, 9, tzinfo=UTC)
 TEXT = """

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from api.schemas.workloads.workload_writer import to_document
 from api.schemas.workloads.workloads import read_workloads
 from broker.domain.basics.errors import InputError
 from broker.domain.planning.workload import (
@@ -19,6 +18,7 @@ from broker.domain.planning.workload import (
     Training,
     TrainingStack,
 )
+from broker.domain.planning.workload_document import to_document
 from tests.placement.market import T0
 
 TEXT = """\

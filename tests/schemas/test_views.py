@@ -76,20 +76,6 @@ from api.schemas.plans.plan_record import (
 from api.schemas.plans.reoptimization import RunningForm
 from api.schemas.workloads import what_if
 from api.schemas.workloads.workload_forms import WorkloadPart
-from api.schemas.workloads.workload_writer import (
-    _batch_document,
-    _data_document,
-    _decoding_document,
-    _fleet_document,
-    _lengths_document,
-    _policy_document,
-    _reoptimize_document,
-    _serving_document,
-    _traffic_document,
-    _training_document,
-    _workload_document,
-    to_document,
-)
 from broker.domain.basics.account import ApiKey, Caller
 from broker.domain.basics.errors import FieldProblem
 from broker.domain.basics.estimate import Estimate
@@ -99,22 +85,6 @@ from broker.domain.holding.plan_holding import NodesHeld, PlanHolding
 from broker.domain.holding.reservation import Reservation
 from broker.domain.market.market import PricePoint
 from broker.domain.planning.lanes import DividedService, Division
-from broker.domain.planning.reoptimize_policy import ReoptimizePolicy
-from broker.domain.planning.workload import (
-    Batch,
-    Dataset,
-    FleetLimits,
-    PlanRequest,
-    Policy,
-    Quota,
-    Redundancy,
-    RequestSize,
-    Serving,
-    Slo,
-    SpeculativeDecoding,
-    Traffic,
-    Training,
-)
 from broker.domain.spend.budget_effects import BudgetEffect
 from broker.domain.spend.budgets import BudgetStatus
 from broker.domain.spend.month_close import MonthClose
@@ -152,29 +122,15 @@ VIEWS: Mapping[type[BaseModel], type] = {
 """Each view, and whose fields it shows."""
 WRITERS: Mapping[Any, tuple[Callable[..., Any], ...]] = {
     AllKnowing: (compared_to_document,),
-    Batch: (_workload_document, _batch_document, _decoding_document),
     Compared: (compared_to_document,),
-    Dataset: (_data_document,),
     DividedService: (_divided,),
     Division: (division_to_document,),
     Estimate: (_metrics,),
-    FleetLimits: (_fleet_document,),
     Market: (market_to_document,),
     Outcome: (compared_to_document, _policy, sums_of),
-    PlanRequest: (to_document,),
-    Policy: (_policy_document,),
     PricePoint: (market_csv._row,),
-    Quota: (_policy_document,),
-    Redundancy: (_serving_document,),
-    ReoptimizePolicy: (_reoptimize_document,),
-    RequestSize: (_lengths_document,),
-    Serving: (_workload_document, _serving_document, _decoding_document),
-    Slo: (_serving_document,),
-    SpeculativeDecoding: (_decoding_document,),
     SpendItem: (spend_csv_rows,),
     SpendRow: (spend_csv_rows,),
-    Traffic: (_traffic_document, _lengths_document),
-    Training: (_workload_document, _training_document),
 }
 """Each dataclass that a document written out by hand holds, and the functions that write it."""
 
@@ -190,7 +146,6 @@ NOT_TOLD: Mapping[str, str] = {
     "BudgetForm.Budget.thresholds": "each is told with its status",
     "CallerForm.Caller.claim": "it is the request's own header",
     "ChangesForm.PlanChanges.changes": "they are the first fields",
-    "Dataset.operator": "it follows from the provider",
     "DeliveryForm.Delivery.body": "what was sent is the receiver's",
     "DeliveryForm.Delivery.event_id": "message_id is made of it",
     "DeliveryForm.Delivery.webhook_id": "it stands in the webhook's document",
@@ -206,10 +161,6 @@ NOT_TOLD: Mapping[str, str] = {
     "KeyForm.ApiKey.sha256": "a hash of the secret",
     "ModelForm.ModelShape": "config/models.csv has the sizes of layers, with their sources",
     "MonthCloseForm.ClosedMonth.month": "it is told as YYYY-MM",
-    "PlanRequest._by_name": "an index of workloads",
-    "PlanRequest._waiting": "an index of workloads",
-    "PlanRequest.held": "what is held stands in the store",
-    "PlanRequest.quotas": "they are the installation's",
     "OrderQuoteForm.Intent.requested": "the caller asked for it",
     "OrderQuoteForm.Intent.workload": "the caller named it",
     "OrderQuoteForm.Offer": OFFER,
@@ -304,8 +255,8 @@ def test_a_new_field_of_a_flattened_dataclass_is_missed() -> None:
     more = make_dataclass("More", [("carbon_g", float, 0.0)], bases=(BudgetStatus,), frozen=True)
     told = told_by(BudgetForm, more)[more]
     assert missing(more, told) == {"carbon_g"}
-    longer = make_dataclass("Longer", [("carbon_g", float, 0.0)], bases=(FleetLimits,), frozen=True)
-    assert missing(longer, named_in(_fleet_document)) == {"carbon_g"}
+    longer = make_dataclass("Longer", [("carbon_g", float, 0.0)], bases=(Division,), frozen=True)
+    assert missing(longer, named_in(division_to_document)) == {"carbon_g"}
 
 
 def test_files_have_the_columns_of_their_rows() -> None:

@@ -14,7 +14,6 @@ import yaml
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from api.schemas.workloads.workload_forms import WorkloadsForm
-from api.schemas.workloads.workload_writer import to_document
 from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_countries, load_geographies
 from broker.domain.basics.errors import FieldProblem, InputError
@@ -35,6 +34,7 @@ from broker.domain.planning.workload import (
     TrafficShape,
     Training,
 )
+from broker.domain.planning.workload_document import to_document
 
 NOW = datetime(2026, 11, 23, 9, 30, tzinfo=UTC)
 EXAMPLES = sorted((Path(__file__).parents[2] / "fixtures" / "examples").glob("*.yaml"))
@@ -128,11 +128,11 @@ def test_the_contracts_own_document_is_read() -> None:
     assert request.horizon == Window(datetime(2026, 11, 23, tzinfo=UTC), datetime(2026, 12, 23, tzinfo=UTC))
     assert request.budget_usd == Decimal(400000)
     assert request.policy.regions == ("us-*", "eu-*")
-    assert request.policy.providers_only is None
+    assert request.policy.providers.only == ()
     assert request.policy.tiers == (Tier.ON_DEMAND, Tier.COMMITTED, Tier.WINDOW, Tier.SPOT)
     run, service, batch = request.workloads
     assert isinstance(run, Training)
-    assert (run.tokens, run.global_batch_tokens, run.gpus_min, run.gpus_max) == (2e11, 4e6, 64, 512)
+    assert (run.tokens, run.global_batch_tokens, run.gpus.min, run.gpus.max) == (2e11, 4e6, 64, 512)
     assert run.late_usd_per_hour == Decimal(500)
     assert run.dataset is not None
     assert run.model.name == "Llama-3.1-8B"
@@ -168,8 +168,8 @@ def test_a_batch_may_be_divided_and_interrupted_unless_it_says_otherwise() -> No
     with pytest.raises(InputError) as caught:
         read(changed(workloads__2__parts=0, workloads__2__chunk_minutes=0))
     assert [problem.pointer for problem in caught.value.problems] == [
-        "/workloads/2/chunk_minutes",
         "/workloads/2/parts",
+        "/workloads/2/chunk_minutes",
     ]
 
 
@@ -227,7 +227,7 @@ def test_one_number_of_assumed_nodes_holds_for_a_whole_document() -> None:
 def test_words_are_read_without_case() -> None:
     request = read(changed(policy__compliance=["SOC2", "soc2", "Gdpr"], policy__providers={"only": ["AWS"]}))
     assert request.policy.compliance == ("soc2", "gdpr")
-    assert request.policy.providers_only == ("aws",)
+    assert request.policy.providers.only == ("aws",)
     assert read(changed(policy__countries=["us", "De"])).policy.countries == ("US", "DE")
 
 
@@ -333,11 +333,11 @@ def test_demand_may_be_nothing_in_some_hours() -> None:
 
 def test_limits_are_told_in_the_form() -> None:
     forms = WorkloadsForm.model_json_schema()["$defs"]
-    assert forms["TrainingForm"]["properties"]["tokens"]["minimum"] == 1
-    assert forms["SloForm"]["properties"]["ttft_p95_ms"] == {
+    assert forms["Training"]["properties"]["tokens"]["minimum"] == 1
+    assert forms["Slo"]["properties"]["ttft_p95_ms"] == {
         "exclusiveMinimum": 0, "title": "Ttft P95 Ms", "type": "number"
     }  # fmt: skip
-    assert forms["RedundancyForm"]["properties"]["zones"]["maximum"] == 100
+    assert forms["Redundancy"]["properties"]["zones"]["maximum"] == 100
 
 
 def test_hourly_demand_of_a_week_or_of_the_horizon() -> None:

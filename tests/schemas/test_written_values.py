@@ -204,7 +204,7 @@ def test_a_document_of_words_is_one_of_exact_values() -> None:
     (run,) = request.workloads
     assert request.horizon.start == datetime(2026, 12, 4, tzinfo=UTC)
     assert (request.horizon.hours, request.budget_usd) == (21 * 24, Decimal(1_500_000))
-    assert (run.tokens, run.sequence_length, run.gpus_max) == (200_000_000, 4000, 1000)  # type: ignore[union-attr]
+    assert (run.tokens, run.sequence_length, run.gpus.max) == (200_000_000, 4000, 1000)  # type: ignore[union-attr]
     assert run.deadline == datetime(2026, 12, 9, 18, tzinfo=UTC)  # type: ignore[union-attr]
     assert "tokens: 2e8\n" in document.text
 

@@ -32,13 +32,13 @@ from api.one_time_links import LINK_TIME
 from api.plan_requests import options_of
 from api.planning.relay import progress_of
 from api.schemas.plans.plan import PLAN
-from api.schemas.workloads.workload_writer import to_document
 from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import CONFIG
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import BrokerError
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest
+from broker.domain.planning.workload_document import to_document
 from broker.services.accounts.keys import LocalKey
 from broker.settings import Settings
 from broker.store.accounts.key_files import local_key_file, read_secret, write_secret

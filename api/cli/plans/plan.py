@@ -15,9 +15,9 @@ from api.cli.plans.plan_view import misses_something, show_plan
 from api.cli.plans.progress import ProgressLine
 from api.planning.planning_call import build_planner
 from api.schemas.plans.plan import PLAN
-from api.schemas.workloads.workload_writer import to_document
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest, Serving
+from broker.domain.planning.workload_document import to_document
 from broker.ports.planning import PlanOptions
 from providers.registry import PRICE_LISTS
 

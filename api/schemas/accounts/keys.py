@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.schemas.base.forms import From, PageForm, write
 from api.schemas.base.times import Instant, ToldInstant
-from api.schemas.base.validation import TRIMMED
 from broker.domain.basics.account import ApiKey, Scope
+from broker.domain.planning.document_fields import TRIMMED
 
 Words = Annotated[str, Field(min_length=1, max_length=100, pattern=TRIMMED)]
 

@@ -6,7 +6,6 @@ from decimal import Decimal
 from typing import Annotated, Any
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -14,15 +13,7 @@ from pydantic import (
     PlainSerializer,
 )
 
-from broker.domain.basics.money import format_usd, to_cents
-from broker.domain.basics.webhook import ALL_TEAMS
-
-
-def plain_digits(value: Any) -> Any:
-    """The value. Raises ValueError for digits of other scripts, which Decimal and int would accept."""
-    if isinstance(value, str) and not value.isascii():
-        raise ValueError("a number in the digits 0 to 9")
-    return value
+from broker.domain.basics.money import format_usd, plain_digits, to_cents
 
 
 def _not_bool(value: Any) -> Any:
@@ -43,13 +34,6 @@ Cents = Annotated[
 """Money in whole cents."""
 
 
-def _not_everybody(team: str) -> str:
-    if team == ALL_TEAMS:
-        raise ValueError("the name of one team; * stands for all teams")
-    return team
-
-
-OneTeam = AfterValidator(_not_everybody)
 NotNegativeMoney = Annotated[Money, Field(ge=0, le=10**12)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from api.schemas.base.document import MAX_SHOWN, Document, describe, input_error, pointer_of
 from broker.domain.basics.errors import FieldProblem
+from broker.domain.planning.document_fields import NAME, TRIMMED
 
 NEAR_ENOUGH = 0.7
 """A slip of a field's name; ``vcpus`` is none of ``gpus``."""
@@ -49,6 +50,7 @@ _PHRASES: Mapping[str, str] = {
     "tuple_type": "a list",
     "dict_type": "an object",
     "model_type": "an object",
+    "dataclass_type": "an object",
     "model_attributes_type": "an object",
     "timezone_aware": "a time with its zone such as 2026-11-23T00:00:00Z",
     "datetime_parsing": "a time such as 2026-11-23T00:00:00Z",
@@ -56,8 +58,6 @@ _PHRASES: Mapping[str, str] = {
     "datetime_type": "a time such as 2026-11-23T00:00:00Z",
 }
 PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._ -]*$"
-TRIMMED = r"^\S([^\x00-\x1f\x7f]*\S)?$"
 PATTERNS: Mapping[str, str] = {
     PRINTABLE: "text without control characters",
     NAME: "letters, digits, '.', '_', '-' and spaces, a letter or digit first",

@@ -11,8 +11,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from api.schemas.base.csv_reader import read_table
 from api.schemas.base.document import MAX_SHOWN, input_error
-from api.schemas.base.parts import plain_digits
 from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.money import plain_digits
 from broker.domain.market.contract_prices import ContractPrice
 from broker.domain.market.offer import Tier
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from api.schemas.base.csv_reader import read_table
 from api.schemas.base.document import input_error
-from api.schemas.base.parts import plain_digits
 from api.schemas.base.times import parse_time
 from api.schemas.market.market import read_market
 from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.money import plain_digits
 from broker.domain.market.market import PricePoint
 from broker.domain.market.market_history import MarketHistory, history_of
 from broker.domain.market.offer import Offer

@@ -8,55 +8,22 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
 
-from api.schemas.base.document import Document, pointer_of
+from api.schemas.base.document import pointer_of
 from api.schemas.base.validation import without_tags
-from api.schemas.workloads.workload_forms import MOST_DAYS, WorkloadsForm
+from broker.catalogue import load_models
 from broker.domain.basics.errors import FieldProblem
+from broker.domain.planning.document_fields import LONG_AGO
+from broker.domain.planning.model_shape import ModelShape
 
 MOST_ROUNDS = 12
 """A wrong field inside a wrong field is found a round later; documents are at most that deep."""
-UNREADABLE = "?"
-"""Neither a time nor a model nor a GPU, so that nothing is derived from it."""
-WORKLOAD: Mapping[str, Any] = {
-    "name": "x",
-    "kind": "batch",
-    "model": UNREADABLE,
-    "requests": 1,
-    "input_tokens": 1,
-    "output_tokens": 1,
-    "deadline": UNREADABLE,
-}
-STAND_INS: Mapping[str, Any] = {
-    **WORKLOAD,
-    "team": "x",
-    "horizon": {"start": UNREADABLE, "days": MOST_DAYS},
-    "start": UNREADABLE,
-    "days": MOST_DAYS,
-    "usd": 0,
-    "workloads": [WORKLOAD],
-    "gpu": UNREADABLE,
-    "every_minutes": 1,
-    "gb": 0,
-    "provider": UNREADABLE,
-    "region": UNREADABLE,
-    "share": 1,
-    "ttft_p95_ms": 1,
-    "itl_p95_ms": 1,
-    "drafted_tokens": 1,
-    "acceptance": 0,
-    "tokens": 1,
-    "sequence_length": 1,
-    "global_batch_tokens": 1,
-    "traffic": {"peak_requests_per_s": 1, "input_tokens": 1, "output_tokens": 1},
-    "slo": {"ttft_p95_ms": 1, "itl_p95_ms": 1},
-}
-"""A value for each field that some form needs."""
 COMPARED = (
     frozenset({"input_tokens", "output_tokens", "mix"}),
     frozenset({"shape", "hourly", "peak_requests_per_s"}),
@@ -75,48 +42,80 @@ _NAMES_RUN = re.compile(r"/workloads(/\d+(/(name|kind))?)?")
 """Without these nobody knows which runs there are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mended:
-    """A form that could be read, and the pointers of what was left out or replaced for it."""
+@cache
+def unknown_model() -> ModelShape:
+    """A model in place of one that is unknown: its context has no limit."""
+    return replace(next(iter(load_models().values())), context=0)
 
-    form: WorkloadsForm
-    wrong: frozenset[str]
 
-    def is_sound(self, problem: FieldProblem) -> bool:
-        """Whether a problem of ``form`` is one of the document too."""
-        at = problem.pointer
-        parent, _, name = at.rpartition("/")
-        if any(_within(at, wrong) or _within(wrong, at) for wrong in self.wrong):
-            return False
-        if name in OF_HORIZON and any(_within(wrong, "/horizon") for wrong in self.wrong):
-            return False
-        if name == "after" and any(_NAMES_RUN.fullmatch(wrong) for wrong in self.wrong):
-            return False
-        rivals = [group for group in COMPARED if name in group]
-        beside = [wrong[len(parent) + 1 :].split("/")[0] for wrong in self.wrong if _within(wrong, parent)]
-        if any(other in group for group in rivals for other in beside):
-            return False
-        # A misspelt field is missing too.
-        return problem.found != "nothing" or not beside
+@cache
+def _workload() -> Mapping[str, Any]:
+    return {
+        "name": "x",
+        "kind": "batch",
+        "model": unknown_model(),
+        "requests": 1,
+        "input_tokens": 1,
+        "output_tokens": 1,
+        "deadline": LONG_AGO,
+    }
+
+
+@cache
+def _stand_ins() -> Mapping[str, Any]:
+    """A value for each field that some object needs."""
+    return {
+        **_workload(),
+        "team": "x",
+        "horizon": {"start": "x", "days": 1},
+        "start": "x",
+        "days": 1,
+        "usd": 0,
+        "workloads": [_workload()],
+        "gpu": "x",
+        "every_minutes": 1,
+        "gb": 0,
+        "provider": "x",
+        "region": "x",
+        "share": 1,
+        "ttft_p95_ms": 1,
+        "itl_p95_ms": 1,
+        "drafted_tokens": 1,
+        "acceptance": 0,
+        "tokens": 1,
+        "sequence_length": 1,
+        "global_batch_tokens": 1,
+        "traffic": {"peak_requests_per_s": 1, "input_tokens": 1, "output_tokens": 1},
+        "slo": {"ttft_p95_ms": 1, "itl_p95_ms": 1},
+    }
+
+
+def is_sound(problem: FieldProblem, wrong: Collection[str]) -> bool:
+    """Whether a problem of a document without the fields at ``wrong`` is one of the document too."""
+    at = problem.pointer
+    parent, _, name = at.rpartition("/")
+    if any(_within(at, one) or _within(one, at) for one in wrong):
+        return False
+    if name in OF_HORIZON and any(_within(one, "/horizon") for one in wrong):
+        return False
+    if name == "after" and any(_NAMES_RUN.fullmatch(one) for one in wrong):
+        return False
+    rivals = [group for group in COMPARED if name in group]
+    beside = [one[len(parent) + 1 :].split("/")[0] for one in wrong if _within(one, parent)]
+    if any(other in group for group in rivals for other in beside):
+        return False
+    # A misspelt field is missing too.
+    return problem.found != "nothing" or not beside
 
 
 def _within(pointer: str, around: str) -> bool:
     return pointer == around or pointer.startswith(f"{around}/")
 
 
-def mend(document: Document, error: ValidationError) -> Mended | None:
-    """``document``, which has ``error``, without its wrong fields; None where that is no document."""
-    if not isinstance(document.data, dict) or not error.errors(include_url=False)[0]["loc"]:
-        return None
-    data, wrong = copy.deepcopy(document.data), set[str]()
-    for _ in range(MOST_ROUNDS):
-        for path in sorted({_path(details) for details in error.errors(include_url=False)}, reverse=True):
-            wrong.update(_repair(data, path))
-        try:
-            return Mended(WorkloadsForm.model_validate(data), frozenset(wrong))
-        except ValidationError as next_error:
-            error = next_error
-    return None
+def mend(data: dict[str, Any], error: ValidationError) -> set[str]:
+    """Takes out of ``data`` what has an ``error``, or puts a stand-in there. The pointers of both."""
+    paths = {_path(details) for details in error.errors(include_url=False)}
+    return {pointer for path in sorted(paths, reverse=True) for pointer in _repair(data, path)}
 
 
 def _path(details: Mapping[str, Any]) -> tuple[str, ...]:
@@ -127,24 +126,23 @@ def _path(details: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _repair(data: dict[str, Any], path: tuple[str, ...]) -> list[str]:
-    """Takes out what is wrong at ``path``, or puts a stand-in there. The pointers of stand-ins and gaps."""
     holder, at = list(_objects(data, path))[-1]
     name = path[len(at)] if len(path) > len(at) else ""
     if at == () and name == "workloads" and len(path) > 1 and isinstance(data.get(name), list):
-        data[name][int(path[1])] = dict(WORKLOAD)  # no object: others keep their places
+        data[name][int(path[1])] = dict(_workload())  # no object: others keep their places
         return [pointer_of(*path[:2])]
     if name == "kind":
         kept: dict[str, Any] = {
             field: holder[field] for field in ("name", "model", "policy") if field in holder
         }
-        changed = (holder.keys() | WORKLOAD.keys()) - kept.keys()
+        changed = (holder.keys() | _workload().keys()) - kept.keys()
         holder.clear()
-        holder.update({**WORKLOAD, **kept})
+        holder.update({**_workload(), **kept})
         return [pointer_of(*at, field) for field in changed]
     if name in holder:
         del holder[name]
-    elif name in STAND_INS:
-        holder[name] = copy.deepcopy(STAND_INS[name])
+    elif name in _stand_ins():
+        holder[name] = copy.deepcopy(_stand_ins()[name])
     return [pointer_of(*at, name)]
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
-from api.schemas.base.document import pointer_of
-from api.schemas.workloads.workload_forms import QuotaForm
 from broker.catalogue import load_compliance_tags, load_countries, load_geographies
 from broker.domain.basics.near_words import near_words, with_nearest
-from broker.domain.planning.workload import Quota
+from broker.domain.planning.document_fields import Told
+from broker.domain.planning.workload import Policy
 from broker.provider_facts import load_provider_names
 
 
@@ -25,82 +24,37 @@ class Report(Protocol):
         """Adds the problem."""
 
 
+class Unknown(Exception):
+    """A text that names nothing: what was expected and found (None: the value), and a stand-in for it."""
+
+    def __init__(self, *problems: tuple[str, str | None], stand_in: Any) -> None:
+        super().__init__(*problems)
+        self.problems = problems
+        self.stand_in = stand_in
+
+
 OTHER_CODES: Mapping[str, str] = {"UK": "GB", "EL": "GR", "AN": "CW", "SU": "RU", "YU": "RS", "FX": "FR"}
 """Codes that are not in ISO 3166-1 but in use: those of the European Union, and withdrawn ones."""
 
 
-class PolicyWords:
-    """Reads lists of words, and reports unknown ones."""
+def word_of(told: Told, word: str) -> str:
+    """A country code, a set of countries, a tag or a provider's key as its list has it. Raises Unknown."""
+    known, expected = _LISTS[told]
+    found = {one.lower(): one for one in known()}.get(word.strip().lower())
+    if found is None:
+        raise Unknown((expected(word), repr(word)), stand_in=word)
+    return found
 
-    def __init__(self, report: Report) -> None:
-        self._report = report
 
-    def countries(self, told: Iterable[str] | None, at: str) -> tuple[str, ...] | None:
-        """Country codes in capitals; None if the field is missing."""
-        if told is None:
-            return None
-        known = load_countries()
-        return self._read(told, at, {code.lower(): code for code in known}, _country_expected)
-
-    def geographies(self, told: Iterable[str] | None, at: str) -> tuple[str, ...] | None:
-        """Names of sets of countries; None if the field is missing."""
-        if told is None:
-            return None
-        known = load_geographies()
-        hint = f"a set of countries: {', '.join(known)}; write single countries in the field countries"
-        return self._read(told, at, {name.lower(): name for name in known}, lambda _: hint)
-
-    def check_inside(
-        self, countries: tuple[str, ...] | None, geography: tuple[str, ...] | None, at: str
-    ) -> None:
-        """Reports a policy whose two rules have no country in common, because it excludes every offer."""
-        if not countries or not geography:
-            return
-        inside = frozenset().union(*(load_geographies()[name] for name in geography))
-        if not inside & frozenset(countries):
-            named = ", ".join(geography)
-            self._report(at, f"countries of {named}, as in geography; or leave one of the two fields out")
-
-    def tags(self, told: Iterable[str], at: str) -> tuple[str, ...]:
-        """Compliance tags."""
-        known = load_compliance_tags()
-        return self._read(
-            told,
-            at,
-            {tag.lower(): tag for tag in known},
-            lambda word: _expected("a tag of config/compliance.toml", word, known),
-        )
-
-    def providers(self, told: Iterable[str], at: str) -> tuple[str, ...]:
-        """Provider keys."""
-        known = load_provider_names()
-        return self._read(told, at, {key.lower(): key for key in known}, provider_expected)
-
-    def quotas(self, told: Mapping[str, QuotaForm], at: str) -> tuple[Quota, ...]:
-        """Quotas by provider, in the order of their keys."""
-        found: dict[str, Quota] = {}
-        for name, row in told.items():
-            here, key = f"{at}{pointer_of(name)}", name.strip().lower()
-            if key not in load_provider_names():
-                self._report(here, provider_expected(name), repr(name))
-            elif key in found:
-                self._report(here, f"each provider once, but {key} already has a quota", repr(name))
-            if row.gpus is None and row.nodes is None:
-                self._report(here, "gpus or nodes, the most that may be held at once")
-            found[key] = Quota(key, row.gpus, row.nodes)
-        return tuple(quota for _, quota in sorted(found.items()))
-
-    def _read(
-        self, told: Iterable[str], at: str, known: Mapping[str, str], expected: Callable[[str], str]
-    ) -> tuple[str, ...]:
-        found: dict[str, None] = {}
-        for index, word in enumerate(told):
-            value = known.get(word.strip().lower())
-            if value is not None:
-                found[value] = None
-            else:
-                self._report(f"{at}/{index}", expected(word), repr(word))
-        return tuple(found)
+def outside(policy: Policy) -> str | None:
+    """What is expected where two rules have no country in common, because that excludes every offer."""
+    if not policy.countries or not policy.geography:
+        return None
+    inside = frozenset().union(*(load_geographies()[name] for name in policy.geography))
+    if inside & frozenset(policy.countries):
+        return None
+    named = ", ".join(policy.geography)
+    return f"countries of {named}, as in geography; or leave one of the two fields out"
 
 
 def _country_expected(word: str) -> str:
@@ -132,3 +86,20 @@ def _expected(what: str, word: str, known: Collection[str]) -> str:
     if near_words(word, known):
         return with_nearest(what, word, known)
     return f"{what}, such as soc2, iso27001, hipaa, gdpr"
+
+
+def _geography_expected(_: str) -> str:
+    known = ", ".join(load_geographies())
+    return f"a set of countries: {known}; write single countries in the field countries"
+
+
+def _tag_expected(word: str) -> str:
+    return _expected("a tag of config/compliance.toml", word, load_compliance_tags())
+
+
+_LISTS: Mapping[Told, tuple[Callable[[], Iterable[str]], Callable[[str], str]]] = {
+    Told.COUNTRY: (load_countries, _country_expected),
+    Told.GEOGRAPHY: (load_geographies, _geography_expected),
+    Told.TAG: (load_compliance_tags, _tag_expected),
+    Told.PROVIDER: (load_provider_names, provider_expected),
+}

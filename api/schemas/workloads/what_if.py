@@ -15,11 +15,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from api.schemas.base.document import Document, describe, read_document
 from api.schemas.base.given_text import require_seen
-from api.schemas.base.parts import plain_digits
-from api.schemas.base.validation import TRIMMED, validate
+from api.schemas.base.validation import validate
 from api.schemas.workloads.document_changes import operations_of
 from api.schemas.workloads.policy_words import provider_expected
 from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.money import plain_digits
+from broker.domain.planning.document_fields import TRIMMED
 from broker.domain.planning.patch import PatchOperation
 from broker.domain.planning.variant import AssumedPrices
 from broker.provider_facts import load_provider_names

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -27,43 +26,23 @@ from api.schemas.base.document import (
 from api.schemas.base.given_text import require_seen
 from api.schemas.base.times import format_time, parse_relative, parse_start
 from api.schemas.base.validation import further_of, problems_of
-from api.schemas.workloads.mended_document import mend
-from api.schemas.workloads.policy_words import PolicyWords, provider_expected
-from api.schemas.workloads.workload_forms import (
-    FORMS_BY_FIELD,
-    BatchForm,
-    DatasetForm,
-    FleetForm,
-    MeasuredForm,
-    PolicyForm,
-    ProvidersForm,
-    ReoptimizeForm,
-    ServingForm,
-    SpeculationForm,
-    TrafficForm,
-    TrainingForm,
-    WorkloadForm,
-    WorkloadsForm,
-)
+from api.schemas.workloads.document_walk import Walk
+from api.schemas.workloads.mended_document import MOST_ROUNDS, is_sound, mend, unknown_model
+from api.schemas.workloads.policy_words import Unknown, outside, provider_expected, word_of
+from api.schemas.workloads.workload_forms import HorizonForm, WorkloadsForm
 from broker.catalogue import load_gpus, load_models, named_format, resolve_gpu, resolve_model
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.window import Window
+from broker.domain.planning.document_fields import LONG_AGO, LONGEST_NAME, MOST_DAYS, Told
 from broker.domain.planning.model_shape import ModelShape
-from broker.domain.planning.reoptimize_policy import ReoptimizePolicy
 from broker.domain.planning.workload import (
-    NO_LIMIT,
     Batch,
-    Dataset,
-    FleetLimits,
     Measurement,
     PlanRequest,
     Policy,
     Precision,
-    Redundancy,
     RequestSize,
     Serving,
-    Slo,
-    SpeculativeDecoding,
     Traffic,
     TrafficShape,
     Training,
@@ -83,6 +62,8 @@ LEAST_FLOP_PER_PARAM = 4
 """The least FLOP of training per active parameter and token: forward pass and gradients of the activations
 (frozen weights have no gradients)."""
 SHORTEST_HORIZON = timedelta(hours=1)
+Timed = TypeVar("Timed", Training, Batch)
+Served = TypeVar("Served", Serving, Batch)
 
 
 def read_workloads(
@@ -98,19 +79,7 @@ def read_workloads(
     document = read_document(text, source)
     if not stored:
         require_seen(document)
-    try:
-        form = WorkloadsForm.model_validate(document.data)
-    except ValidationError as error:
-        problems = list(problems_of(error, document, {"": WorkloadsForm, **FORMS_BY_FIELD}))
-        if len(problems) < MAX_SHOWN:
-            mended = mend(document, error)
-            if mended is not None:
-                reader = _Reader(document, base, now, stored=stored)
-                with suppress(_TooManyProblems):
-                    reader.read(mended.form)
-                problems += [problem for problem in reader.problems if mended.is_sound(problem)]
-        raise input_error(document.source, problems, further_of(error)) from None
-    return _Reader(document, base, now, stored=stored).request(form)
+    return _Reader(document, base, now, stored=stored).request()
 
 
 class _TooManyProblems(Exception):
@@ -118,7 +87,10 @@ class _TooManyProblems(Exception):
 
 
 class _Reader:
-    """Reads the fields of a document together, and collects its problems, one more than is shown at most."""
+    """Reads a document, and collects its problems, one more than is shown at most.
+
+    ``wrong`` are the pointers of fields whose value is a stand-in, or that were left out.
+    """
 
     def __init__(self, document: Document, base: Path | None, now: datetime, *, stored: bool) -> None:
         self.document = document
@@ -126,54 +98,143 @@ class _Reader:
         self.now = now
         self.stored = stored
         self.problems: list[FieldProblem] = []
+        self.wrong: set[str] = set()
+        self.further = 0
+        self.horizon = Window(now, now + timedelta(days=MOST_DAYS))
 
-    def request(self, form: WorkloadsForm) -> PlanRequest:
+    def request(self) -> PlanRequest:
         """The whole request. Raises InputError with all problems, or with the first ones of very many."""
+        request, is_stopped = None, False
         try:
-            request = self.read(form)
+            request = self._request()
         except _TooManyProblems:
-            raise input_error(self.document.source, self.problems, stopped=True) from None
-        if self.problems:
-            raise input_error(self.document.source, self.problems)
+            is_stopped = True
+        if request is None or self.problems:
+            self.problems.sort(key=lambda problem: (problem.line or 0, problem.column or 0))
+            raise input_error(self.document.source, self.problems, self.further, stopped=is_stopped)
         return request
 
-    def read(self, form: WorkloadsForm) -> PlanRequest:
-        """The whole request, which holds only if there are no ``problems``."""
-        horizon = self._horizon(form)
+    def _request(self) -> PlanRequest | None:
+        if isinstance(self.document.data, dict):
+            self._read_horizon(self.document.data.get("horizon"))
+        data = Walk(self._named, self._report).part(WorkloadsForm, self.document.data, "")
+        form = self._form(data)
+        if form is None:
+            return None
         self._check_names(form)
-        policy = self._policy(form.policy, "/policy")
-        workloads: list[Workload] = []
-        for index, row in enumerate(form.workloads):
-            workloads.append(self._workload(row, pointer_of("workloads", index), form, horizon))
+        self._check_policy(form.policy, "/policy")
         return PlanRequest(
             team=form.team,
-            horizon=horizon,
-            workloads=tuple(workloads),
+            horizon=self.horizon,
+            workloads=tuple(
+                self._workload(row, pointer_of("workloads", index), form)
+                for index, row in enumerate(form.workloads)
+            ),
             budget_usd=form.budget.usd if form.budget is not None else None,
-            policy=policy,
+            policy=form.policy,
         )
 
+    def _form(self, data: Any) -> WorkloadsForm | None:
+        """The document, without what is wrong in it; None where that is no document, or too much is wrong."""
+        for number in range(MOST_ROUNDS + 1):
+            try:
+                return WorkloadsForm.model_validate(data)
+            except ValidationError as error:
+                if number == 0:
+                    self.problems += problems_of(error, self.document)
+                    self.further = further_of(error)
+                if not error.errors(include_url=False)[0]["loc"] or len(self.problems) >= MAX_SHOWN:
+                    return None
+                self.wrong |= mend(data, error)
+        return None
+
+    def _report(self, pointer: str, expected: str, found: str | None = None) -> None:
+        """Adds a problem of a field that is then left out, or has a stand-in."""
+        self.wrong.add(pointer)
+        self._add(pointer, expected, found)
+
     def _wrong(self, pointer: str, expected: str, found: str | None = None) -> None:
+        """Adds a problem of a value, unless it follows from another problem."""
+        self._add(pointer, expected, found, is_derived=True)
+
+    def _add(
+        self, pointer: str, expected: str, found: str | None = None, *, is_derived: bool = False
+    ) -> None:
         shown = describe(self.document.value_at(pointer)) if found is None else found
-        self.problems.append(self.document.problem(pointer, shown, expected))
+        problem = self.document.problem(pointer, shown, expected)
+        if is_derived and not is_sound(problem, self.wrong):
+            return
+        self.problems.append(problem)
         if len(self.problems) > MAX_SHOWN:
             raise _TooManyProblems
 
-    def _horizon(self, form: WorkloadsForm) -> Window:
+    def _named(self, told: Told, value: Any) -> Any:
+        """What a text of the document names. Raises Unknown."""
+        is_text = isinstance(value, str) and 0 < len(value) <= LONGEST_NAME
+        if told is Told.TIME:
+            return self._time(value)
+        if told is Told.MODEL:
+            return self._model(value)
+        if not is_text:
+            return value  # its type says what is expected
+        if told is Told.STORAGE:
+            return self._storage(value)
+        if told is not Told.GPU:
+            return word_of(told, value)
+        try:
+            return resolve_gpu(value, "", self.document.source)
+        except InputError as error:
+            raise Unknown(*_said(error), stand_in=value) from None
+
+    def _time(self, text: Any) -> datetime:
+        start = self.horizon.start
+        try:
+            return parse_relative(text, start) if isinstance(text, str) else _no_text()
+        except ValueError as error:
+            raise Unknown((str(error), None), stand_in=start) from None
+
+    def _model(self, name: Any) -> ModelShape:
+        if not isinstance(name, str):
+            raise Unknown(("text", None), stand_in=unknown_model())
+        if not 0 < len(name) <= LONGEST_NAME:
+            length = f"at most {LONGEST_NAME} characters" if name else "at least 1 character(s)"
+            raise Unknown((f"text of {length}", None), stand_in=unknown_model())
+        if self.base is None and name.endswith(".json"):
+            expected = "a named model (files are read by the command line alone)"
+            raise Unknown((expected, None), stand_in=unknown_model())
+        try:
+            return resolve_model(name, self.base or Path(), "", self.document.source)
+        except InputError as error:
+            raise Unknown(*_said(error), stand_in=unknown_model()) from None
+
+    def _storage(self, name: str) -> str:
+        key = name.strip().lower()
+        if key == OWN_STORAGE or key in load_provider_names():
+            return key
+        if self.stored:
+            return name
+        expected = f"{provider_expected(name)}, or {OWN_STORAGE} for storage of your own"
+        raise Unknown((expected, None), stand_in=name)
+
+    def _read_horizon(self, data: Any) -> None:
+        try:
+            form = HorizonForm.model_validate(data)
+        except ValidationError:  # the whole document tells it
+            return
         start = self.now
         try:
-            start = parse_start(form.horizon.start, self.now)
+            start = parse_start(form.start, self.now)
         except ValueError as error:
-            self._wrong("/horizon/start", str(error))
-        duration = timedelta(seconds=round(form.horizon.days * SECONDS_PER_DAY))
+            self._report("/horizon/start", str(error))
+        duration = timedelta(seconds=round(form.days * SECONDS_PER_DAY))
         if duration < SHORTEST_HORIZON:
-            self._wrong("/horizon/days", "at least 0.0417 (an hour), because demand is given by the hour")
+            self._report("/horizon/days", "at least 0.0417 (an hour), because demand is given by the hour")
             duration = SHORTEST_HORIZON
         end = start + duration
+        self.horizon = Window(start, end)
         if end <= self.now and not self.stored:
             found = f"a horizon that ended at {format_time(end)}"
-            self._wrong("/horizon", f"a horizon that ends after {format_time(self.now)}", found)
-        return Window(start, end)
+            self._report("/horizon", f"a horizon that ends after {format_time(self.now)}", found)
 
     def _check_names(self, form: WorkloadsForm) -> None:
         times = Counter(row.name for row in form.workloads)
@@ -183,112 +244,54 @@ class _Reader:
                 self._wrong(pointer_of("workloads", index, "name"), "a name that no other workload has")
             seen.add(row.name)
 
-    def _policy(self, form: PolicyForm | None, at: str) -> Policy:
-        if form is None:
-            return Policy()
-        words = PolicyWords(self._wrong)
-        quotas = words.quotas(form.quotas, f"{at}/quotas")
-        providers = form.providers or ProvidersForm()
-        countries = words.countries(form.countries, f"{at}/countries")
-        geography = words.geographies(form.geography, f"{at}/geography")
-        words.check_inside(countries, geography, f"{at}/countries")
-        return Policy(
-            regions=tuple(form.regions) if form.regions is not None else None,
-            countries=countries,
-            geography=geography,
-            providers_only=words.providers(providers.only, f"{at}/providers/only") or None,
-            providers_exclude=words.providers(providers.exclude, f"{at}/providers/exclude"),
-            tiers=tuple(dict.fromkeys(form.tiers)) if form.tiers is not None else None,
-            compliance=words.tags(form.compliance, f"{at}/compliance"),
-            quotas=quotas,
-            reoptimize=_reoptimize(form.reoptimize),
-            hosts=tuple(dict.fromkeys(form.hosts)) if form.hosts is not None else None,
-            min_reliability=form.min_reliability,
-            assumed_nodes=form.assumed_nodes,
-            premium=form.premium,
-            fleet=_fleet(form.fleet),
-        )
+    def _check_policy(self, policy: Policy, at: str) -> None:
+        countries = f"{at}/countries"
+        if not any(one.startswith(f"{at}/") for one in self.wrong):  # else a word is on no list
+            expected = outside(policy)
+            if expected is not None:
+                self._wrong(countries, expected)
 
-    def _workload(self, row: WorkloadForm, at: str, form: WorkloadsForm, horizon: Window) -> Workload:
-        base: dict[str, Any] = {
-            "name": row.name,
-            "team": row.team or form.team,
-            "model": self._model(row.model, f"{at}/model"),
-            "policy": self._policy(row.policy, f"{at}/policy"),
-            "unplaced_usd": row.unplaced_usd,
-            "measured": self._measurements(row.measured, f"{at}/measured"),
-        }
-        if isinstance(row, TrainingForm):
-            return self._training(row, at, base, horizon)
-        if isinstance(row, BatchForm):
-            return self._batch(row, at, base, horizon)
-        assert isinstance(row, ServingForm)
-        return self._serving(row, at, base, form, horizon)
+    def _workload(self, row: Workload, at: str, form: WorkloadsForm) -> Workload:
+        self._check_policy(row.policy, f"{at}/policy")
+        self._check_measured(row.measured, f"{at}/measured")
+        row = replace(row, team=row.team or form.team)
+        if isinstance(row, Training):
+            return self._training(row, at)
+        return self._batch(row, at) if isinstance(row, Batch) else self._serving(row, at, form)
 
-    def _model(self, name: str, at: str) -> ModelShape:
-        try:
-            if self.base is None and name.endswith(".json"):
-                self._wrong(at, "a named model (files are read by the command line alone)")
-            else:
-                return resolve_model(name, self.base or Path(), at, self.document.source)
-        except InputError as error:
-            for problem in error.problems:
-                self._wrong(at, problem.expected, problem.found)
-        return replace(next(iter(load_models().values())), context=0)
-
-    def _precisions(self, row: ServingForm | BatchForm, model: ModelShape, at: str) -> tuple[Precision, ...]:
-        """The allowed number formats; by default the one that the model's name states, or is published in."""
-        if row.precisions is not None:
-            return tuple(dict.fromkeys(row.precisions))
-        named = self._named_format(row.model)
+    def _with_precisions(self, row: Served, at: str) -> Served:
+        """The workload with the number format that its model's name states, or is published in, where the
+        document allows none.
+        """
+        if self.document.value_at(f"{at}/precisions") is not None:
+            return row
+        named = self._named_format(at)
         if named is not None and named not in PLANNED:
             expected = f"precisions beside it, of {', '.join(PLANNED)}"
             self._wrong(f"{at}/model", expected, f"weights in {named}, which no plan has")
-        return (Precision(named if named in PLANNED else model.published_precision),)
+        chosen = Precision(named if named in PLANNED else row.model.published_precision)
+        return replace(row, precisions=(chosen,))
 
-    def _named_format(self, name: str) -> str | None:
+    def _named_format(self, at: str) -> str | None:
+        name = str(self.document.value_at(f"{at}/model"))
         is_exact = name in load_models() or name.endswith(".json") or self.stored
         return None if is_exact else named_format(name)
 
-    def _measurements(self, rows: Sequence[MeasuredForm], at: str) -> tuple[Measurement, ...]:
-        found: list[Measurement] = []
-        for index, row in enumerate(rows):
-            told = self._measurement(row, f"{at}/{index}")
+    def _check_measured(self, rows: tuple[Measurement, ...], at: str) -> None:
+        for index, told in enumerate(rows):
+            if told.tokens_per_s is None and told.requests_per_s is None:
+                self._wrong(f"{at}/{index}", "tokens_per_s or requests_per_s")
             for field in ("tokens_per_s", "requests_per_s"):
-                same = (m for m in found if (m.gpu, m.gpus) == (told.gpu, told.gpus))
+                same = (m for m in rows[:index] if (m.gpu, m.gpus) == (told.gpu, told.gpus))
                 if getattr(told, field) is not None and any(getattr(m, field) is not None for m in same):
                     self._wrong(
                         f"{at}/{index}/{field}", f"only one such measurement of {told.gpus} × {told.gpu}"
                     )
-            found.append(told)
-        return tuple(found)
 
-    def _measurement(self, row: MeasuredForm, at: str) -> Measurement:
-        gpu = row.gpu
-        try:
-            gpu = resolve_gpu(row.gpu, f"{at}/gpu", self.document.source)
-        except InputError as error:
-            for problem in error.problems:
-                self._wrong(f"{at}/gpu", problem.expected, problem.found)
-        if row.tokens_per_s is None and row.requests_per_s is None:
-            self._wrong(at, "tokens_per_s or requests_per_s")
-        return Measurement(gpu, row.gpus, row.tokens_per_s, row.requests_per_s)
-
-    def _time(self, text: str | None, at: str, horizon: Window) -> datetime:
-        if text is None:
-            return horizon.start
-        try:
-            return parse_relative(text, horizon.start)
-        except ValueError as error:
-            self._wrong(at, str(error))
-            return horizon.start
-
-    def _times(self, row: TrainingForm | BatchForm, at: str, horizon: Window) -> tuple[datetime, datetime]:
-        known = len(self.problems)
-        start = self._time(row.earliest_start, f"{at}/earliest_start", horizon)
-        deadline = self._time(row.deadline, f"{at}/deadline", horizon)
-        if len(self.problems) > known:
-            return start, deadline
+    def _timed(self, row: Timed, at: str) -> Timed:
+        """The workload with its earliest start."""
+        horizon, deadline = self.horizon, row.deadline
+        start = horizon.start if row.earliest_start == LONG_AGO else row.earliest_start
         if deadline <= max(start, horizon.start):
             later = "earliest start" if start >= horizon.start else "horizon's start"
             expected = f"a time after the {later}, {format_time(max(start, horizon.start))}"
@@ -299,48 +302,21 @@ class _Reader:
                 f"but horizon.days of {_days_until(deadline, horizon.start):g} would include it"
             )
             self._wrong(f"{at}/deadline", expected)
-        return start, deadline
+        return replace(row, earliest_start=start)
 
-    def _training(self, row: TrainingForm, at: str, base: dict[str, Any], horizon: Window) -> Training:
-        start, deadline = self._times(row, at, horizon)
-        if self._named_format(row.model) not in (None, "bf16", "fp16"):
+    def _training(self, run: Training, at: str) -> Training:
+        if self._named_format(at) not in (None, "bf16", "fp16"):
             expected = "a model in 16 bits: fewer bits are trained by adapters alone, which no plan has yet"
             self._wrong(f"{at}/model", expected)
-        if row.gpus.max is not None and row.gpus.max < row.gpus.min:
-            self._wrong(f"{at}/gpus/max", f"at least gpus.min, {row.gpus.min}")
-        if row.global_batch_tokens < row.sequence_length:
-            self._wrong(f"{at}/global_batch_tokens", f"at least one sequence of {row.sequence_length} tokens")
-        if row.tokens < row.global_batch_tokens:
-            self._wrong(f"{at}/tokens", f"at least one step of {row.global_batch_tokens:g} tokens")
-        for index, told in enumerate(base["measured"]):
-            self._check_training_rate(told, base["model"], f"{at}/measured/{index}")
-        return Training(
-            **base,
-            tokens=row.tokens,
-            sequence_length=row.sequence_length,
-            global_batch_tokens=row.global_batch_tokens,
-            precision=Precision(row.precision),
-            earliest_start=start,
-            deadline=deadline,
-            gpus_min=row.gpus.min,
-            gpus_max=row.gpus.max,
-            late_usd_per_hour=row.late_usd_per_hour,
-            headroom=row.headroom,
-            checkpoint_every_minutes=row.checkpoint.every_minutes if row.checkpoint is not None else None,
-            interruptible=row.interruptible,
-            dataset=self._data(row.dataset, f"{at}/dataset"),
-            software=row.software,
-        )
-
-    def _data(self, form: DatasetForm | None, at: str) -> Dataset | None:
-        if form is None:
-            return None
-        key = form.provider.strip().lower()
-        is_known = key == OWN_STORAGE or key in load_provider_names()
-        if not is_known and not self.stored:
-            expected = f"{provider_expected(form.provider)}, or {OWN_STORAGE} for storage of your own"
-            self._wrong(f"{at}/provider", expected)
-        return Dataset(form.gb, key if is_known else form.provider, form.region)
+        if run.gpus.max is not None and run.gpus.max < run.gpus.min:
+            self._wrong(f"{at}/gpus/max", f"at least gpus.min, {run.gpus.min}")
+        if run.global_batch_tokens < run.sequence_length:
+            self._wrong(f"{at}/global_batch_tokens", f"at least one sequence of {run.sequence_length} tokens")
+        if run.tokens < run.global_batch_tokens:
+            self._wrong(f"{at}/tokens", f"at least one step of {run.global_batch_tokens:g} tokens")
+        for index, told in enumerate(run.measured):
+            self._check_training_rate(told, run.model, f"{at}/measured/{index}")
+        return self._timed(run, at)
 
     def _check_training_rate(self, told: Measurement, model: ModelShape, at: str) -> None:
         """Refuses rates above the peak FLOP/s of the GPUs, because they would make the run almost free."""
@@ -367,55 +343,21 @@ class _Reader:
             )
             self._wrong(f"{at}/input_tokens", expected, found)
 
-    def _batch(self, row: BatchForm, at: str, base: dict[str, Any], horizon: Window) -> Batch:
-        start, deadline = self._times(row, at, horizon)
-        self._check_context(base["model"], row.input_tokens, row.output_tokens, at)
-        return Batch(
-            **base,
-            requests=row.requests,
-            input_tokens=row.input_tokens,
-            output_tokens=row.output_tokens,
-            earliest_start=start,
-            deadline=deadline,
-            precisions=self._precisions(row, base["model"], at),
-            engine=row.engine,
-            prefix_cache_hit_share=row.prefix_cache_hit_share,
-            speculation=_speculation(row.speculation),
-            interruptible=row.interruptible,
-            chunk_minutes=row.chunk_minutes,
-            parts=row.parts,
-        )
+    def _batch(self, batch: Batch, at: str) -> Batch:
+        self._check_context(batch.model, batch.input_tokens, batch.output_tokens, at)
+        return self._with_precisions(self._timed(batch, at), at)
 
-    def _serving(
-        self, row: ServingForm, at: str, base: dict[str, Any], form: WorkloadsForm, horizon: Window
-    ) -> Serving:
-        starts_at, starts_after = self._starts(row, at, form, horizon)
-        traffic = self._traffic(row.traffic, f"{at}/traffic", horizon)
-        for size, place in _sizes(traffic, f"{at}/traffic"):
-            self._check_context(base["model"], *size, place)
-        return Serving(
-            **base,
-            traffic=traffic,
-            slo=Slo(row.slo.ttft_p95_ms, row.slo.itl_p95_ms),
-            precisions=self._precisions(row, base["model"], at),
-            redundancy=Redundancy(**row.redundancy.model_dump()),
-            starts_at=starts_at,
-            starts_after=starts_after,
-            delay_usd_per_hour=row.starts.delay_usd_per_hour if row.starts is not None else None,
-            fleet=_fleet(row.fleet),
-            weights=self._data(row.weights, f"{at}/weights"),
-            engine=row.engine,
-            prefix_cache_hit_share=row.prefix_cache_hit_share,
-            speculation=_speculation(row.speculation),
-        )
+    def _serving(self, row: Serving, at: str, form: WorkloadsForm) -> Serving:
+        self._check_starts(row, at, form)
+        service = replace(row, traffic=self._traffic(row.traffic, f"{at}/traffic"))
+        for size, place in _sizes(service.traffic, f"{at}/traffic"):
+            self._check_context(row.model, *size, place)
+        return self._with_precisions(service, at)
 
-    def _starts(
-        self, row: ServingForm, at: str, form: WorkloadsForm, horizon: Window
-    ) -> tuple[datetime | None, str | None]:
-        starts = row.starts
-        if starts is None:
-            return None, None
-        pointer = f"{at}/starts"
+    def _check_starts(self, row: Serving, at: str, form: WorkloadsForm) -> None:
+        starts, pointer = row.starts, f"{at}/starts"
+        if self.document.value_at(pointer) is None:
+            return
         if (starts.after is None) == (starts.at is None):
             self._wrong(pointer, "either a time, or after with the name of a training workload")
         if starts.after is None and starts.delay_usd_per_hour is not None:
@@ -423,57 +365,53 @@ class _Reader:
                 f"{pointer}/delay_usd_per_hour",
                 "the field after, because only a service that waits for a run has a delay",
             )
-        if starts.after is not None:
-            runs = [other.name for other in form.workloads if other.kind == "training"]
-            if starts.after not in runs:
-                known = ", ".join(runs) or "there is none"
-                self._wrong(f"{pointer}/after", f"the name of a training workload ({known})")
-            return None, starts.after
-        instant = self._time(starts.at, pointer, horizon)
-        if instant >= horizon.end:
-            self._wrong(pointer, f"a time before the horizon ends, {format_time(horizon.end)}")
-        return instant, None
+        runs = [other.name for other in form.workloads if isinstance(other, Training)]
+        if starts.after is not None and starts.after not in runs:
+            known = ", ".join(runs) or "there is none"
+            self._wrong(f"{pointer}/after", f"the name of a training workload ({known})")
+        if starts.at is not None and starts.at >= self.horizon.end:
+            self._wrong(pointer, f"a time before the horizon ends, {format_time(self.horizon.end)}")
 
-    def _traffic(self, form: TrafficForm, at: str, horizon: Window) -> Traffic:
-        shape = form.shape or (TrafficShape.HOURLY if form.hourly is not None else TrafficShape.FLAT)
-        hourly = tuple(form.hourly or ())
+    def _traffic(self, traffic: Traffic, at: str) -> Traffic:
+        """The traffic with what follows from its hours and from the sizes of its requests."""
+        shape, hourly = traffic.shape, traffic.hourly
+        if self.document.value_at(f"{at}/shape") is None and hourly:
+            shape = TrafficShape.HOURLY
         if shape is TrafficShape.HOURLY:
-            self._check_hourly(hourly, f"{at}/hourly", horizon)
-        elif form.hourly is not None:
+            self._check_hourly(hourly, f"{at}/hourly")
+        elif hourly:
             self._wrong(f"{at}/shape", "hourly or no shape, because hourly is given")
-        elif form.peak_requests_per_s is None:
+        elif not traffic.peak_requests_per_s:
             self._wrong(f"{at}/peak_requests_per_s", f"requests per second at the peak (shape {shape})")
-        peak = max(hourly, default=0.0) if shape is TrafficShape.HOURLY else form.peak_requests_per_s or 0.0
-        mix = self._mix(form, at)
+        is_hourly = shape is TrafficShape.HOURLY
+        mix = self._mix(traffic, at)
         tokens_in, tokens_out = mean_tokens(mix)
-        return Traffic(
-            input_tokens=form.input_tokens or tokens_in,
-            output_tokens=form.output_tokens or tokens_out,
+        return replace(
+            traffic,
+            input_tokens=traffic.input_tokens or tokens_in,
+            output_tokens=traffic.output_tokens or tokens_out,
             mix=mix,
             shape=shape,
-            peak_requests_per_s=peak,
-            trough_share=form.trough_share,
-            peak_hour_utc=form.peak_hour_utc,
-            hourly_requests_per_s=hourly if shape is TrafficShape.HOURLY else (),
+            peak_requests_per_s=max(hourly, default=0.0) if is_hourly else traffic.peak_requests_per_s,
+            hourly=hourly if is_hourly else (),
         )
 
-    def _mix(self, form: TrafficForm, at: str) -> tuple[RequestSize, ...]:
+    def _mix(self, traffic: Traffic, at: str) -> tuple[RequestSize, ...]:
         """The sizes of requests; a document has either these or one input and output length for all."""
-        single = {"input_tokens": form.input_tokens, "output_tokens": form.output_tokens}
-        if form.mix is None:
-            for name in (name for name, tokens in single.items() if tokens is None):
+        single = {"input_tokens": traffic.input_tokens, "output_tokens": traffic.output_tokens}
+        if not traffic.mix:
+            for name in (name for name, tokens in single.items() if not tokens):
                 self._wrong(f"{at}/{name}", "tokens of a request, or a mix of sizes", "nothing")
             return ()
-        for name in (name for name, tokens in single.items() if tokens is not None):
+        for name in (name for name, tokens in single.items() if tokens):
             self._wrong(f"{at}/{name}", "no length, because the sizes of the mix have their own")
-        shares = math.fsum(size.share for size in form.mix)
+        shares = math.fsum(size.share for size in traffic.mix)
         if not math.isclose(shares, 1.0, abs_tol=SHARES_TOLERANCE):
             self._wrong(f"{at}/mix", "shares that sum to 1", f"shares that sum to {shares:g}")
-        sizes = (RequestSize(s.share / shares, s.input_tokens, s.output_tokens) for s in form.mix)
-        return tuple(sizes)
+        return tuple(replace(size, share=size.share / shares) for size in traffic.mix)
 
-    def _check_hourly(self, hourly: tuple[float, ...], at: str, horizon: Window) -> None:
-        hours = -(-horizon.duration // timedelta(hours=1))
+    def _check_hourly(self, hourly: tuple[float, ...], at: str) -> None:
+        hours = -(-self.horizon.duration // timedelta(hours=1))
         lengths = sorted({HOURS_PER_WEEK, hours})
         if len(hourly) not in lengths:
             wanted = " or ".join(str(length) for length in lengths)
@@ -494,19 +432,9 @@ def _sizes(traffic: Traffic, at: str) -> Iterator[tuple[tuple[int, int], str]]:
         yield (size.input_tokens, size.output_tokens), f"{at}/mix/{index}"
 
 
-def _speculation(form: SpeculationForm | None) -> SpeculativeDecoding | None:
-    if form is None:
-        return None
-    return SpeculativeDecoding(form.drafted_tokens, form.acceptance, form.draft_cost)
+def _said(error: InputError) -> Iterator[tuple[str, str]]:
+    return ((problem.expected, problem.found) for problem in error.problems)
 
 
-def _fleet(form: FleetForm | None) -> FleetLimits:
-    """The limits that are given: ``null`` is no limit; a missing field sets nothing."""
-    if form is None:
-        return FleetLimits()
-    said = {name: getattr(form, name) for name in form.model_fields_set}
-    return FleetLimits(**{name: NO_LIMIT if most is None else most for name, most in said.items()})
-
-
-def _reoptimize(form: ReoptimizeForm | None) -> ReoptimizePolicy:
-    return ReoptimizePolicy() if form is None else ReoptimizePolicy(**form.model_dump())
+def _no_text() -> datetime:
+    raise ValueError("text")

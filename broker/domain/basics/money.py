@@ -5,10 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Any
 
 CENT = Decimal("0.01")
 MICRO = Decimal("0.000001")
 ZERO = Decimal("0")
+LARGEST_USD = Decimal(1_000_000_000_000)
+"""The largest amount that a person may state."""
+
+
+def plain_digits(value: Any) -> Any:
+    """The value. Raises ValueError for digits of other scripts, which Decimal and int would accept."""
+    if isinstance(value, str) and not value.isascii():
+        raise ValueError("a number in the digits 0 to 9")
+    return value
 
 
 def to_cents(usd: Decimal) -> Decimal:

@@ -21,7 +21,7 @@ from broker.domain.market.billing import holding_cost_usd
 from broker.domain.market.offer import Offer
 from broker.domain.moving.remaining import requests_planned, tokens_of
 from broker.domain.planning.plan import Placement, Plan
-from broker.domain.planning.workload import Batch, PlanRequest, Serving, Training, Workload
+from broker.domain.planning.workload import Batch, PlanRequest, Serving, Training, Workload, WorkloadKind
 
 HOUR = timedelta(hours=1)
 LONGEST_LAUNCH = timedelta(minutes=30)
@@ -154,7 +154,7 @@ def parts_held(plan: Plan, rows: Iterable[H]) -> tuple[Plan, tuple[H, ...]]:
 
 def _is_held_by(part: Placement, row: HeldNodes) -> bool:
     alike = (part.sized_id, part.nodes, _end_of(part)) == (row.offer.sized_id, row.nodes, row.ends_at)
-    return part.kind != Serving.kind and alike
+    return part.kind != WorkloadKind.SERVING and alike
 
 
 def on_held_offers(plan: Plan, held: Iterable[HeldCapacity], names: Collection[str]) -> Plan:
@@ -165,7 +165,7 @@ def on_held_offers(plan: Plan, held: Iterable[HeldCapacity], names: Collection[s
         placements=tuple(
             p
             for p in plan.placements
-            if p.kind != Serving.kind or p.workload not in names or (p.workload, p.sized_id) in bought
+            if p.kind != WorkloadKind.SERVING or p.workload not in names or (p.workload, p.sized_id) in bought
         ),
     )
 

@@ -24,7 +24,7 @@ from broker.domain.moving.moving_costs import MovingTerms, egress_usd, rework_us
 from broker.domain.moving.reoptimization import Move, MovingCost, PriceMove
 from broker.domain.planning.delay_cost import average_usd_per_hour, find_wait, later_usd
 from broker.domain.planning.plan import Placement, Plan
-from broker.domain.planning.workload import PlanRequest, Serving, Training, Workload
+from broker.domain.planning.workload import PlanRequest, Serving, Training, Workload, WorkloadKind
 
 HOUR = timedelta(hours=1)
 PATIENCE = timedelta(hours=1)
@@ -189,7 +189,7 @@ def planned_usd(placement: Placement, offers: Mapping[str, Offer], now: datetime
     if offer is None or not _has_stock(offer, most):
         return None
     segments: Sequence[Segment] = placement.segments
-    if placement.kind == Serving.kind and offer.window is None:
+    if placement.kind == WorkloadKind.SERVING and offer.window is None:
         segments = [replace(s, start=max(s.start, now)) for s in segments if s.end > now]
     return to_cents(holding_cost_usd(offer, segments)) + placement.transfer_usd
 

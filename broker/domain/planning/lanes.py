@@ -100,6 +100,6 @@ def lane_traffic(traffic: Traffic, lane: Lane) -> Traffic:
         input_tokens=tokens_in,
         output_tokens=tokens_out,
         peak_requests_per_s=traffic.peak_requests_per_s * lane.share,
-        hourly_requests_per_s=tuple(rate * lane.share for rate in traffic.hourly_requests_per_s),
+        hourly=tuple(rate * lane.share for rate in traffic.hourly),
         mix=lane.sizes if len(lane.sizes) > 1 else (),
     )

@@ -7,6 +7,8 @@ from datetime import timedelta
 from decimal import Decimal
 from enum import StrEnum
 
+from broker.domain.planning.document_fields import DecimalShare, Hours, SomeHours, Usd
+
 
 class ReoptimizeMode(StrEnum):
     """``auto`` moves without asking, ``propose`` waits for a person's decision, ``never`` does not move."""
@@ -21,16 +23,16 @@ _CAUTION = tuple(ReoptimizeMode)
 
 @dataclass(frozen=True, slots=True)
 class ReoptimizePolicy:
-    """The re-optimization policy of a document. For None the installation's ``MoveRules`` apply.
+    """The re-optimization policy of a document. What it does not state is as the installation is set.
 
     ``lapse_hours`` is how long a proposal stays valid. A workload's policy can only make its team's stricter.
     """
 
     mode: ReoptimizeMode | None = None
-    min_saving_usd: Decimal | None = None
-    min_saving_share: Decimal | None = None
-    cooldown_hours: float | None = None
-    lapse_hours: float | None = None
+    min_saving_usd: Usd | None = None
+    min_saving_share: DecimalShare | None = None
+    cooldown_hours: Hours | None = None
+    lapse_hours: SomeHours | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from typing import Annotated, Literal
 
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import HostKind, Tier
-from broker.domain.planning.model_shape import ModelShape
+from broker.domain.planning import document_fields as doc
 from broker.domain.planning.reoptimize_policy import ReoptimizePolicy
 from broker.domain.planning.transfer import Place
 
@@ -62,6 +63,14 @@ class ServingEngine(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaLimits:
+    """The most GPUs or nodes that may be held of a provider at once."""
+
+    gpus: doc.CountOrNone | None = None
+    nodes: doc.CountOrNone | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Quota:
     """The most GPUs and nodes of a provider that may be held at any instant; None means no limit."""
 
@@ -81,63 +90,83 @@ class HeldNodes:
     is_own: bool = True
 
 
+TrainingPrecision = Annotated[Precision, doc.OneOf(p for p in Precision if p is not Precision.INT4)]
+Precisions = Annotated[tuple[Precision, ...], doc.NotEmpty(), doc.OneOrList()]
 NO_LIMIT = 10**9
 """The value of a limit for which a document says ``null``."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetLimits:
-    """The most pools and kinds of GPU of one service. None: not stated; NO_LIMIT: as many as are worth it."""
+    """The most pools and kinds of GPU of one service; null in a document means no limit (``NO_LIMIT``)."""
 
-    max_pools: int | None = None
-    max_gpu_kinds: int | None = None
+    max_pools: Annotated[doc.Count | None, doc.NullMeans(NO_LIMIT)] = None
+    max_gpu_kinds: Annotated[doc.Count | None, doc.NullMeans(NO_LIMIT)] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Providers:
+    """Keys of allowed and excluded providers; an empty ``only`` allows all."""
+
+    only: doc.Keys = ()
+    exclude: doc.Keys = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Which offers are allowed. None means no rule; patterns are shell-style (``us-*``).
+    """Which offers are allowed. A missing rule excludes nothing; patterns are shell-style (``us-*``).
 
     A workload's policy can only narrow the team's: both must allow an offer. ``quotas`` of a team apply to
     the sum of its workloads, those of a workload to it alone. ``reoptimize`` is about changes of running
     workloads, not about offers. ``geography`` names sets of countries (``config/geography.toml``).
     ``min_reliability`` is the lowest share of time up that a seller may state. ``assumed_nodes`` is the stock
     that is assumed if it is unknown. ``premium`` is the share above the lowest cost that a plan with fewer
-    pools, sellers and moves may cost. ``rules_of`` gives the effective rules, including defaults.
+    pools, sellers and moves may cost.
     """
 
-    regions: tuple[str, ...] | None = None
-    countries: tuple[str, ...] | None = None
-    geography: tuple[str, ...] | None = None
-    providers_only: tuple[str, ...] | None = None
-    providers_exclude: tuple[str, ...] = ()
-    tiers: tuple[Tier, ...] | None = None
-    compliance: tuple[str, ...] = ()
-    quotas: tuple[Quota, ...] = ()
-    reoptimize: ReoptimizePolicy = field(default_factory=ReoptimizePolicy)
-    hosts: tuple[HostKind, ...] | None = None
-    min_reliability: float | None = None
-    assumed_nodes: int | None = None
-    premium: float | None = None
-    fleet: FleetLimits = FleetLimits()
+    regions: doc.Patterns | None = None
+    countries: doc.Countries | None = None
+    geography: doc.Geographies | None = None
+    providers: Annotated[Providers, doc.OrNull] = Providers()
+    tiers: Annotated[tuple[Tier, ...], doc.NotEmpty(), doc.OneOrList()] | None = None
+    compliance: doc.Tags = ()
+    quotas: Annotated[tuple[Quota, ...], doc.ByProvider(QuotaLimits, Quota), doc.OrNull] = ()
+    reoptimize: Annotated[ReoptimizePolicy, doc.OrNull] = field(default_factory=ReoptimizePolicy)
+    hosts: Annotated[tuple[HostKind, ...], doc.NotEmpty(), doc.OneOrList()] | None = None
+    min_reliability: doc.Share | None = None
+    assumed_nodes: doc.Count | None = None
+    premium: doc.Premium | None = None
+    fleet: Annotated[FleetLimits, doc.OrNull] = FleetLimits()
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """A rate that the user measured on a GPU; it replaces the prediction there."""
 
-    gpu: str
-    gpus: int
-    tokens_per_s: float | None = None
-    requests_per_s: float | None = None
+    gpu: doc.Gpu
+    gpus: doc.Count = 1
+    tokens_per_s: doc.Measured | None = None
+    requests_per_s: doc.Measured | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Data (in GB, 10⁹ bytes) that the workload needs, and its location (see ``Place``)."""
+    """Data (in GB, 10⁹ bytes) that the workload needs, and its location."""
 
-    gb: float
-    provider: str
-    region: str
+    gb: doc.Gigabytes
+    provider: doc.Storage
+    region: doc.Name
+
+    @property
+    def place(self) -> Place:
+        """The location of the data."""
+        return Place(self.provider, self.region)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnData(Dataset):
+    """Data that a run of the same document makes, which is with one operator of the provider."""
+
     operator: str = ""
 
     @property
@@ -150,34 +179,55 @@ class Dataset:
 class WorkloadBase:
     """Fields of every workload. ``unplaced_usd`` is the penalty for not placing it; None: it is required."""
 
-    name: str
-    team: str
-    model: ModelShape
-    policy: Policy = Policy()
-    unplaced_usd: Decimal | None = None
+    __pydantic_config__ = doc.NEEDS_KIND
+
+    name: doc.WorkloadName
+    kind: WorkloadKind
+    model: doc.NamedModel
+    team: Annotated[doc.Team, doc.OrNull] = ""
+    policy: Annotated[Policy, doc.OrNull] = Policy()
+    unplaced_usd: doc.Usd | None = None
     measured: tuple[Measurement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRange:
+    """The fewest and the most GPUs of one run."""
+
+    min: doc.Count = 1
+    max: doc.Count | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """How often the run writes a checkpoint."""
+
+    every_minutes: doc.SomeMinutes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training(WorkloadBase):
     """A training run over ``tokens``. With ``late_usd_per_hour`` it may end up to 24 h after the deadline."""
 
-    tokens: float
-    sequence_length: int
-    global_batch_tokens: float
-    precision: Precision
-    earliest_start: datetime
-    deadline: datetime
-    gpus_min: int = 1
-    gpus_max: int | None = None
-    late_usd_per_hour: Decimal | None = None
-    headroom: float = 0.0
-    checkpoint_every_minutes: float | None = None
+    kind: Literal[WorkloadKind.TRAINING] = WorkloadKind.TRAINING
+    tokens: doc.AtLeastOne
+    sequence_length: doc.Count
+    global_batch_tokens: doc.AtLeastOne
+    precision: TrainingPrecision = Precision.BF16
+    gpus: Annotated[GpuRange, doc.OrObject("max", "integer", 1)] = GpuRange()
+    earliest_start: Annotated[doc.Moment, doc.OrNull] = doc.LONG_AGO
+    deadline: doc.Moment
+    late_usd_per_hour: doc.Usd | None = None
+    headroom: doc.Share = 0.0
+    checkpoint: Checkpoints | None = None
     interruptible: bool = False
     dataset: Dataset | None = None
     software: TrainingStack = TrainingStack.TUNED
 
-    kind = WorkloadKind.TRAINING
+    @property
+    def checkpoint_every_minutes(self) -> float | None:
+        """Minutes between two checkpoints; None: the interval that loses least."""
+        return None if self.checkpoint is None else self.checkpoint.every_minutes
 
 
 class TrafficShape(StrEnum):
@@ -192,9 +242,9 @@ class TrafficShape(StrEnum):
 class RequestSize:
     """A size of requests: their share of all requests, in (0, 1], and their length in tokens."""
 
-    share: float
-    input_tokens: int
-    output_tokens: int
+    share: doc.PartShare
+    input_tokens: doc.Count
+    output_tokens: doc.Count
 
 
 def mean_tokens(mix: Sequence[RequestSize]) -> tuple[int, int]:
@@ -208,17 +258,18 @@ def mean_tokens(mix: Sequence[RequestSize]) -> tuple[int, int]:
 class Traffic:
     """Requests per second over time, and their lengths in tokens.
 
-    With a ``mix`` of sizes, whose shares sum to 1, the lengths are its means.
+    With a ``mix`` of sizes, whose shares sum to 1, the lengths are its means. With ``hourly`` rates the peak
+    is the largest of them.
     """
 
-    input_tokens: int
-    output_tokens: int
-    shape: TrafficShape
-    peak_requests_per_s: float
-    trough_share: float = 1.0
-    peak_hour_utc: float = 0.0
-    hourly_requests_per_s: tuple[float, ...] = ()
-    mix: tuple[RequestSize, ...] = ()
+    input_tokens: Annotated[doc.Count, doc.OrNull] = 0
+    output_tokens: Annotated[doc.Count, doc.OrNull] = 0
+    shape: Annotated[TrafficShape, doc.OrNull] = TrafficShape.FLAT
+    peak_requests_per_s: Annotated[doc.PeakDemand, doc.OrNull] = 0.0
+    trough_share: doc.Share = 1.0
+    peak_hour_utc: doc.HourOfDay = 0.0
+    hourly: Annotated[tuple[doc.Demand, ...], doc.NotEmpty(), doc.OrNull] = ()
+    mix: Annotated[tuple[RequestSize, ...], doc.NotEmpty(), doc.OrNull] = ()
 
     def requests_per_s_at(self, hour_start: datetime, horizon_start: datetime) -> float:
         """Requests per second in the hour that begins at ``hour_start``.
@@ -230,7 +281,7 @@ class Traffic:
             return self.peak_requests_per_s
         if self.shape is TrafficShape.HOURLY:
             index = int((hour_start - horizon_start) // timedelta(hours=1))
-            return self.hourly_requests_per_s[index % len(self.hourly_requests_per_s)]
+            return self.hourly[index % len(self.hourly)]
         hour = hour_start.hour + hour_start.minute / 60 + hour_start.second / 3600
         wave = (1 + math.cos(2 * math.pi * (hour - self.peak_hour_utc) / 24)) / 2
         return self.peak_requests_per_s * (self.trough_share + (1 - self.trough_share) * wave)
@@ -244,17 +295,17 @@ class SpeculativeDecoding:
     the time of one drafted token as a share of the time of a plain step.
     """
 
-    drafted_tokens: int
-    acceptance: float
-    draft_cost: float
+    drafted_tokens: doc.Drafted
+    acceptance: doc.Share
+    draft_cost: doc.Share = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Slo:
     """Latency objective: 95th percentiles in milliseconds."""
 
-    ttft_p95_ms: float
-    itl_p95_ms: float
+    ttft_p95_ms: doc.Milliseconds
+    itl_p95_ms: doc.Milliseconds
 
 
 class Survival(StrEnum):
@@ -269,13 +320,13 @@ class Redundancy:
     """Replicas in at least ``zones`` places, and ``spare_replicas`` more than the demand needs.
 
     A service that ``survives`` a zone meets ``zone_loss_share`` of the hour's demand after the loss of any
-    one place. The default (None) is a zone if there are two or more, else a replica.
+    one place. By default it survives a zone if there are two or more, else a replica.
     """
 
-    zones: int = 1
-    spare_replicas: int = 0
+    zones: doc.Zones = 1
+    spare_replicas: doc.Spares = 0
     survives: Survival | None = None
-    zone_loss_share: float = 0.5
+    zone_loss_share: doc.Share = 0.5
 
     @property
     def survives_zone_loss(self) -> bool:
@@ -283,55 +334,76 @@ class Redundancy:
         return (self.survives is Survival.ZONE) if self.survives is not None else self.zones > 1
 
 
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """When a service starts: when the run ``after`` ends, or ``at`` a time, else with the horizon.
+
+    ``delay_usd_per_hour`` is the cost of each hour that it waits for that run longer than necessary.
+    """
+
+    after: doc.Name | None = None
+    at: doc.Moment | None = None
+    delay_usd_per_hour: doc.Usd | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving(WorkloadBase):
     """A fleet of replicas for as long as traffic lasts.
 
-    It starts at ``starts_at``, or when the run ``starts_after`` ends, else at the start of the horizon.
-    ``delay_usd_per_hour`` is the cost of each hour that it waits for that run longer than necessary.
-    ``weights`` is the location of finished weights; the weights of a run ``starts_after`` are where the run
+    ``weights`` is the location of finished weights; those of a run that it starts after are where the run
     is. ``prefix_cache_hit_share`` is a share of prompt tokens, in [0, 1].
     """
 
+    kind: Literal[WorkloadKind.SERVING] = WorkloadKind.SERVING
+    precisions: Annotated[Precisions, doc.OrNull] = (Precision.BF16,)
     traffic: Traffic
     slo: Slo
-    precisions: tuple[Precision, ...] = (Precision.BF16,)
     redundancy: Redundancy = Redundancy()
-    starts_at: datetime | None = None
-    starts_after: str | None = None
-    delay_usd_per_hour: Decimal | None = None
-    fleet: FleetLimits = FleetLimits()
+    fleet: Annotated[FleetLimits, doc.OrNull] = FleetLimits()
+    starts: Annotated[Starts, doc.OrObject("at"), doc.OrNull] = Starts()
     weights: Dataset | None = None
     engine: ServingEngine = ServingEngine.VLLM
-    prefix_cache_hit_share: float = 0.0
+    prefix_cache_hit_share: doc.Share = 0.0
     speculation: SpeculativeDecoding | None = None
 
-    kind = WorkloadKind.SERVING
+    @property
+    def starts_at(self) -> datetime | None:
+        """The time at which it starts; None: with the horizon, or after a run."""
+        return self.starts.at
+
+    @property
+    def starts_after(self) -> str | None:
+        """The name of the run after which it starts."""
+        return self.starts.after
+
+    @property
+    def delay_usd_per_hour(self) -> Decimal | None:
+        """The cost of each hour that it waits for that run longer than necessary; None: it is estimated."""
+        return self.starts.delay_usd_per_hour
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch(WorkloadBase):
     """Batch inference: ``requests`` to answer by the deadline, without a latency objective.
 
-    Requests are independent. ``parts`` is the most parts that the batch may be divided into (None: any
-    number). An interruption loses ``chunk_minutes`` of work. ``prefix_cache_hit_share`` and ``speculation``
+    Requests are independent. ``parts`` is the most parts that the batch may be divided into, by default any
+    number. An interruption loses ``chunk_minutes`` of work. ``prefix_cache_hit_share`` and ``speculation``
     mean the same as for a service.
     """
 
-    requests: float
-    input_tokens: int
-    output_tokens: int
-    earliest_start: datetime
-    deadline: datetime
-    precisions: tuple[Precision, ...] = (Precision.BF16,)
+    kind: Literal[WorkloadKind.BATCH] = WorkloadKind.BATCH
+    precisions: Annotated[Precisions, doc.OrNull] = (Precision.BF16,)
+    requests: doc.AtLeastOne
+    input_tokens: doc.Count
+    output_tokens: doc.Count
+    earliest_start: Annotated[doc.Moment, doc.OrNull] = doc.LONG_AGO
+    deadline: doc.Moment
     engine: ServingEngine = ServingEngine.VLLM
-    prefix_cache_hit_share: float = 0.0
+    prefix_cache_hit_share: doc.Share = 0.0
     speculation: SpeculativeDecoding | None = None
     interruptible: bool = True
-    chunk_minutes: float = 10.0
-    parts: int | None = None
-
-    kind = WorkloadKind.BATCH
+    chunk_minutes: doc.SomeMinutes = 10.0
+    parts: doc.Count | None = None
 
 
 Workload = Training | Serving | Batch

@@ -143,8 +143,7 @@ def find_gap(
         service,
         traffic=flat,
         redundancy=Redundancy(),
-        starts_at=None,
-        starts_after=None,
+        starts=replace(service.starts, after=None, at=None),
         fleet=limits,
     )
     spread = service.redundancy.zones > 1 or service.redundancy.survives_zone_loss

@@ -11,7 +11,7 @@ from enum import StrEnum
 from itertools import accumulate
 
 from broker.domain.basics.errors import FieldProblem, InputError
-from broker.domain.basics.money import CENT, ZERO, usd_words
+from broker.domain.basics.money import CENT, LARGEST_USD, ZERO, usd_words
 from broker.domain.basics.webhook import ALL_TEAMS
 from broker.domain.basics.window import Window
 from broker.domain.spend.spend import Charge, ChargeBasis, Interval, next_period, period_of
@@ -21,7 +21,6 @@ WHOLE = 100
 MOST_THRESHOLDS = 10
 MOST_PERCENT = 1000
 MONTHS_PER_QUARTER = 3
-LARGEST_USD = Decimal(1_000_000_000_000)
 
 
 class BudgetPeriod(StrEnum):

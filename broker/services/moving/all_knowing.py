@@ -88,11 +88,12 @@ def _on(service: Serving, request: PlanRequest, day: Window) -> Serving:
     start = max(_begins(service, request), day.start)
     traffic, share = service.traffic, Decimal(str(day.hours)) / Decimal(str(request.horizon.hours))
     if traffic.shape is TrafficShape.HOURLY:
-        rates = traffic.hourly_requests_per_s
+        rates = traffic.hourly
         gone = int((day.start - request.horizon.start) // HOUR) % len(rates)
-        traffic = replace(traffic, hourly_requests_per_s=(*rates[gone:], *rates[:gone]))
+        traffic = replace(traffic, hourly=(*rates[gone:], *rates[:gone]))
     left_out = None if service.unplaced_usd is None else service.unplaced_usd * share
-    return replace(service, traffic=traffic, starts_after=None, starts_at=start, unplaced_usd=left_out)
+    starts = replace(service.starts, after=None, at=start)
+    return replace(service, traffic=traffic, starts=starts, unplaced_usd=left_out)
 
 
 class _Prices:

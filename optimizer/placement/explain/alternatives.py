@@ -180,8 +180,8 @@ def binding_limit(
         options.append((BindingRule.QUOTA, unlimited, replace(run, policy=replace(run.policy, quotas=()))))
     if isinstance(run, Training) and run.dataset is not None:
         options.append((BindingRule.EGRESS, problem, replace(run, dataset=None)))
-    if isinstance(run, Training) and run.gpus_min > 1:
-        options.append((BindingRule.SIZE, problem, replace(run, gpus_min=1)))
+    if isinstance(run, Training) and run.gpus.min > 1:
+        options.append((BindingRule.SIZE, problem, replace(run, gpus=replace(run.gpus, min=1))))
     least = {
         rule: least_usd(build_run_candidates(changed, candidates.estimates, relaxed, FEW_CANDIDATES))
         for rule, changed, relaxed in options

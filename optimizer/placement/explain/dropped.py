@@ -100,8 +100,8 @@ def _of_run(candidates: Candidates, run: Training, *, roomy: bool) -> tuple[Ints
     hours = (estimates.hours_with_room if roomy else estimates.training.hours)[estimates.row_of[run.name]]
     nodes = np.broadcast_to(np.asarray(estimates.node_counts, dtype=np.int64), hours.shape)
     gpus = nodes * np.array([sku.gpus_per_node for sku in table.skus], dtype=np.int64)[:, None]
-    most = NEVER if run.gpus_max is None else run.gpus_max
-    able = (gpus >= run.gpus_min) & (gpus <= most) & (hours <= _span_hours(candidates, run))
+    most = NEVER if run.gpus.max is None else run.gpus.max
+    able = (gpus >= run.gpus.min) & (gpus <= most) & (hours <= _span_hours(candidates, run))
     return nodes, np.where(able, hours, np.inf)
 
 

@@ -80,6 +80,11 @@ class Asked:
         changed = (replace(w, **fields) if w.name == name else w for w in self.request.workloads)
         return replace(self.request, workloads=tuple(changed))
 
+    def with_gpus(self, **limits: Any) -> PlanRequest:
+        """The request with another limit of the GPUs of a training run."""
+        assert isinstance(self.workload, Training)
+        return self.with_workload(gpus=replace(self.workload.gpus, **limits))
+
 
 Proposer = Callable[[Asked], Iterator[Change]]
 
@@ -100,16 +105,16 @@ def own_proposers(workload: Workload, reason: Obstacle) -> tuple[Sequence[Propos
 
 def _more_gpus(asked: Asked) -> Iterator[Change]:
     run = asked.workload
-    if isinstance(run, Training) and run.gpus_max is not None:
-        for gpus in _gpu_counts(asked, asked.with_workload(gpus_max=None), 1.0):
-            yield Change(f"gpus.max of {gpus}", asked.with_workload(gpus_max=gpus))
+    if isinstance(run, Training) and run.gpus.max is not None:
+        for gpus in _gpu_counts(asked, asked.with_gpus(max=None), 1.0):
+            yield Change(f"gpus.max of {gpus}", asked.with_gpus(max=gpus))
 
 
 def _fewer_gpus(asked: Asked) -> Iterator[Change]:
     run = asked.workload
-    if isinstance(run, Training) and run.gpus_min > 1:
-        for gpus in _gpu_counts(asked, asked.with_workload(gpus_min=1), -1.0):
-            yield Change(f"gpus.min of {gpus}", asked.with_workload(gpus_min=gpus))
+    if isinstance(run, Training) and run.gpus.min > 1:
+        for gpus in _gpu_counts(asked, asked.with_gpus(min=1), -1.0):
+            yield Change(f"gpus.min of {gpus}", asked.with_gpus(min=gpus))
 
 
 def _gpu_counts(asked: Asked, request: PlanRequest, sign: float) -> Iterator[int]:
@@ -332,8 +337,8 @@ def _scaled(asked: Asked, service: Serving, share: float) -> Change:
     traffic = service.traffic
     peak = _rounded_down(traffic.peak_requests_per_s * share)
     factor = peak / traffic.peak_requests_per_s
-    hourly = tuple(_rounded_down(one * factor) for one in traffic.hourly_requests_per_s)
-    less = replace(traffic, peak_requests_per_s=max(hourly, default=peak), hourly_requests_per_s=hourly)
+    hourly = tuple(_rounded_down(one * factor) for one in traffic.hourly)
+    less = replace(traffic, peak_requests_per_s=max(hourly, default=peak), hourly=hourly)
     says = f"a peak of {less.peak_requests_per_s:,g} requests/s, {factor:.0%} of what is asked"
     return Change(says, asked.with_workload(traffic=less))
 

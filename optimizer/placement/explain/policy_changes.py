@@ -15,7 +15,7 @@ from broker.catalogue import load_geographies
 from broker.domain.market.offer import HostKind, Offer
 from broker.domain.planning.notes import geography_named
 from broker.domain.planning.plan import Obstacle
-from broker.domain.planning.workload import PlanRequest, Policy
+from broker.domain.planning.workload import PlanRequest, Policy, Providers
 from optimizer.placement.explain.own_changes import Asked, Change
 
 OUTSIDE = "(outside the policy: nothing that it allows can run this)"
@@ -137,11 +137,11 @@ def _wider_countries(policy: Policy, offers: Sequence[Offer]) -> Policy:
 
 def _wider_providers(policy: Policy, offers: Sequence[Offer]) -> Policy:
     needed = [offer.provider for offer in offers]
-    return replace(
-        policy,
-        providers_only=_more(policy.providers_only, needed),
-        providers_exclude=tuple(name for name in policy.providers_exclude if name not in needed),
+    only, exclude = policy.providers.only, policy.providers.exclude
+    wider = Providers(
+        _more(only, needed) or () if only else (), tuple(name for name in exclude if name not in needed)
     )
+    return replace(policy, providers=wider)
 
 
 def _fewer_tags(policy: Policy, offers: Sequence[Offer]) -> Policy:
@@ -195,8 +195,8 @@ RULES = (
     ),
     Rule(
         Obstacle.POLICY,
-        lambda policy: policy.providers_only is not None or bool(policy.providers_exclude),
-        lambda policy: replace(policy, providers_only=None, providers_exclude=()),
+        lambda policy: policy.providers != Providers(),
+        lambda policy: replace(policy, providers=Providers()),
         _wider_providers,
         lambda _, offers: f"providers with {_joined([o.provider for o in offers])}",
     ),

@@ -52,8 +52,8 @@ def _why_not_fewer(candidates: Candidates, found: RunCandidates, piece: Piece) -
     fewer = max((int(count) for count in sizes if count < nodes), default=0)
     if not fewer:
         return None
-    if isinstance(run, Training) and fewer * int(table.gpus_per_node[piece.offer]) < run.gpus_min:
-        return f"are the fewest with the asked {run.gpus_min} GPUs"
+    if isinstance(run, Training) and fewer * int(table.gpus_per_node[piece.offer]) < run.gpus.min:
+        return f"are the fewest with the asked {run.gpus.min} GPUs"
     needed_s = _needed_s(candidates, found, piece, fewer)
     if not np.isfinite(needed_s):
         return "are needed: fewer do not hold the model in memory"

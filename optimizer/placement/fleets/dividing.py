@@ -81,7 +81,7 @@ def _alone(request: PlanRequest, service: Serving) -> PlanRequest:
     """A request for only this service; it must be placed, and starts with the horizon even if it follows a
     run.
     """
-    free = replace(service, starts_after=None, unplaced_usd=None)
+    free = replace(service, starts=replace(service.starts, after=None), unplaced_usd=None)
     return replace(request, workloads=(free,), budget_usd=None)
 
 
@@ -119,7 +119,7 @@ def _ways(
 ) -> Iterator[tuple[Lane, ...]]:
     """Proposed divisions: at on-demand prices, and at prices that include commitments."""
     parts = tuple(
-        replace(one, name=f"{number}", starts_after=None)
+        replace(one, name=f"{number}", starts=replace(one.starts, after=None))
         for number, (_, one) in enumerate(parts_of(service))
         if isinstance(one, Serving)
     )

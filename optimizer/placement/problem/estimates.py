@@ -146,7 +146,7 @@ def node_counts(trainings: Sequence[Training], table: OfferTable) -> tuple[int, 
     joined = int(min(MAX_NODES, max(1, table.joined_nodes.max())))
     largest = min(joined, max(1, int(np.minimum(table.joined_nodes, table.stock_nodes).max())))
     least = {
-        math.ceil(workload.gpus_min / int(gpus))
+        math.ceil(workload.gpus.min / int(gpus))
         for workload in trainings
         for gpus in np.unique(table.gpus_per_node)
     }

@@ -185,13 +185,13 @@ def _of_offers(verdicts: Iterable[bool], place_of: Ints) -> Bools:
 
 
 def _policy_mask(places: _Places, policy: Policy) -> Bools:
-    patterns, only = policy.regions, policy.providers_only
+    patterns, only = policy.regions, policy.providers.only
     regions = (
         patterns is None or any(fnmatchcase(region, pattern) for pattern in patterns)
         for region in places.regions
     )
     providers = (
-        (only is None or provider in only) and provider not in policy.providers_exclude
+        (not only or provider in only) and provider not in policy.providers.exclude
         for provider in places.providers
     )
     return _of_offers(regions, places.region_of) & _of_offers(providers, places.provider_of)

@@ -18,7 +18,7 @@ import numpy as np
 
 from broker.domain.moving.moving_costs import HOUR, MovingTerms, checkpoint_gb, finished_weights_gb
 from broker.domain.planning.transfer import Place, Transfer, TransferKind
-from broker.domain.planning.workload import Dataset, Serving, Training, Workload
+from broker.domain.planning.workload import Dataset, OwnData, Serving, Training, Workload
 from optimizer.placement.problem.columns import Column, Piece, in_cents
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
 
@@ -96,7 +96,7 @@ def weights_of(problem: Problem, service: Serving, after: Place | None) -> Datas
     if after is None or service.starts_after is None:
         return service.weights
     run = problem.request.workload(service.starts_after)
-    return Dataset(finished_weights_gb(run.model), after.provider, after.region, after.operator)
+    return OwnData(finished_weights_gb(run.model), after.provider, after.region, after.operator)
 
 
 def handover_s(problem: Problem, run: Training, first: int, second: int) -> float:
@@ -161,7 +161,7 @@ def transfers_of(problem: Problem, column: Column) -> tuple[tuple[Transfer, ...]
 def _checkpoint(problem: Problem, run: Training, first: int, second: int) -> Iterator[Transfer]:
     """The copy of a run's checkpoint to its next part."""
     source = place_of(problem, first)
-    data = Dataset(checkpoint_gb(run.model), source.provider, source.region, source.operator)
+    data = OwnData(checkpoint_gb(run.model), source.provider, source.region, source.operator)
     found = transfer_of(problem.terms, TransferKind.CHECKPOINT, data, place_of(problem, second))
     if found is not None:
         yield found

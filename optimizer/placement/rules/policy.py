@@ -34,9 +34,9 @@ def broken_rules(policy: Policy, offer: Offer) -> Iterator[str]:
         yield f"country {offer.country or 'unknown'} is not among {', '.join(policy.countries)}"
     if policy.geography is not None and not _is_inside(policy.geography, offer.country):
         yield f"country {offer.country or 'unknown'} is not in {', '.join(policy.geography)}"
-    if policy.providers_only is not None and offer.provider not in policy.providers_only:
-        yield f"provider {offer.provider!r} is not among {', '.join(policy.providers_only)}"
-    if offer.provider in policy.providers_exclude:
+    if policy.providers.only and offer.provider not in policy.providers.only:
+        yield f"provider {offer.provider!r} is not among {', '.join(policy.providers.only)}"
+    if offer.provider in policy.providers.exclude:
         yield f"provider {offer.provider!r} is excluded"
     if policy.tiers is not None and offer.tier not in policy.tiers:
         yield f"tier {offer.tier} is not among {', '.join(policy.tiers)}"

@@ -110,8 +110,8 @@ def _held(where: str, placement: Placement, work: Training | Batch, offer: Offer
 def _training(case: Case, where: str, placement: Placement, run: Training, offer: Offer) -> Iterator[str]:
     if placement.nodes > offer.max_nodes_in_one_run:
         yield f"{where}: {placement.nodes} nodes, the fabric joins {offer.max_nodes_in_one_run}"
-    if placement.gpus < run.gpus_min or (run.gpus_max is not None and placement.gpus > run.gpus_max):
-        yield f"{where}: {placement.gpus} GPUs, asked for {run.gpus_min} to {run.gpus_max or 'any'}"
+    if placement.gpus < run.gpus.min or (run.gpus.max is not None and placement.gpus > run.gpus.max):
+        yield f"{where}: {placement.gpus} GPUs, asked for {run.gpus.min} to {run.gpus.max or 'any'}"
     not_before = case.not_before(run, offer)
     stretches = usable_stretches(placement, offer, not_before)
     if len(stretches) > 1 and not run.interruptible:

@@ -15,7 +15,7 @@ from broker.domain.market.offer import Offer
 from broker.domain.moving.moving_costs import checkpoint_gb, finished_weights_gb
 from broker.domain.planning.plan import SpendKind
 from broker.domain.planning.transfer import Place, Transfer, TransferKind
-from broker.domain.planning.workload import Dataset, Serving, Training, Workload
+from broker.domain.planning.workload import Dataset, OwnData, Serving, Training, Workload
 from optimizer.placement.rules.case import Case
 
 HOUR = timedelta(hours=1)
@@ -73,7 +73,7 @@ def _weights(case: Case, service: Serving) -> Dataset | None:
     for _, _, run, offer in case.placed.get(service.starts_after, ())[-1:]:
         place = Place.of(offer)
         if not case.terms.is_free(place):
-            return Dataset(finished_weights_gb(run.model), place.provider, place.region, place.operator)
+            return OwnData(finished_weights_gb(run.model), place.provider, place.region, place.operator)
     return service.weights
 
 

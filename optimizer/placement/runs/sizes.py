@@ -129,8 +129,8 @@ def _asked(problem: Problem, run: Training, counts: Ints) -> Bools:
     """Whether a size [K, N] has as many GPUs as the run asks for."""
     per_node = np.array([sku.gpus_per_node for sku in problem.table.skus], dtype=np.int64)
     gpus = per_node[:, None] * counts[None, :]
-    most = run.gpus_max if run.gpus_max is not None else np.iinfo(np.int64).max
-    asked: Bools = (gpus >= run.gpus_min) & (gpus <= most)
+    most = run.gpus.max if run.gpus.max is not None else np.iinfo(np.int64).max
+    asked: Bools = (gpus >= run.gpus.min) & (gpus <= most)
     return asked
 
 
@@ -146,8 +146,8 @@ def _run_obstacle(
     if found in (Obstacle.GPU_UNKNOWN, Obstacle.PRECISION) or asked.any():
         return found
     per_node = problem.table.skus[kind].gpus_per_node
-    least = per_node * max(1, math.ceil(run.gpus_min / per_node))
-    return Obstacle.FABRIC if run.gpus_max is None or least <= run.gpus_max else Obstacle.SIZE
+    least = per_node * max(1, math.ceil(run.gpus.min / per_node))
+    return Obstacle.FABRIC if run.gpus.max is None or least <= run.gpus.max else Obstacle.SIZE
 
 
 def _least(allowed: Bools, counts: Ints) -> Ints:
