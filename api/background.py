@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,10 +37,20 @@ class Background:
     async def stop(self) -> None:
         """Cancels all running tasks and waits for their end. Unfinished work is resumed at the next start."""
         while self._tasks:
-            ending = tuple(self._tasks)
-            for task in ending:
-                task.cancel()
-            await asyncio.gather(*ending, return_exceptions=True)
+            await end_all(self._tasks)
+
+
+async def end_all(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Cancels ``tasks`` and waits for their end.
+
+    A task that is being cancelled is only waited for: a second cancellation would cut off how it ends, such
+    as the return of its connection to the database.
+    """
+    ending = tuple(tasks)
+    for task in ending:
+        if not task.cancelling():
+            task.cancel()
+    await asyncio.gather(*ending, return_exceptions=True)
 
 
 @dataclass

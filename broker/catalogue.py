@@ -23,6 +23,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from broker.data_folder import data_folder
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.node_launch import LaunchBasis
 from broker.domain.holding.launch_times import FetchTerms, LaunchTable
@@ -40,7 +41,7 @@ from broker.models.rows import model_of
 from broker.models.weight_formats import TUNED, without_format
 
 log = logging.getLogger(__name__)
-CONFIG = Path(__file__).resolve().parents[1] / "config"
+CONFIG = data_folder("config")
 SAME_FAMILY = 0.7
 OTHER_MODELS: Mapping[str, re.Pattern[str]] = {
     "speech": re.compile(r"whisper|wav2vec|speech|audio|\b(asr|tts)\b|parakeet|canary|voxtral|kokoro|bark\b"),

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-import broker
+from broker.data_folder import data_folder
 
 LIMIT_S = 0.5
 """How long a Tab may wait for the server."""
 DEFAULT_URL = "http://127.0.0.1:8080"
-CONFIG = Path(broker.__file__).resolve().parents[1] / "config"
+CONFIG = data_folder("config")
 TIERS = ("on_demand", "spot", "committed", "window")
 """Those of ``Tier``, whose module takes as long to import as all of this."""
 

@@ -21,6 +21,7 @@ from apscheduler.executors.debug import DebugExecutor
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from prometheus_client import Counter, Gauge
 
+from api.background import end_all
 from api.bootstrap import Product
 from api.clocks import follow_market
 from api.planning.planning_call import warm_up
@@ -140,10 +141,7 @@ class Scheduler:
         an alarm.
         """
         self.stop()
-        ending = tuple(self._tasks)
-        for task in ending:
-            task.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
+        await end_all(self._tasks)
         self._product.readiness.awaited = frozenset()
         POLLED_OFFERS.clear()
         POLLED_AT.clear()

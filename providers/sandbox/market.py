@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from functools import cache, cached_property, lru_cache, wraps
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
+from broker.data_folder import data_folder
 from broker.domain.basics.money import format_usd
 from providers.sandbox.ledger import Entry, Ledger, Tariff
 from providers.sandbox.store import Store
 
-PRICES = Path(__file__).parents[2] / "fixtures" / "market" / "real_prices.csv"
+PRICES = data_folder("fixtures", "market") / "real_prices.csv"
 ILLUSTRATIVE = "illustrative, not recorded"
 WINDOW = "window"
 _PRICE, _STOCK = "market_price", "market_stock"

@@ -17,6 +17,7 @@ import pytest
 from pydantic import SecretStr
 
 from api.app import create_app
+from api.background import Background, end_all
 from api.bootstrap import Product
 from api.jobs.scheduler import Scheduler
 from broker.domain.basics.access import EVERY_TEAM
@@ -393,6 +394,31 @@ async def test_the_end_waits_for_what_runs_and_closes_everything(house: House) -
     await home.product.close()  # twice is no error
     async with House(house.database).open():
         pass  # the file is free again
+
+
+async def test_what_ends_already_is_waited_for_and_not_cut_off() -> None:
+    """The timetable ends its passes while the product ends them too: each returns its connection in peace."""
+    background, returned = Background(), asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.01)
+            returned.set()
+
+    passing = background.start(work())
+
+    async def lead() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await end_all({passing})
+
+    background.start(lead())
+    await asyncio.sleep(0)
+    await background.stop()
+    assert returned.is_set()
 
 
 async def test_what_fails_to_close_keeps_nothing_else_open(

@@ -12,15 +12,25 @@ import pytest
 import yaml
 from prometheus_client import REGISTRY
 
+import api.cli.installation.connections
+import api.cli.installation.listening
 import api.http.middleware
 import api.jobs.cluster_node
 import api.jobs.scheduler
+import api.routes.operations
 from broker.settings import Settings
 
 SERVER_GIB = 1.0
 ROOT = Path(__file__).parents[2]
 DASHBOARD = ROOT / "config/grafana/dashboards/broker.json"
-DECLARED_BY = (api.http.middleware, api.jobs.cluster_node, api.jobs.scheduler)
+DECLARED_BY = (
+    api.cli.installation.connections,
+    api.cli.installation.listening,
+    api.http.middleware,
+    api.jobs.cluster_node,
+    api.jobs.scheduler,
+    api.routes.operations,
+)
 
 
 def instructions() -> list[tuple[str, str]]:

@@ -21,7 +21,7 @@ from api.bootstrap import Product, build_product
 from api.cli.installation.sandbox import DEFAULT_SEED
 from api.cli.market.poll import poll_now
 from api.schemas.workloads.workloads import read_workloads
-from broker.catalogue import CONFIG
+from broker.data_folder import data_folder
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import ProviderError, StalePlan
 from broker.domain.holding.reservation import Reservation
@@ -35,7 +35,7 @@ from tests.fakes.market_control import control, market_now
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("quickstart")]
 
-EXAMPLE = CONFIG.parent / "fixtures" / "examples" / "finetune-and-chat.yaml"
+EXAMPLE = data_folder("fixtures", "examples") / "finetune-and-chat.yaml"
 LOCAL = Caller("local", "admin", frozenset(Scope))
 OPTIONS = PlanOptions(time_limit_s=20.0, baselines=False)
 SANDBOX_SEED = DEFAULT_SEED

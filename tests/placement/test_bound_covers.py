@@ -28,7 +28,8 @@ def test_five_nodes_are_planned_of_many_runs_too() -> None:
     found = planner().plan(request(*runs), offers, T0, options)
     assert {p.nodes for p in found.placements} == {5}
     assert found.cost_usd == 11 * Decimal(40)
-    assert found.bound_usd is not None and found.bound_usd >= 11 * Decimal("39.99")
+    assert found.bound_usd is not None
+    assert found.bound_usd >= 11 * Decimal("39.99")
     assert found.status is PlanStatus.OPTIMAL
     assert not planner().check(found, request(*runs), offers)
 

@@ -33,7 +33,7 @@ from api.plan_requests import options_of
 from api.planning.relay import progress_of
 from api.schemas.plans.plan import PLAN
 from api.schemas.workloads.workloads import read_workloads
-from broker.catalogue import CONFIG
+from broker.data_folder import data_folder
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import BrokerError
 from broker.domain.planning.plan import Plan
@@ -47,8 +47,7 @@ from providers.sandbox.server import start_in_background
 
 app = typer.Typer(add_completion=False)
 
-EXAMPLES = CONFIG.parent / "fixtures" / "examples"
-BUNDLED = EXAMPLES / "finetune-and-chat.yaml"
+BUNDLED = data_folder("fixtures", "examples") / "finetune-and-chat.yaml"
 LOCAL = Caller("local", "admin", frozenset(Scope))
 
 

@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated
 
 from fastapi import Query, Request
@@ -37,14 +36,15 @@ from api.schemas.workloads.document_edit import EditedDocument
 from api.schemas.workloads.form_fields import NEW_WORKLOADS
 from api.schemas.workloads.recurrence import MOST_TIMES, PERIODS, write_out
 from api.schemas.workloads.shortest import as_yaml, shortened
-from broker.catalogue import CONFIG, load_hugging_face_names, load_models
+from broker.catalogue import load_hugging_face_names, load_models
+from broker.data_folder import data_folder
 from broker.domain.basics.account import Caller
 from broker.domain.basics.errors import FieldProblem, InputError, TooManyEstimates
 from broker.domain.planning.cost_estimate import CostEstimate
 from broker.domain.planning.workload import WorkloadKind
 from broker.ports.planning import PlanRecord
 
-EXAMPLES = CONFIG.parent / "fixtures" / "examples"
+EXAMPLES = data_folder("fixtures", "examples")
 EXAMPLE_NAMES: Mapping[str, str] = {
     "quickstart": "A short fine-tune, then a small service",
     "finetune-and-chat": "A fine-tune beside a 70B assistant and a batch",
@@ -99,7 +99,7 @@ async def new_plan_page(
 
 def _example_text(name: str, caller: Caller) -> str:
     """An example with the visitor's team, without the command at the head of its file."""
-    text = Path(EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8")
+    text = (EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8")
     kept = (line for line in text.splitlines() if not line.startswith(COMMAND))
     return "".join(f"team: {caller.team}\n" if line.startswith("team:") else f"{line}\n" for line in kept)
 

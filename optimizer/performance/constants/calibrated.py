@@ -11,9 +11,9 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from broker.data_folder import data_folder
 from optimizer.performance.constants.groups import (
     Compute,
     Goodput,
@@ -31,7 +31,7 @@ from optimizer.performance.constants.serving import (
     ServingRates,
 )
 
-CONFIG = Path(__file__).resolve().parents[3] / "config" / "performance.toml"
+CONFIG = data_folder("config") / "performance.toml"
 FITTED = CONFIG.with_name("performance_fitted.toml")
 
 G = TypeVar("G")

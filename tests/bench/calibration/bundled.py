@@ -8,7 +8,9 @@ import hashlib
 import io
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[3] / "fixtures" / "performance"
+from broker.data_folder import data_folder
+
+FOLDER = data_folder("fixtures", "performance")
 TABLES = ("train_measured.csv.gz", "train_grid.csv.gz", "serving_measured.csv.gz", "decode_pools.csv.gz")
 BESIDE = (
     "published_training.csv",

@@ -1,0 +1,87 @@
+"""The wheel: what it installs beside everybody's modules, and that it works away from the repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from optimizer.calibration.tables import bundled
+from tests.cli.running import write_market
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 300
+FOR_COMPOSE = {"prometheus.yaml", "grafana"}
+"""What of ``config`` only ``compose.yaml`` mounts."""
+
+
+def ran(*arguments: str | Path, **options: object) -> str:
+    """What this Python told, asked for ``arguments``."""
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, **options)  # type: ignore[call-overload]
+    assert done.returncode == 0, done.stderr
+    return str(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder into which the wheel was installed, without what it needs."""
+    made, folder = tmp_path_factory.mktemp("made"), tmp_path_factory.mktemp("installed")
+    ran("-m", "hatchling", "build", "-t", "wheel", "-d", made, cwd=ROOT)
+    (wheel,) = made.glob("*.whl")
+    ran(
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--no-compile",
+        "--target",
+        folder,
+        wheel,
+    )
+    return folder
+
+
+def test_four_packages_stand_at_the_top_and_nothing_else(installed: Path) -> None:
+    names = {path.name.partition("-")[0] for path in installed.iterdir()} - {"bin"}
+    assert names == {"api", "broker", "optimizer", "providers", "gpu_capacity_broker"}
+
+
+def test_data_that_installed_code_reads_travel_and_no_fixtures_of_tests(installed: Path) -> None:
+    data = installed / "broker" / "data"
+    assert {path.name for path in (ROOT / "config").iterdir()} - FOR_COMPOSE == {
+        path.name for path in (data / "config").iterdir()
+    }
+    assert {path.name for path in (data / "fixtures").iterdir()} == {"examples", "market", "performance"}
+    read = {*bundled.TABLES, *bundled.BESIDE, bundled.SWEEPS, bundled.COLD_STARTS, bundled.CACHES}
+    assert {path.name for path in (data / "fixtures" / "performance").iterdir()} == read | {"SOURCE.md"}
+
+
+WORK = """
+import sys
+from api.cli.main import main
+from api.cli.installation.up import BUNDLED
+from optimizer.calibration.tables.bundled import bundled_rows
+from providers.sandbox.market import recorded_prices
+assert recorded_prices("lambda") and bundled_rows() and BUNDLED.is_file()
+assert BUNDLED.is_relative_to(sys.argv.pop(1))
+main()
+"""
+
+
+def test_it_plans_a_bundled_example_away_from_the_repository(installed: Path, tmp_path: Path) -> None:
+    """Its loops are not compiled, as that takes a minute of the planner's."""
+    example = installed / "broker" / "data" / "fixtures" / "examples" / "quickstart.yaml"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("BROKER_")}
+    market = write_market(tmp_path)
+    told = ran(
+        "-c", WORK, installed, "plan", example, "--market", market, "--time-limit", "1", "--json",
+        cwd=tmp_path, env={**kept, "PYTHONPATH": str(installed), "NUMBA_DISABLE_JIT": "1"},
+    )  # fmt: skip
+    assert json.loads(told)["placements"]
