@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from optimizer.calibration.tables import bundled
 from tests.cli.running import write_market
 
 ROOT = Path(__file__).parents[2]
@@ -58,18 +57,15 @@ def test_data_that_installed_code_reads_travel_and_no_fixtures_of_tests(installe
     assert {path.name for path in (ROOT / "config").iterdir()} - FOR_COMPOSE == {
         path.name for path in (data / "config").iterdir()
     }
-    assert {path.name for path in (data / "fixtures").iterdir()} == {"examples", "market", "performance"}
-    read = {*bundled.TABLES, *bundled.BESIDE, bundled.SWEEPS, bundled.COLD_STARTS, bundled.CACHES}
-    assert {path.name for path in (data / "fixtures" / "performance").iterdir()} == read | {"SOURCE.md"}
+    assert {path.name for path in (data / "fixtures").iterdir()} == {"examples", "market"}
 
 
 WORK = """
 import sys
 from api.cli.main import main
 from api.cli.installation.up import BUNDLED
-from optimizer.calibration.tables.bundled import bundled_rows
 from providers.sandbox.market import recorded_prices
-assert recorded_prices("lambda") and bundled_rows() and BUNDLED.is_file()
+assert recorded_prices("lambda") and BUNDLED.is_file()
 assert BUNDLED.is_relative_to(sys.argv.pop(1))
 main()
 """
