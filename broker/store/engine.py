@@ -40,7 +40,9 @@ IDLE_IN_TRANSACTION_S = 30
 """The server rolls back a transaction whose process stopped in the middle of it."""
 ANSWER_LIMIT_S = 2.0
 RETURN_LIMIT_S = 5.0
-"""How long a closing store waits for connections whose users were cancelled."""
+"""How long a closing store waits for connections whose users were cancelled, if a server has to answer.
+
+A file always answers, but on a busy machine later than that: there it waits for BUSY_TIMEOUT_MS."""
 FOR_A_WHILE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL})
 """Codes of temporary SQLite errors."""
 REACHING = {
@@ -173,7 +175,8 @@ class Store:
         loop = asyncio.get_running_loop()
         returning = [task for task in self._returning if task.get_loop() is loop]
         if returning:
-            await asyncio.wait(returning, timeout=RETURN_LIMIT_S)
+            limit_s = RETURN_LIMIT_S if self._is_shared else BUSY_TIMEOUT_MS / 1000
+            await asyncio.wait(returning, timeout=limit_s)
         await self._engine.dispose()
         if self._connections is not None:
             await self._connections.close()
