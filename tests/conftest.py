@@ -47,6 +47,20 @@ settings.load_profile("repeatable")
 gc.disable()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What a module prepares for all of its tests is prepared by one process, not by each."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None and _shares_what_its_module_makes(item):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+def _shares_what_its_module_makes(item: pytest.Item) -> bool:
+    if not isinstance(item, pytest.Function):
+        return False
+    found = [fixture for fixtures in item._fixtureinfo.name2fixturedefs.values() for fixture in fixtures]
+    return any(one.scope == "module" and one.baseid.endswith(".py") for one in found)
+
+
 def pytest_collection_finish() -> None:
     """From here on garbage is collected, but for what is there by now, and less often."""
     gc.enable()

@@ -20,6 +20,8 @@ MOST_DETAILED = MAX_SHOWN + 1
 Form = TypeVar("Form", bound=BaseModel)
 Read = TypeVar("Read")
 
+THIS_FIELD = "this field"
+"""What is expected where a field is missing."""
 _PHRASES: Mapping[str, str] = {
     "greater_than": "a number above {gt}",
     "greater_than_equal": "a number of at least {ge}",
@@ -32,7 +34,7 @@ _PHRASES: Mapping[str, str] = {
     "literal_error": "{expected}",
     "enum": "{expected}",
     "value_error": "{error}",
-    "missing": "this field",
+    "missing": THIS_FIELD,
     "extra_forbidden": "no such field",
     "int_from_float": "a whole number",
     "int_type": "a whole number",

@@ -25,7 +25,7 @@ from api.schemas.base.document import (
 )
 from api.schemas.base.given_text import require_seen
 from api.schemas.base.times import format_time, parse_relative, parse_start
-from api.schemas.base.validation import further_of, problems_of
+from api.schemas.base.validation import THIS_FIELD, further_of, problems_of
 from api.schemas.workloads.document_walk import Walk
 from api.schemas.workloads.mended_document import MOST_ROUNDS, is_sound, mend, unknown_model
 from api.schemas.workloads.policy_words import Unknown, outside, provider_expected, word_of
@@ -110,7 +110,8 @@ class _Reader:
         except _TooManyProblems:
             is_stopped = True
         if request is None or self.problems:
-            self.problems.sort(key=lambda problem: (problem.line or 0, problem.column or 0))
+            # A missing field has the place of its object; what is written wrong comes first.
+            self.problems.sort(key=lambda one: (one.expected == THIS_FIELD, one.line or 0, one.column or 0))
             raise input_error(self.document.source, self.problems, self.further, stopped=is_stopped)
         return request
 
