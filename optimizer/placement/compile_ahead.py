@@ -12,12 +12,12 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
+from broker.domain.planning.effective_rules import MOST_POOLS
 from optimizer.placement.fleets.bound import least_usd
 from optimizer.placement.fleets.hours import HourClasses, hour_classes
-from optimizer.placement.fleets.many_pools import PatternSearch
 from optimizer.placement.fleets.pool_loops import cheapest_counts, group_levels, joined
 from optimizer.placement.fleets.pool_table import Pool, PoolTable, table_of
-from optimizer.placement.fleets.rules import MOST_POOLS, FleetRules
+from optimizer.placement.fleets.rules import FleetRules
 from optimizer.placement.fleets.sets import SetSearch
 from optimizer.placement.fleets.terms import BANDS
 from optimizer.placement.runtime.compiled import forget_others, is_complete, mark_complete, one_at_a_time
@@ -53,17 +53,12 @@ def _few_pools() -> None:
         SetSearch(_table(), _hours(with_terms=True), _rules(pools), 0.0).run()
 
 
-def _many_pools() -> None:
-    PatternSearch(_table(), _hours(), _rules(MOST_POOLS + 1), 0.0).run()
-
-
 def _knapsack() -> None:
     least_usd(np.ones(1), np.ones(1), np.ones(1))
 
 
 LOOPS: Mapping[str, Callable[[], None]] = {
     "few pools": _few_pools,
-    "many pools": _many_pools,
     "hours": _knapsack,
 }
 

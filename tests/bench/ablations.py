@@ -24,8 +24,6 @@ from broker.catalogue import load_gpus
 from broker.ports.planning import LimitClock, PlanOptions
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.fleets.many_pools import PatternSearch
-from optimizer.placement.fleets.start_duals import StartDuals
 from optimizer.placement.search import moves, solve
 from optimizer.placement.search.rounds import Rounds
 from optimizer.planner import JointPlanner
@@ -57,10 +55,6 @@ PARTS: Mapping[str, Callable[[], Any]] = {
         solve, "fleets_for_terms", return_value=[]
     ),
     "nodes free by the hour (openings)": lambda: mock.patch.object(moves, "remaining_by_hour", _nothing),
-    "duals of starts (ascend)": lambda: mock.patch.object(StartDuals, "ascend", lambda self, _: (self, [])),
-    "neighbours of patterns": lambda: mock.patch.object(
-        PatternSearch, "_neighbours", lambda self, fleet, rows, within: self.patterns[:0]
-    ),
 }
 
 

@@ -16,7 +16,6 @@ from broker.ports.planning import LimitClock, PlanOptions
 from optimizer.placement import pipeline
 from optimizer.placement.explain import fixes, trials
 from optimizer.placement.explain.unplaced import explain_unplaced
-from optimizer.placement.fleets.many_pools import PatternSearch
 from optimizer.placement.fleets.model import TERM_POOLS
 from optimizer.placement.fleets.sets import SetSearch
 from optimizer.placement.replan.warm import WarmStart
@@ -149,7 +148,6 @@ def test_trying_a_change_proves_nothing_of_large_fleets(monkeypatch: pytest.Monk
     def watched(self: Any, *given: Any) -> Any:
         with monkeypatch.context() as patched:
             patched.setattr(SetSearch, "run", refused)
-            patched.setattr(PatternSearch, "run", refused)
             return plain(self, *given)
 
     monkeypatch.setattr(fixes.Fixer, "fixes", watched)

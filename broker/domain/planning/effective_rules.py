@@ -15,13 +15,15 @@ DEFAULT_HOSTS = frozenset({HostKind.DATACENTER})
 DEFAULT_ASSUMED_NODES = 16
 DEFAULT_PREMIUM = 0.01
 DEFAULT_MAX_GPU_KINDS = 2
+MOST_POOLS = 4
+"""The most pools of one service, unless it needs more places: fleets on more are not searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class EffectiveRules:
     """Effective rules of a workload. Of the team's and the workload's rule the stricter one applies.
 
-    ``NO_LIMIT`` means that there is no limit. ``max_pools`` and ``max_gpu_kinds`` apply to services.
+    ``max_pools`` and ``max_gpu_kinds`` apply to services; ``NO_LIMIT`` kinds are as many as wanted.
     """
 
     hosts: frozenset[HostKind]
@@ -54,7 +56,7 @@ def rules_of(team: Policy, workload: Workload) -> EffectiveRules:
         hosts=frozenset.intersection(*said_hosts) if said_hosts else DEFAULT_HOSTS,
         min_reliability=max((p.min_reliability or 0.0 for p in policies), default=0.0),
         premium=_least((p.premium for p in policies), DEFAULT_PREMIUM),
-        max_pools=_least((limits.max_pools for limits in fleets), zones + 1),
+        max_pools=min(max(MOST_POOLS, zones), _least((limits.max_pools for limits in fleets), zones + 1)),
         max_gpu_kinds=_least((limits.max_gpu_kinds for limits in fleets), DEFAULT_MAX_GPU_KINDS),
     )
 

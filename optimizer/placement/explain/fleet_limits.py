@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from broker.domain.planning.effective_rules import rules_of
+from broker.domain.planning.effective_rules import MOST_POOLS, rules_of
 from broker.domain.planning.workload import FleetLimits, Serving
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.explain.near_ties import NearTie, upkeep_of
 from optimizer.placement.explain.trials import Trials, fleets_under
-from optimizer.placement.fleets.rules import MOST_POOLS
 from optimizer.placement.problem.columns import Column, in_usd
 from optimizer.placement.problem.units import Units
 from optimizer.placement.search.plan_state import PlanState
@@ -74,7 +73,7 @@ def _told(
         if saved:
             noun = "pool is" if pools == 1 else "pools are"
             yield f"at most {pools} {noun} allowed, and a {ORDINALS[pools + 1]} would save ${in_usd(saved):,}"
-    if kinds == rules.max_gpu_kinds < rules.max_pools <= MOST_POOLS:
+    if kinds == rules.max_gpu_kinds < rules.max_pools:
         more = FleetLimits(max_pools=rules.max_pools, max_gpu_kinds=kinds + 1)
         saved = _saved_cents(trials, service, mine, now_cents, offers, more)
         if saved:

@@ -25,7 +25,6 @@ from optimizer.placement.columns.search import choice_from
 from optimizer.placement.explain.run_ties import easier_run, parts_of
 from optimizer.placement.explain.trials import Trials, fleets_under
 from optimizer.placement.fleets.columns import stacked
-from optimizer.placement.fleets.rules import MOST_POOLS
 from optimizer.placement.problem.columns import Column, Span, price_cents, with_switching
 from optimizer.placement.problem.problem import Floats, Ints, OfferTable, Problem
 from optimizer.placement.problem.transfers import with_transfers
@@ -160,7 +159,7 @@ def one_pool_less(trials: Trials, service: Serving, mine: Column) -> list[Column
     """The best fleets on one pool less than ``mine``; none if its zones require all of them."""
     problem = trials.candidates.problem
     pools = upkeep_of(problem, mine).pools
-    if pools > MOST_POOLS or pools - 1 < max(1, service.redundancy.zones):
+    if pools - 1 < max(1, service.redundancy.zones):
         return []
     kinds = rules_of(problem.request.policy, service).max_gpu_kinds
     return fleets_under(trials, service, mine, FleetLimits(pools - 1, kinds))

@@ -15,10 +15,9 @@ import numpy as np
 
 from broker.domain.basics.window import Window
 from broker.domain.planning.assumed_stock import is_counted
-from broker.domain.planning.effective_rules import assumed_nodes, rules_of
+from broker.domain.planning.effective_rules import MOST_POOLS, assumed_nodes, rules_of
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.workload import (
-    NO_LIMIT,
     Batch,
     PlanRequest,
     Precision,
@@ -30,7 +29,6 @@ from broker.domain.planning.workload import (
 )
 from optimizer.placement.columns.fleet_pool import remaining_nodes
 from optimizer.placement.explain.trials import RunKey, Trial, Trials
-from optimizer.placement.fleets.rules import MOST_POOLS
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.gates import open_gates
 from optimizer.placement.problem.objectives import reachable_objectives
@@ -351,15 +349,13 @@ def _rounded_down(rate: float) -> float:
 
 
 def _more_pools(asked: Asked) -> Iterator[Change]:
-    """The smallest sufficient number of pools, or any number."""
+    """The smallest sufficient number of pools."""
     service = asked.workload
     assert isinstance(service, Serving)
     now = rules_of(asked.request.policy, service).max_pools
-    for most in (*range(now + 1, MOST_POOLS + 1), NO_LIMIT):
-        if most > now:
-            says = "null" if most == NO_LIMIT else str(most)
-            fleet = replace(service.fleet, max_pools=most)
-            yield Change(f"fleet.max_pools of {says}", asked.with_workload(fleet=fleet))
+    for most in range(now + 1, MOST_POOLS + 1):
+        fleet = replace(service.fleet, max_pools=most)
+        yield Change(f"fleet.max_pools of {most}", asked.with_workload(fleet=fleet))
 
 
 def more_nodes(asked: Asked) -> Iterator[Change]:

@@ -16,9 +16,9 @@ from datetime import timedelta
 
 import numpy as np
 
+from broker.domain.planning.effective_rules import MOST_POOLS
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.workload import Serving, TrafficShape
-from optimizer.placement.fleets.rules import MOST_POOLS, fleet_rules
 from optimizer.placement.problem.billing_groups import NEVER, Limit, runs_of
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import GateLog, Opened, fit_gates, open_gates
@@ -203,9 +203,7 @@ class _Supply:
         plain[surcharged] = False
         plain &= (table.upfront_usd == 0) & (table.gone_s >= self.problem.end_s)
         counted = np.where(plain[groups.offer], counted, 0)
-        limited = fleet_rules(self.problem, self.service).pools <= MOST_POOLS
-        counts = (self._enough_pools if limited else self._long_enough)(group, counted)
-        cheapest, _ = groups.cheapest(group, counts)
+        cheapest, _ = groups.cheapest(group, self._enough_pools(group, counted))
         ahead = self.opened.passing & (table.upfront_usd > 0) & ~table.is_window
         if ahead.any():
             cheapest = np.union1d(cheapest, np.flatnonzero(ahead & able[table.sku_of]))
@@ -225,13 +223,14 @@ class _Supply:
         return most
 
     def _enough_pools(self, group: Ints, counted: Ints) -> Ints:
-        """How many of the cheapest offers of each of ``group`` are needed so that ``MOST_POOLS`` places hold
-        enough each.
+        """How many of the cheapest offers of each of ``group`` are needed so that as many places as a fleet
+        may have pools hold enough each.
 
         A fleet has no more pools, so one of these places is free for whatever a more expensive offer would
         carry.
         """
         groups, zone_of = self.opened.groups, self.problem.table.zone_of
+        most = max(MOST_POOLS, self.service.redundancy.zones)
         enough = self._enough_nodes()[groups.terms.kind[group]]
         sizes = groups.sizes[group]
         which, within = runs_of(sizes)
@@ -243,39 +242,8 @@ class _Supply:
         seen = np.cumsum(fresh)
         begin = np.cumsum(sizes) - sizes
         before = np.append(0, seen)[begin]
-        counts: Ints = np.minimum(np.searchsorted(seen, before + MOST_POOLS) - begin + 1, sizes)
+        counts: Ints = np.minimum(np.searchsorted(seen, before + most) - begin + 1, sizes)
         return counts
-
-    def _long_enough(self, group: Ints, counted: Ints) -> Ints:
-        """How many of the cheapest offers of each of ``group`` hold enough nodes, in enough zones."""
-        groups, sizes = self.opened.groups, self.opened.groups.sizes[group]
-        enough = self._enough_nodes()[groups.terms.kind[group]]
-        target = enough
-        before = np.concatenate(([0], np.cumsum(counted)))
-        begin = before[groups.first[group]]
-        while True:
-            found = np.searchsorted(before, begin + target) - groups.first[group]
-            counts: Ints = np.minimum(found, sizes)
-            short = (counts < sizes) & (self._outside(group, counts, counted) < enough)
-            if not short.any():
-                return counts
-            target = np.where(short, 2 * target, target)
-
-    def _outside(self, group: Ints, counts: Ints, counted: Ints) -> Ints:
-        """Nodes of the first ``counts`` offers, without the ``zones − 1`` zones that hold most."""
-        groups, zone_of = self.opened.groups, self.problem.table.zone_of
-        which, within = runs_of(counts)
-        at = groups.first[group[which]] + within
-        zones = int(zone_of.max(initial=0)) + 1
-        key = which * zones + zone_of[groups.offer[at]]
-        by_zone = np.bincount(key, counted[at], minlength=len(group) * zones).reshape(len(group), zones)
-        most = min(zones, self.service.redundancy.zones - 1)
-        if most == 1:
-            best = by_zone.max(axis=1, keepdims=True)
-        else:
-            best = np.partition(by_zone, -most, axis=1)[:, zones - most :] if most else by_zone[:, :0]
-        outside: Ints = (by_zone.sum(axis=1) - best.sum(axis=1)).astype(np.int64)
-        return outside
 
 
 def _in_one_size(stock: Ints, offer: Ints, usd: Floats) -> Bools:

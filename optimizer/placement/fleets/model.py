@@ -2,9 +2,8 @@
 
 A fleet stands on few pools (``pools``). For a given set of pools the cheapest fleet over all hours is a
 shortest path; a best-first search finds the set (``sets``). Dual prices of stock are part of the pools'
-prices. The bound relaxes three things: hours of a minimum term are charged by convex combinations of a rate
-and a start (``terms``), terms are ignored in fleets of more than ``MOST_POOLS`` pools, and the stock that
-other workloads hold is represented by dual prices only.
+prices. The bound relaxes two things: hours of a minimum term are charged by convex combinations of a rate
+and a start (``terms``), and the stock that other workloads hold is represented by dual prices only.
 """
 
 from __future__ import annotations
@@ -20,10 +19,9 @@ from optimizer.placement.fleets.bound import FleetBound, hourly_bound, in_whole_
 from optimizer.placement.fleets.columns import ServiceTime, Slot, build_slots_column, due_s, time_of
 from optimizer.placement.fleets.hours import hour_classes
 from optimizer.placement.fleets.joint_pools import needed_pools, paired_parts
-from optimizer.placement.fleets.many_pools import PatternSearch
 from optimizer.placement.fleets.pool_table import PoolTable
 from optimizer.placement.fleets.pools import FIRST_UNITS, at_highest_rates, build_pools_of, on_promising
-from optimizer.placement.fleets.rules import MOST_POOLS, fleet_rules
+from optimizer.placement.fleets.rules import fleet_rules
 from optimizer.placement.fleets.set_costs import Openings, PoolFleet
 from optimizer.placement.fleets.sets import FEW_POOLS, SetSearch
 from optimizer.placement.fleets.terms import has_term
@@ -38,8 +36,6 @@ FEW_UNITS = 40
 TERM_POOLS = 3
 """With minimum terms, fleets on at most this many pools are planned before those on more."""
 FEW_ENDS = 6
-OPEN_AFTER_SETS = 0.02
-"""Share of the cost that a search over sets may leave open if many sets cost nearly the same."""
 MOST_EXACT = 10
 """Up to this many workloads, each is planned by the exact model before there is any plan."""
 MOST_WITH_TERMS = 60
@@ -69,7 +65,7 @@ class FleetAnswer:
     bound_usd: float
     due_s: float
     hourly_usd: Floats = field(default_factory=lambda: np.zeros(0))
-    search: SetSearch | PatternSearch | None = None
+    search: SetSearch | None = None
     complete: bool = True
 
     @property
@@ -115,7 +111,6 @@ def answer_fleet(
     ``with_terms`` False: minimum terms that end before the horizon are ignored, which is proven sooner. None:
     they are ignored if there are very many workloads or, unless there are few workloads, many pools.
     """
-    prove = is_small(problem) and with_terms is not False
     if with_terms is None:
         with_terms = len(problem.request.workloads) <= MOST_WITH_TERMS
     offers = case.units.offer
@@ -149,13 +144,13 @@ def answer_fleet(
         if not plans_terms or out_of_time():
             problem.kept[key] = found = replace(without, complete=not plans_terms and without.complete)
             return found
-    alone = free is None and not prices and openings is None
     if prices:
         case = surcharged(case, prices)
     if free is not None:
         case = with_remaining_stock(case, free)
     found = _searched(problem, case, due, out_of_time, openings, with_terms=with_terms)
-    found = replace(found, bound_usd=_proven_usd(found, without, out_of_time, prove=prove and alone))
+    least_usd = 0.0 if without is None else without.bound_usd
+    found = replace(found, bound_usd=max(found.bound_usd, least_usd))
     found = _whatever_the_rates(problem, found, due, free, out_of_time)
     problem.kept[key] = found = replace(found, complete=not out_of_time())
     return found
@@ -179,23 +174,6 @@ def _searched(
         return FleetAnswer(case, PoolTable.nothing(), (), 0.0 if len(case.units) else np.inf, due)
     search = _search_of(problem, case, due, out_of_time, openings, with_terms=with_terms)
     return _answer(problem, case, due, search)
-
-
-def _proven_usd(
-    answer: FleetAnswer, without: FleetAnswer | None, out_of_time: Callable[[], bool], *, prove: bool
-) -> float:
-    """The higher bound of the two answers. If both leave a large gap and there is time to ``prove`` more,
-    also the bound of the hours on any number of pools.
-    """
-    plain = answer if without is None else without
-    usd, search = max(answer.bound_usd, plain.bound_usd), plain.search
-    if not prove or not isinstance(search, SetSearch) or not answer.fleets:
-        return usd
-    least = min(fleet.usd for fleet in answer.fleets)
-    if usd >= least * (1 - OPEN_AFTER_SETS) or out_of_time is never or out_of_time():
-        return usd  # a first plan waits for no proof
-    patterns = PatternSearch(search.parts, search.classes, search.rules, search.tolerance, out_of_time)
-    return max(usd, patterns.proven_usd(least))
 
 
 def _whatever_the_rates(
@@ -223,8 +201,7 @@ def _whatever_the_rates(
 
 def _has_use_for_terms(problem: Problem, case: FleetCase) -> bool:
     """Whether minimum terms affect the search."""
-    few = fleet_rules(problem, case.service).pools <= MOST_POOLS
-    return few and bool(has_term(problem, case).any())
+    return bool(has_term(problem, case).any())
 
 
 def is_quick(problem: Problem, service: Serving) -> bool:
@@ -263,7 +240,7 @@ def _search_of(
     openings: Openings | None = None,
     *,
     with_terms: bool = True,
-) -> SetSearch | PatternSearch:
+) -> SetSearch:
     """The search for a service's fleets from ``due`` on; without ``with_terms``, terms that end before the
     horizon are ignored.
     """
@@ -283,12 +260,10 @@ def _search_of(
     if openings is not None:
         openings = replace(openings, of_hour=openings.of_hour[first:])
     nodes = np.stack((case.units.offer, case.units.nodes))
-    most_pools = min(rules.pools, len(np.unique(table.owner)))
-    searched = SetSearch if most_pools <= MOST_POOLS else PatternSearch
-    return searched(table, classes, rules, tolerance, out_of_time, openings, nodes)
+    return SetSearch(table, classes, rules, tolerance, out_of_time, openings, nodes)
 
 
-def _answer(problem: Problem, case: FleetCase, due: float, search: SetSearch | PatternSearch) -> FleetAnswer:
+def _answer(problem: Problem, case: FleetCase, due: float, search: SetSearch) -> FleetAnswer:
     """Runs the search; its fleets and bounds as an answer."""
     search.run()
     kept = FLEETS_KEPT if len(problem.request.workloads) == 1 else RIVALS_KEPT
@@ -309,8 +284,6 @@ def _answer(problem: Problem, case: FleetCase, due: float, search: SetSearch | P
 def wanted_units(problem: Problem, case: FleetCase) -> Ints:
     """Units [n] of the pools that a cheapest fleet may use; the others are dominated."""
     rules = fleet_rules(problem, case.service)
-    if rules.pools > MOST_POOLS:
-        return np.arange(len(case.units))
     table = build_pools_of(problem, case, (problem.end_s - problem.t0_s) / HOUR_S)
     parts = paired_parts(table)
     rows = parts[np.flatnonzero(needed_pools(table, parts, rules, table.term_h))]

@@ -10,9 +10,6 @@ from broker.domain.planning.effective_rules import rules_of
 from broker.domain.planning.workload import Serving
 from optimizer.placement.problem.problem import Problem
 
-MOST_POOLS = 4
-"""Sets of up to this many pools are enumerated; larger fleets are built from patterns of hours."""
-
 
 @dataclass(frozen=True, slots=True)
 class FleetRules:

@@ -15,6 +15,7 @@ from itertools import combinations
 
 import numpy as np
 
+from broker.domain.planning.effective_rules import MOST_POOLS
 from optimizer.placement.fleets.branches import Branch, branches, can_branch, own_sets, whole_table
 from optimizer.placement.fleets.further_pools import bounds_with_more, grown_sets, quick_bounds_with_one_more
 from optimizer.placement.fleets.hours import SLOPE, HourClasses
@@ -30,7 +31,7 @@ from optimizer.placement.fleets.joint_pools import (
 )
 from optimizer.placement.fleets.loops import cover_sets
 from optimizer.placement.fleets.pool_table import PoolTable
-from optimizer.placement.fleets.rules import MOST_POOLS, FleetRules
+from optimizer.placement.fleets.rules import FleetRules
 from optimizer.placement.fleets.set_costs import MOST_STATES, Openings, PoolFleet, SetCosts, all_levels
 from optimizer.placement.problem.problem import Bools, Floats, Ints
 from optimizer.placement.runtime.stopwatch import never
@@ -65,11 +66,11 @@ MOST_WORK = 300_000_000
 
 
 @dataclass(slots=True, eq=False)
-class PoolSearch:
-    """A search over the pools of ``parts``, and what it found; fleets refer to rows of ``parts``.
+class SetSearch:
+    """A search over sets of the pools of ``parts``, and what it found; fleets refer to rows of ``parts``.
 
     ``openings``: what other workloads leave over time; the bound ignores it. ``units`` [2, U]: offer and
-    nodes of the case's units.
+    nodes of the case's units. ``table`` combines the pools that are not dominated.
     """
 
     parts: PoolTable
@@ -82,12 +83,6 @@ class PoolSearch:
     best: PoolFleet | None = None
     fleets: list[PoolFleet] = field(default_factory=list)
     bound_usd: float = 0.0
-
-
-@dataclass(slots=True, eq=False)
-class SetSearch(PoolSearch):
-    """State of a search over sets of few pools. ``table`` combines those that are not dominated."""
-
     table: JointPools = field(init=False)
     costs: SetCosts = field(init=False)
     each: Floats = field(init=False)
@@ -116,7 +111,7 @@ class SetSearch(PoolSearch):
     @property
     def _size(self) -> int:
         """Number of pools in a set."""
-        return min(self.rules.pools, len(self.table), MOST_POOLS)
+        return min(self.rules.pools, len(self.table))
 
     def _join(self, parts: Ints) -> None:
         """Restricts the search to the pools of ``parts`` [L, 3]."""
@@ -127,7 +122,7 @@ class SetSearch(PoolSearch):
         self.costs = SetCosts(
             self.parts, part_usd, self.classes, self.rules, self.openings, self.units, self.work
         )
-        empty = min(self.rules.pools, MOST_POOLS) - 1 if len(parts) else 0
+        empty = self.rules.pools - 1 if len(parts) else 0
         self.table = join_parts(self.parts, parts, part_usd, self._wanted(parts), empty)
         self.whole = whole_table(self.table, self.classes, self.rules, self._size)
         self.each = usd_per_rate(self.table.usd, self.table.rate)
