@@ -144,7 +144,7 @@ async def test_without_a_user_to_ask_only_the_second_call_buys(served: Served) -
         assert "one of both" in await refusal(client, "release")
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.slow)])
 async def test_a_user_who_agrees_is_asked_once_and_one_who_does_not_buys_nothing(
     served: Served, mode: ConnectMode
 ) -> None:

@@ -54,6 +54,8 @@ POSTGRES_PROGRAMS = POSTGRES_VERSIONS[max(POSTGRES_VERSIONS)]
 """`pg_dump` refuses a server that is newer than itself: these are of the server's own version."""
 MARKET = "broker offers --json --orderable > market.json"
 ADMIN_KEY = "broker_live_docs_0123456789abcdef0123456789abcdef"
+QUICK = ("README.md", "reserve.md", "spend.md")
+"""Pages whose commands also run in ``make test``; ``make nightly`` runs those of all."""
 PAGES = [page for page in pages() if any(fence.language == "bash" for fence in fences_of(page))]
 
 
@@ -162,7 +164,11 @@ def reader(product: Product, market: Path, tmp_path: Path, request: pytest.Fixtu
     shell.stop()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=() if page.name in QUICK else pytest.mark.slow) for page in PAGES],
+    ids=name_of,
+)
 def test_the_commands_of_a_page_do_what_it_says(page: Path, reader: Shell) -> None:
     for fence in fences_of(page):
         if fence.file:

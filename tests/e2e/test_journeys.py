@@ -54,6 +54,7 @@ def test_a_team_plans_reserves_and_releases(world: World) -> None:
         assert world.client.delete(path).status_code in {200, 202, 204}
 
 
+@pytest.mark.parametrize("world", ["postgresql"], indirect=True)
 def test_a_plan_that_starts_now_is_held_in_the_ledger_and_ends_there(world: World) -> None:
     body = document("starts-now")
     begin = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=20)
@@ -221,6 +222,7 @@ def test_a_price_change_leads_to_a_proposal_with_its_saving(world: World, watche
     assert any(move["workload"] == "chat-8b" for move in proposal["moves"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", ["postgresql"], indirect=True)
 def test_a_fleet_follows_a_price_and_does_not_run_after_it(world: World) -> None:
     a_fleet_follows_a_price(world)

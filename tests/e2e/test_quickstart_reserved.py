@@ -39,7 +39,7 @@ EXAMPLE = data_folder("fixtures", "examples") / "finetune-and-chat.yaml"
 LOCAL = Caller("local", "admin", frozenset(Scope))
 OPTIONS = PlanOptions(time_limit_s=20.0, baselines=False)
 SANDBOX_SEED = DEFAULT_SEED
-DAYS = [pytest.param(day, marks=() if day < 4 else pytest.mark.slow) for day in range(10)]
+DAYS = [pytest.param(day, marks=() if day < 1 else pytest.mark.slow) for day in range(10)]
 TRIES = 2
 MOST_UNDER, MOST_OVER = Decimal("0.9"), Decimal("1.02")
 """A block over days of several prices is planned at the dearest of them; each day is charged its own."""

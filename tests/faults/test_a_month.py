@@ -21,7 +21,7 @@ from tests.faults.auditor import ZERO, Auditor, Reckoning, drafted
 from tests.faults.broker_life import START, standing_market
 from tests.faults.month import SCOPES, SELLERS, TEAMS, Books, Office, fleet, stamp
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("month")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_group("month")]
 """One worker lives the month: it takes minutes."""
 
 DAYS = 30

@@ -343,6 +343,7 @@ def test_every_life_ends_in_agreement_on_sqlite(migrated_sqlite: Path, tmp_path:
     assert steps >= LEAST_STEPS
 
 
+@pytest.mark.slow
 def test_every_life_ends_in_agreement_on_postgresql(
     postgres_server: PostgresServer, migrated_postgres: str
 ) -> None:

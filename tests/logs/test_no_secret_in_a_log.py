@@ -109,7 +109,10 @@ def environment(folder: Path, log_format: str, provider: str) -> dict[str, str]:
     )
 
 
-@pytest.fixture(params=["console", "json"])
+FORMATS = ["json", pytest.param("console", marks=pytest.mark.slow)]
+
+
+@pytest.fixture(params=FORMATS)
 def broken(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broken]:
     with echoing_provider() as provider:
         port = free_port()
@@ -216,7 +219,7 @@ def test_the_search_can_find(broken: Broken) -> None:
     assert found_in(broken.output()) == set(SECRETS)
 
 
-@pytest.mark.parametrize("log_format", ["console", "json"])
+@pytest.mark.parametrize("log_format", FORMATS)
 @pytest.mark.parametrize(
     "fault",
     [

@@ -86,7 +86,7 @@ def test_ctrl_c_ends_at_once(tmp_path: Path) -> None:
         market.stop()
 
 
-@pytest.mark.parametrize("start_number", range(3))
+@pytest.mark.parametrize("start_number", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 6))])
 def test_a_server_that_still_derives_the_api_document_ends_cleanly(tmp_path: Path, start_number: int) -> None:
     """A thread that is cut off within native code hangs or aborts the process in about every second start."""
     port = free_port()

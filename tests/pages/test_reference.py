@@ -14,7 +14,9 @@ LOOKED_AT = (".reference > nav", "section:has(> #calendars)", "section:has(> #bu
 """Parts of the page for axe, which needs minutes for all of it; the others come from the same lines."""
 
 
-@pytest.mark.parametrize(("size", "scheme"), [(DESK, "light"), (PHONE, "dark")])
+@pytest.mark.parametrize(
+    ("size", "scheme"), [pytest.param(DESK, "light", marks=pytest.mark.slow), (PHONE, "dark")]
+)
 def test_the_reference_is_read_without_signing_in(opened: Open, size: tuple[int, int], scheme: str) -> None:
     page = opened(who=None, size=size, scheme=scheme)
     page.goto("/docs/api")

@@ -205,6 +205,7 @@ def test_a_row_is_answered_as_a_run_of_its_requests() -> None:
     }
 
 
+@pytest.mark.slow
 def test_published_runs_beyond_capacity_are_a_regime_of_their_own() -> None:
     rows = [found for found in bundled_rows() if found.get("source") == "accelmark"]
     lines = evaluate_rows(rows, load_calibration(), load_gpus(), load_models()).lines

@@ -106,6 +106,7 @@ async def test_a_plan_that_waits_leaves_the_line(broker: Broker) -> None:
     assert broker.queue.position(third) == 1
     broker.slots.end(first)
     await broker.submitted(third)
+    await broker.ended(first)
     assert broker.slots.names == [first, third]
     assert await broker.actions(second) == ["plan.request", "plan.cancelled"]
     assert broker.events.states(second) == ["queued", "cancelled"]
