@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker.domain.basics.webhook import OutboxEvent, Webhook
+from broker.domain.basics.webhook import TEST, OutboxEvent, Webhook
 from tests.fakes.clock import NOON
 
 HOOK = Webhook("w-1", "research", "https://example.com/", ("plan.*", "spend.closed"), "whsec_x", NOON, "k")
@@ -27,3 +27,10 @@ def test_an_address_is_told_what_it_asked_for(name: str, wanted: bool) -> None:
     assert HOOK.wants(replace(EVENT, event=name)) is wanted
     assert replace(HOOK, events=("*",)).wants(replace(EVENT, event=name))
     assert not replace(HOOK, disabled_at=NOON).wants(replace(EVENT, event=name))
+
+
+def test_a_test_is_sent_though_the_clock_of_who_asked_for_it_is_behind() -> None:
+    early = replace(EVENT, event=TEST, object_id=HOOK.webhook_id, at=HOOK.created_at - timedelta(seconds=1))
+    assert HOOK.wants(early)
+    assert not HOOK.wants(replace(early, object_id="whk-other"))
+    assert not replace(HOOK, disabled_at=NOON).wants(early)
