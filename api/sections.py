@@ -1,4 +1,4 @@
-"""Answers as tables, made once; the terminal, Markdown and pages each have one way to draw them."""
+"""Answers as tables for the terminal and Markdown, and cards for pages too; each has one way to draw them."""
 
 from __future__ import annotations
 

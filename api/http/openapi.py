@@ -23,8 +23,8 @@ from api.http.operation_details import PROBLEM_SCHEMA, camel, complete
 from api.schemas.accounts.webhooks import EventForm
 from api.schemas.base.field_descriptions import describe_fields
 from api.schemas.base.problem import Problem
+from api.schemas.workloads.document_form import WorkloadsForm
 from api.schemas.workloads.what_if import WhatIfForm
-from api.schemas.workloads.workload_forms import WorkloadsForm
 from broker.catalogue import load_events
 
 REF = "#/components/schemas/{model}"

@@ -19,7 +19,7 @@ from api.http.operation_details import CODES, kinds_by_code
 
 METHODS = ("get", "post", "put", "patch", "delete")
 JSON = "application/json"
-CLIENT_CALLS = Path(__file__).with_name("client_calls.toml")
+CLIENT_EXAMPLES = Path(__file__).with_name("client_examples.toml")
 SECOND = "-2"
 """Marks a second example of an id."""
 _NAME = re.compile(r"\{(\w+)\}")
@@ -245,7 +245,7 @@ class _Reader:
         return " \\\n".join(lines)
 
     def _python(self, method: str, path: str, told: Mapping[str, Any], body: Sequence[str]) -> str:
-        call = client_calls().get(told["operationId"])
+        call = client_examples().get(told["operationId"])
         if call is not None:
             return _NAME.sub(lambda found: self._value(found[1]), call)
         given = f", json={_python_value(self._body(body))}" if body else ""
@@ -261,9 +261,9 @@ class _Reader:
 
 
 @cache
-def client_calls() -> Mapping[str, str]:
-    """The Python client's call of an operation, by its name."""
-    calls: dict[str, str] = tomllib.loads(CLIENT_CALLS.read_text(encoding="utf-8"))
+def client_examples() -> Mapping[str, str]:
+    """An example call of the Python client, by the name of its operation."""
+    calls: dict[str, str] = tomllib.loads(CLIENT_EXAMPLES.read_text(encoding="utf-8"))
     return calls
 
 

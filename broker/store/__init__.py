@@ -1,4 +1,4 @@
-"""The store: SQLite or PostgreSQL behind the repositories that the ports declare."""
+"""The store: tables and repositories on SQLite or PostgreSQL."""
 
 from broker.store.engine import Store, create_store
 from broker.store.unit_of_work import SqlUnitOfWork

@@ -29,7 +29,7 @@ from api.cli.accuracy.accuracy_view import markdown_constants
 from api.cli.application import app
 from api.http.reference import Field, Operation, Reference, build_reference
 from api.schemas.base.field_descriptions import description_of
-from api.schemas.workloads.workload_forms import WorkloadsForm
+from api.schemas.workloads.document_form import WorkloadsForm
 from broker.catalogue import load_events
 from broker.domain.basics.webhook import FAMILIES
 from broker.domain.holding.reservation import ReservationState

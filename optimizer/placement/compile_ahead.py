@@ -16,9 +16,9 @@ from broker.domain.planning.effective_rules import MOST_POOLS
 from optimizer.placement.fleets.bound import least_usd
 from optimizer.placement.fleets.hours import HourClasses, hour_classes
 from optimizer.placement.fleets.pool_loops import cheapest_counts, group_levels, joined
+from optimizer.placement.fleets.pool_search import SetSearch
 from optimizer.placement.fleets.pool_table import Pool, PoolTable, table_of
 from optimizer.placement.fleets.rules import FleetRules
-from optimizer.placement.fleets.sets import SetSearch
 from optimizer.placement.fleets.terms import BANDS
 from optimizer.placement.runtime.compiled import forget_others, is_complete, mark_complete, one_at_a_time
 

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from api.client import BrokerClient
 from api.http.errors import ALL_KINDS
 from api.http.openapi import TAGS, build_document
-from api.http.reference import Operation, build_reference, client_calls
+from api.http.reference import Operation, build_reference, client_examples
 from api.schemas.base.field_descriptions import COMMON, load_descriptions, load_examples
 from broker.catalogue import load_events
 from broker.domain.basics.account import Scope
@@ -177,7 +177,7 @@ def test_every_event_is_a_webhook_of_the_document() -> None:
     assert set(api_document()["webhooks"]) == set(load_events())
 
 
-@pytest.mark.parametrize("name", sorted(client_calls()))
+@pytest.mark.parametrize("name", sorted(client_examples()))
 def test_the_python_of_the_reference_makes_the_call(name: str) -> None:
     asked: list[tuple[str, str]] = []
 

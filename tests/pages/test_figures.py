@@ -20,7 +20,7 @@ from api.pages.market.market_view import breakers
 from api.pages.parts.charts import Level, Overlay, Series, Step, scale_over, short_usd, stacked_bars, steps
 from api.pages.parts.colours import Look, looks_of
 from api.pages.parts.curves import Band, Curve, Drawing, Limit, curves
-from api.pages.parts.tables import Address, Paging, page_at, wished_sorting
+from api.pages.parts.table_links import Address, Paging, page_at, wished_sorting
 from api.pages.parts.words import hours, instant, moment, offer_words, seller, sellers_named, signed_usd
 from api.pages.plans.plan_view import committed_words
 from api.plan_words import state_words

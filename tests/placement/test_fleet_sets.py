@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from optimizer.placement.fleets import sets
+from optimizer.placement.fleets import pool_search
 from optimizer.placement.fleets.hours import hour_classes
+from optimizer.placement.fleets.pool_search import SetSearch
 from optimizer.placement.fleets.pool_table import Pool, table_of
 from optimizer.placement.fleets.rules import FleetRules
-from optimizer.placement.fleets.sets import SetSearch
 from optimizer.placement.problem.problem import Floats, Ints
 
 PROFILE = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -118,16 +118,16 @@ def markets(draw: st.DrawFn) -> Market:
     return Market(stands, demand, rules)
 
 
-@pytest.mark.parametrize("most", [0, sets.MOST_UNBRANCHED], ids=["kind by kind", "all kinds at once"])
+@pytest.mark.parametrize("most", [0, pool_search.MOST_UNBRANCHED], ids=["kind by kind", "all kinds at once"])
 @PROFILE
-@given(market=markets(), first=st.sampled_from([0, sets.FIRST_POOLS]))
+@given(market=markets(), first=st.sampled_from([0, pool_search.FIRST_POOLS]))
 def test_the_fleet_and_the_bound_are_those_of_all_fleets(market: Market, first: int, most: int) -> None:
     """``first``: with no promising pools to begin with, bounds alone decide what is looked at."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sets, "MOST_UNBRANCHED", most)
-        patched.setattr(sets, "MOST_UNBRANCHED_OF_MANY", most)
-        patched.setattr(sets, "FIRST_POOLS", first)
-        patched.setattr(sets, "FIRST_OF_BRANCH", first // 2)
+        patched.setattr(pool_search, "MOST_UNBRANCHED", most)
+        patched.setattr(pool_search, "MOST_UNBRANCHED_OF_MANY", most)
+        patched.setattr(pool_search, "FIRST_POOLS", first)
+        patched.setattr(pool_search, "FIRST_OF_BRANCH", first // 2)
         search = searched(market)
     least = cheapest(market)
     if search.best is None:

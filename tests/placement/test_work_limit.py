@@ -17,7 +17,7 @@ from optimizer.placement import pipeline
 from optimizer.placement.explain import fixes, trials
 from optimizer.placement.explain.unplaced import explain_unplaced
 from optimizer.placement.fleets.model import TERM_POOLS
-from optimizer.placement.fleets.sets import SetSearch
+from optimizer.placement.fleets.pool_search import SetSearch
 from optimizer.placement.replan.warm import WarmStart
 from optimizer.placement.runtime.stopwatch import ASK_S, Stopwatch, clock_of, never
 from optimizer.placement.search.solve import solve as plain_solve

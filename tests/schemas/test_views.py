@@ -75,7 +75,7 @@ from api.schemas.plans.plan_record import (
 )
 from api.schemas.plans.reoptimization import RunningForm
 from api.schemas.workloads import what_if
-from api.schemas.workloads.workload_forms import WorkloadPart
+from api.schemas.workloads.document_form import WorkloadPart
 from broker.domain.basics.account import ApiKey, Caller
 from broker.domain.basics.errors import FieldProblem
 from broker.domain.basics.estimate import Estimate

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from api.schemas.workloads.workload_forms import WorkloadsForm
+from api.schemas.workloads.document_form import WorkloadsForm
 from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_countries, load_geographies
 from broker.domain.basics.errors import FieldProblem, InputError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from api.schemas.workloads.workload_forms import WorkloadsForm
+from api.schemas.workloads.document_form import WorkloadsForm
 from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_geographies
 from broker.domain.market.offer import HostKind, Tier

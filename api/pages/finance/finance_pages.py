@@ -11,7 +11,7 @@ from api.http.dependencies import product_of
 from api.pages.finance import finance_view, spend_view
 from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import SpendVisitor
-from api.pages.parts.tables import Address
+from api.pages.parts.table_links import Address
 from api.pages.plans.plan_view import title_of
 from api.routes.economics import month_of
 from broker.domain.basics.account import Caller

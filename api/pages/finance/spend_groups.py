@@ -9,7 +9,7 @@ from decimal import Decimal
 from types import MappingProxyType
 
 from api.pages.parts.colours import OTHERS, Look
-from api.pages.parts.tables import Sorting
+from api.pages.parts.table_links import Sorting
 from api.pages.parts.words import seller, words
 from broker.domain.basics.money import ZERO
 from broker.domain.market.offer import Tier

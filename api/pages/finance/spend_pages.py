@@ -18,7 +18,7 @@ from api.pages.parts.colours import looks_of
 from api.pages.parts.forms import act_once, new_once, proof_of, read_form
 from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import SpendVisitor
-from api.pages.parts.tables import Address, wished_sorting
+from api.pages.parts.table_links import Address, wished_sorting
 from api.pages.plans import plan_view
 from api.routes.economics import read_month
 from broker.domain.basics.access import scope_of

@@ -15,7 +15,7 @@ from api.pages.finance.budget_view import Pace
 from api.pages.finance.spend_groups import PARTS, group_words, part_of
 from api.pages.parts.charts import Charts, Level, Overlay, Series, both_widths, stacked_bars
 from api.pages.parts.colours import OTHERS, Look, looks_of
-from api.pages.parts.tables import Address
+from api.pages.parts.table_links import Address
 from api.pages.parts.words import usd
 from api.sections import Card
 from broker.domain.basics.money import ZERO

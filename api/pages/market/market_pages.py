@@ -13,7 +13,7 @@ from api.pages.market import market_view, price_view
 from api.pages.market.offer_pages import SPANS_DAYS, USUAL_DAYS
 from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import AnyVisitor
-from api.pages.parts.tables import Address, page_at, wished_sorting
+from api.pages.parts.table_links import Address, page_at, wished_sorting
 from api.pages.parts.words import seller
 from broker.domain.basics.errors import NotFound
 from broker.domain.basics.window import Window

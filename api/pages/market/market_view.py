@@ -10,7 +10,7 @@ from decimal import Decimal
 from statistics import median
 
 from api.figures import plural
-from api.pages.parts.tables import Sorting
+from api.pages.parts.table_links import Sorting
 from api.pages.parts.words import price, seller, words
 from api.sections import Card
 from broker.catalogue import load_countries, load_gpus

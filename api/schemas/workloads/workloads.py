@@ -26,10 +26,10 @@ from api.schemas.base.document import (
 from api.schemas.base.given_text import require_seen
 from api.schemas.base.times import format_time, parse_relative, parse_start
 from api.schemas.base.validation import THIS_FIELD, further_of, problems_of
+from api.schemas.workloads.document_form import HorizonForm, WorkloadsForm
 from api.schemas.workloads.document_walk import Walk
 from api.schemas.workloads.mended_document import MOST_ROUNDS, is_sound, mend, unknown_model
 from api.schemas.workloads.policy_words import Unknown, outside, provider_expected, word_of
-from api.schemas.workloads.workload_forms import HorizonForm, WorkloadsForm
 from broker.catalogue import load_gpus, load_models, named_format, resolve_gpu, resolve_model
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.window import Window

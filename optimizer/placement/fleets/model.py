@@ -1,9 +1,9 @@
 """The cheapest fleet of one service, and a lower bound on every fleet under its rules.
 
 A fleet stands on few pools (``pools``). For a given set of pools the cheapest fleet over all hours is a
-shortest path; a best-first search finds the set (``sets``). Dual prices of stock are part of the pools'
-prices. The bound relaxes two things: hours of a minimum term are charged by convex combinations of a rate
-and a start (``terms``), and the stock that other workloads hold is represented by dual prices only.
+shortest path; a best-first search finds the set (``pool_search``). Dual prices of stock are part of the
+pools' prices. The bound relaxes two things: hours of a minimum term are charged by convex combinations of a
+rate and a start (``terms``), and the stock that other workloads hold is represented by dual prices only.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from optimizer.placement.fleets.bound import FleetBound, hourly_bound, in_whole_
 from optimizer.placement.fleets.columns import ServiceTime, Slot, build_slots_column, due_s, time_of
 from optimizer.placement.fleets.hours import hour_classes
 from optimizer.placement.fleets.joint_pools import needed_pools, paired_parts
+from optimizer.placement.fleets.pool_search import FEW_POOLS, SetSearch
 from optimizer.placement.fleets.pool_table import PoolTable
 from optimizer.placement.fleets.pools import FIRST_UNITS, at_highest_rates, build_pools_of, on_promising
 from optimizer.placement.fleets.rules import fleet_rules
 from optimizer.placement.fleets.set_costs import Openings, PoolFleet
-from optimizer.placement.fleets.sets import FEW_POOLS, SetSearch
 from optimizer.placement.fleets.terms import has_term
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import UNLIMITED_NODES, Floats, Ints, Problem

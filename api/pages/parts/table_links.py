@@ -1,4 +1,4 @@
-"""Tables that are sorted and paged on the server: the links of headings and pages."""
+"""The links by which a table is sorted and paged on the server."""
 
 from __future__ import annotations
 
