@@ -167,12 +167,13 @@ def _between(base: FleetAnswer, openings: Openings, first: int) -> FleetAnswer:
 
 def _searched(
     problem: Problem, case: FleetCase, due: float, out_of_time: Callable[[], bool],
-    openings: Openings | None, *, with_terms: bool,
+    openings: Openings | None, *, with_terms: bool, incumbent_usd: float = np.inf,
 ) -> FleetAnswer:  # fmt: skip
-    """Runs a search and returns its answer."""
+    """Runs a search and returns its answer; beside a known fleet of ``incumbent_usd`` only the bound."""
     if not len(case.units) or due // HOUR_S >= len(case.demand):
         return FleetAnswer(case, PoolTable.nothing(), (), 0.0 if len(case.units) else np.inf, due)
     search = _search_of(problem, case, due, out_of_time, openings, with_terms=with_terms)
+    search.incumbent_usd = incumbent_usd
     return _answer(problem, case, due, search)
 
 
@@ -193,7 +194,10 @@ def _whatever_the_rates(
     least = hourly_bound(problem, even)
     usd, hourly_usd = least.from_due(due), least.hourly_usd[answer.first_hour :]
     if case.spare <= 1:
-        found = _searched(problem, even, due, out_of_time, None, with_terms=False)
+        incumbent_usd = min((fleet.usd for fleet in answer.fleets), default=np.inf)
+        found = _searched(
+            problem, even, due, out_of_time, None, with_terms=False, incumbent_usd=incumbent_usd
+        )
         usd, hourly_usd = max(usd, found.bound_usd), np.maximum(hourly_usd, found.hourly_usd)
     hourly_usd = np.minimum(answer.hourly_usd, hourly_usd)
     return replace(answer, bound_usd=min(answer.bound_usd, usd), hourly_usd=hourly_usd)

@@ -70,7 +70,8 @@ class SetSearch:
     """A search over sets of the pools of ``parts``, and what it found; fleets refer to rows of ``parts``.
 
     ``openings``: what other workloads leave over time; the bound ignores it. ``units`` [2, U]: offer and
-    nodes of the case's units. ``table`` combines the pools that are not dominated.
+    nodes of the case's units. ``table`` combines the pools that are not dominated. ``incumbent_usd``: cost of
+    a fleet that is already known; if it is finite, only the bound is searched, and no fleet is built.
     """
 
     parts: PoolTable
@@ -80,6 +81,7 @@ class SetSearch:
     out_of_time: Callable[[], bool] = never
     openings: Openings | None = None
     units: Ints = field(default_factory=lambda: np.zeros((2, 0), dtype=np.int64))
+    incumbent_usd: float = np.inf
     best: PoolFleet | None = None
     fleets: list[PoolFleet] = field(default_factory=list)
     bound_usd: float = 0.0
@@ -155,7 +157,16 @@ class SetSearch:
     @property
     def limit(self) -> float:
         """Cost from which a set is discarded."""
-        return np.inf if self.best is None else self.best.usd * (1 - self.tolerance)
+        return self.least_known_usd * (1 - self.tolerance)
+
+    @property
+    def least_known_usd(self) -> float:
+        """Cost of the cheapest known fleet; inf if there is none."""
+        return self.incumbent_usd if self.best is None else min(self.incumbent_usd, self.best.usd)
+
+    @property
+    def _only_proves(self) -> bool:
+        return bool(np.isfinite(self.incumbent_usd))
 
     def run(self) -> None:
         """Finds the cheapest fleet; sets ``bound_usd``, a lower bound on every fleet under the rules."""
@@ -163,7 +174,8 @@ class SetSearch:
         if size < 1:
             self.bound_usd = np.inf
             return
-        self.begin()
+        if not self._only_proves:
+            self.begin()
         sets, least = self._left(size)
         order = np.argsort(least, kind="stable")
         self._price(sets[order], least[order])
@@ -199,11 +211,11 @@ class SetSearch:
         if found is not None:
             return found
         parts = [(np.zeros((0, size), dtype=np.int64), np.zeros(0))]
-        for tried in (True, False):
+        for tried in (False,) if self._only_proves else (True, False):
             for branch in branches(self.table, self.classes, self.rules, size):
                 if branch.onward[0] >= self.limit:
                     continue
-                if self.best is not None and self.out_of_time():
+                if np.isfinite(self.limit) and self.out_of_time():
                     self.skipped_usd = min(self.skipped_usd, float(branch.onward[0]))
                     continue
                 if tried:
@@ -372,7 +384,7 @@ class SetSearch:
         proven = np.inf
         for count, (row, usd) in enumerate(zip(sets, least, strict=True)):
             enough = count >= MOST_TRIED
-            if self.best is not None:
+            if np.isfinite(self.limit):
                 enough = count >= MOST_PRICED and self.costs.states > MOST_PRICED_STATES
                 enough = enough or self.out_of_time()
             if usd >= self.limit or enough:
@@ -397,7 +409,7 @@ class SetSearch:
         least = max(least, self.costs.least_usd(at, levels, counts, self.limit))
         # A set with the same bound as another contains a superfluous pool, unless other workloads hold nodes.
         fresh = self.openings is not None or least not in self.walked
-        if fresh and least < (np.inf if self.best is None else self.best.usd):
+        if fresh and not self._only_proves and least < self.least_known_usd:
             self.walked.add(least)
             self._try_walk(rows, levels, counts)
         self.known[pools] = self.alike_usd[pattern] = least
@@ -408,7 +420,7 @@ class SetSearch:
             at = np.array(rows, dtype=np.int64)
             levels, counts = self.costs.likely_levels(at)
             usd = self.costs.over_hours_usd(at, levels, counts, self.parts.usd[at], self.parts.start_usd[at])
-            if self.best is not None and usd >= self.best.usd:
+            if usd >= self.least_known_usd:
                 return
         self.costs.states += WALK_STATES * int(np.prod(counts))
         self._walk(rows, levels, counts)
@@ -418,7 +430,7 @@ class SetSearch:
         fleet = self.costs.walk(rows, levels, counts)
         if fleet is not None:
             self.fleets.append(fleet)
-            if self.best is None or fleet.usd < self.best.usd:
+            if fleet.usd < self.least_known_usd:
                 self.best = fleet
         return fleet
 
