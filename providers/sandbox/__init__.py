@@ -1,4 +1,4 @@
-"""The sandbox market: the wire protocols of all 25 feeds over one seeded stock and one ledger, and no money.
+"""The sandbox market: the wire protocols of all feeds over one seeded stock and one ledger, and no money.
 
 ``create_sandbox`` makes the ASGI application, ``run`` serves it, ``start_in_background`` serves it from
 a thread. Nothing here knows the adapters, and nothing of the adapters is used: both were written from

@@ -1,4 +1,4 @@
-"""All 25 feeds over real sockets, some of them dead, slow or talking nonsense: one poll, and what is told."""
+"""All feeds over real sockets, some of them dead, slow or talking nonsense: one poll, and what is told."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from api.schemas.workloads.workloads import read_workloads
 from broker.domain.basics.errors import InputError
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.planning.plan import Plan
-from broker.domain.planning.workload import Precision, ServingEngine, WorkloadKind
+from broker.domain.planning.workload import Policy, Precision, ServingEngine, WorkloadKind
 from tests.cli.running import broker
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer
@@ -265,3 +265,22 @@ def test_the_tools_read_the_places(tmp_path: Path) -> None:
     }
     task = run("skypilot", "accept_skypilot.py", str(tmp_path), environ=environ)["chat.sky.yaml"]
     assert task["resources"]["infra"] == "runpod/SE/EU-SE-1"
+
+
+KEPT_BY_EXPORTS = {"regions", "countries", "geography", "compliance", "hosts", "min_reliability"}
+"""Rules that a scheduler could break when it places a job again: ``workload_facts`` names them."""
+SETTLED_BY_THE_PLAN = {
+    "providers", "tiers", "quotas", "reoptimize", "assumed_nodes", "premium", "fleet",
+}  # fmt: skip
+"""An exported file names provider, tier and number of nodes; the others say how plans are made."""
+
+
+def test_exports_say_what_they_do_with_every_field_of_a_policy() -> None:
+    assert {one.name for one in fields(Policy)} == KEPT_BY_EXPORTS | SETTLED_BY_THE_PLAN
+    assert not KEPT_BY_EXPORTS & SETTLED_BY_THE_PLAN
+    values = {"regions": ["eu-*"], "countries": ["NL"], "geography": ["europe"], "compliance": ["soc2"],
+              "hosts": ["datacenter"], "min_reliability": 0.99}  # fmt: skip
+    for name, value in values.items():
+        chat_facts = facts(policy={name: value})["chat"]
+        assert name in {*chat_facts.place_rules, *chat_facts.host_rules}
+    assert values.keys() == KEPT_BY_EXPORTS
