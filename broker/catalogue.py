@@ -425,7 +425,6 @@ def _operator(key: str, row: dict[str, Any]) -> Operator:
         frozenset(row.get("names", ())),
         MappingProxyType(row.get("places", {})),
         _host(row),
-        row["data_centres"] in {"own", "leased"},
     )
 
 
