@@ -21,7 +21,8 @@ from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+
+import msgspec
 
 from broker.data_folder import data_folder
 from broker.domain.basics.errors import FieldProblem, InputError
@@ -61,10 +62,6 @@ def _rows(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _number(text: str) -> float | None:
-    return float(text) if text.strip() else None
-
-
 @cache
 def load_gpus() -> Mapping[str, GpuSpec]:
     """Accelerators by canonical name."""
@@ -72,25 +69,8 @@ def load_gpus() -> Mapping[str, GpuSpec]:
 
 
 def _gpu(row: Mapping[str, str]) -> GpuSpec:
-    return GpuSpec(
-        gpu=row["gpu"],
-        vendor=row["vendor"],
-        arch=row["arch"],
-        bf16_tflops=_number(row["bf16_tflops"]),
-        fp16_tflops=_number(row["fp16_tflops"]),
-        fp8_tflops=_number(row["fp8_tflops"]),
-        fp4_tflops=_number(row["fp4_tflops"]),
-        memory_gb=float(row["mem_gb"]),
-        hbm_gbyte_s=float(row["mem_gbytes_s"]),
-        scaleup_gbyte_s_per_dir=_number(row["scaleup_gbytes_s_per_dir"]),
-        scaleup_kind=row["scaleup"],
-        pcie_gbyte_s_per_dir=_number(row["pcie_gbytes_s_per_dir"]),
-        tdp_w=_number(row["tdp_w"].split("-")[-1]),
-        matmul_best_bf16_tflops=_number(row["matmul_best_bf16_tflops"]),
-        matmul_best_fp8_tflops=_number(row["matmul_best_fp8_tflops"]),
-        status=row["status"],
-        source=row["source"],
-    )
+    told = {name: text or None for name, text in row.items()}
+    return msgspec.convert({**told, "source": row["source"]}, GpuSpec, strict=False)
 
 
 @cache
@@ -240,10 +220,7 @@ def load_exchange_rates() -> tuple[ExchangeRate, ...]:
 def load_energy_facts() -> EnergyFacts:
     """Inputs of the energy estimate."""
     facts = tomllib.loads((CONFIG / "energy.toml").read_text())
-    grid = tuple(
-        GridFigure(r["provider"], r["region"], float(r["grams_co2e_per_kwh"]), r["location"], r["source"])
-        for r in _rows("grid.csv")
-    )
+    grid = msgspec.convert(_rows("grid.csv"), tuple[GridFigure, ...], strict=False)
     return EnergyFacts(
         watts=MappingProxyType(
             {name: spec.tdp_w for name, spec in load_gpus().items() if spec.tdp_w is not None}
@@ -413,21 +390,8 @@ def other_names(gpu: str) -> tuple[str, ...]:
 def load_operators() -> Operators:
     """All known operators, and the marketplaces whose hosts are separate operators."""
     said = tomllib.loads((CONFIG / "operators.toml").read_text())
+    hosts = {key: row.get("host") for key, row in said["marketplaces"].items()}
     return Operators(
-        tuple(_operator(key, row) for key, row in said["operators"].items()),
-        MappingProxyType({key: _host(row) for key, row in said["marketplaces"].items()}),
+        tuple(msgspec.convert({"key": key, **row}, Operator) for key, row in said["operators"].items()),
+        msgspec.convert(hosts, dict[str, HostKind | None]),
     )
-
-
-def _operator(key: str, row: dict[str, Any]) -> Operator:
-    return Operator(
-        key,
-        frozenset(row.get("names", ())),
-        MappingProxyType(row.get("places", {})),
-        _host(row),
-        row["data_centres"] in {"own", "leased"},
-    )
-
-
-def _host(row: dict[str, Any]) -> HostKind | None:
-    return HostKind(row["host"]) if "host" in row else None

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from functools import cache
-from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from broker.catalogue import CONFIG, load_gpus
 from broker.domain.market.offer import WindowBilling
-from broker.domain.market.sku import Fabric, FabricKind, Form, IntraNode, LinkKind
+from broker.domain.market.sku import Fabric, Form, IntraNode, LinkKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +93,9 @@ class ProviderFacts:
     offers cannot be ordered.
     """
 
-    silicon: Mapping[str, str]
-    nodes: Mapping[str, NodeFacts]
-    countries: Mapping[str, str]
+    silicon: Mapping[str, str] = field(default_factory=dict, hash=False)
+    nodes: Mapping[str, NodeFacts] = field(default_factory=dict, hash=False)
+    countries: Mapping[str, str] = field(default_factory=dict, hash=False)
     compliance: frozenset[str] = field(default_factory=frozenset)
     search: Mapping[str, Any] = field(default_factory=dict, hash=False)
     prices: Mapping[str, Mapping[str, ListPrice]] = field(default_factory=dict, hash=False)
@@ -123,58 +124,8 @@ def load_provider_names() -> frozenset[str]:
 @cache
 def load_provider_facts(provider: str) -> ProviderFacts:
     """Facts of one provider. Missing tables are empty."""
-    data = tomllib.loads((CONFIG / "providers" / f"{provider}.toml").read_text())
-    return ProviderFacts(
-        silicon=MappingProxyType(data.get("silicon", {})),
-        nodes=MappingProxyType({name: _node(row) for name, row in data.get("nodes", {}).items()}),
-        countries=MappingProxyType(data.get("countries", {})),
-        compliance=frozenset(data.get("compliance", [])),
-        search=MappingProxyType(data.get("search", {})),
-        prices=MappingProxyType({name: _prices(rows) for name, rows in data.get("prices", {}).items()}),
-        billing=_billing(data["billing"]) if "billing" in data else None,
-    )
-
-
-def _billing(row: Mapping[str, Any]) -> Billing:
-    windows = {
-        kind: WindowBill(**bill | {"billed": WindowBilling(bill["billed"])})
-        for kind, bill in row.get("windows", {}).items()
-    }
-    return Billing(**{**row, "windows": MappingProxyType(windows)})
-
-
-def _prices(rows: Mapping[str, Any]) -> Mapping[str, ListPrice]:
-    return MappingProxyType(
-        {
-            how: ListPrice(Decimal(row["usd_per_gpu_hour"]), row["on"], row["source"])
-            for how, row in rows.items()
-        }
-    )
-
-
-def _node(row: Mapping[str, Any]) -> NodeFacts:
-    intra, fabric = row.get("intra_node"), row.get("fabric")
-    return NodeFacts(
-        gpu=row.get("gpu"),
-        gpus_per_node=row.get("gpus_per_node"),
-        form=Form(row["form"]) if "form" in row else None,
-        intra_node=IntraNode(LinkKind(intra["kind"]), float(intra["gbyte_s"])) if intra else None,
-        fabric=(
-            Fabric(
-                FabricKind(fabric["kind"]),
-                float(fabric["gbit_s_per_node"]),
-                int(fabric["max_nodes"]),
-                fabric.get("domain"),
-                fabric.get("measured_gbit_s_per_node"),
-            )
-            if fabric
-            else None
-        ),
-        vcpus=row.get("vcpus"),
-        memory_gb=row.get("memory_gb"),
-        disk_gb=row.get("disk_gb"),
-        source=row.get("source", ""),
-    )
+    text = (CONFIG / "providers" / f"{provider}.toml").read_text()
+    return msgspec.convert(tomllib.loads(text), ProviderFacts)
 
 
 def infer_intra_node(gpu: str, gpus_per_node: int) -> IntraNode | None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated, Any
 
 from broker.domain.basics.errors import InsufficientCapacity, OrderRejected, ProviderError, QuotaExceeded
@@ -49,7 +49,6 @@ NAME = "together"
 BASE_URL = "https://api.together.ai"
 GPUS_PER_NODE = 8
 SLURM_SHM_GIB = 64
-DAY = timedelta(days=1)
 POLICY = HttpPolicy(concurrency=4)
 """No limits of this part of the API are published."""
 

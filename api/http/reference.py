@@ -18,7 +18,6 @@ from urllib.parse import quote, urlencode
 from api.http.operation_details import CODES, kinds_by_code
 
 METHODS = ("get", "post", "put", "patch", "delete")
-JSON = "application/json"
 CLIENT_EXAMPLES = Path(__file__).with_name("client_examples.toml")
 SECOND = "-2"
 """Marks a second example of an id."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from broker.domain.basics.errors import (
@@ -34,8 +34,6 @@ REAL_ROOT = "https://compute.googleapis.com"
 MOST_PAGES = 200
 POLL_WAITS_S = (0.2, 0.4, 0.8)
 """Seconds to wait before each check of an operation; later polls watch what is undecided by then."""
-
-Page = TypeVar("Page", bound="ListPage")
 
 
 class NameTaken(OrderRejected):

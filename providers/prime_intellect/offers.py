@@ -318,8 +318,4 @@ def parse(payloads: Sequence[NamedPayload], observed_at: datetime) -> OfferBatch
     return parse_offers([Page(body, "multi" in name) for name, body in payloads], observed_at)
 
 
-_IN_PRICE = "the price holds the default even where this is false: 1.6568 is 1.64 + 120 x 0.00014"
-
-_CORES = "cores are not chosen: a configuration is sold with its default, which its price holds"
-
 ROWS = (Rows("GET /api/v1/availability/gpus, …/multi-node", "items[]", _Row),)

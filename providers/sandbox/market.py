@@ -16,6 +16,8 @@ from decimal import Decimal
 from functools import cache, cached_property, lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
+from pydantic import TypeAdapter
+
 from broker.data_folder import data_folder
 from broker.domain.basics.money import format_usd
 from providers.sandbox.ledger import Entry, Ledger, Tariff
@@ -36,16 +38,19 @@ class Recorded:
     sku: str
     gpu: str
     gpus: int
-    gpu_memory_gb: int
-    vcpus: float | None
-    memory_gb: float | None
-    region: str
-    zone: str
     tier: str
     usd_per_node_hour: Decimal
-    stock: str
-    recorded_on: str
-    source: str
+    region: str = ""
+    zone: str = ""
+    gpu_memory_gb: int = 0
+    vcpus: float | None = None
+    memory_gb: float | None = None
+    stock: str = ""
+    recorded_on: str = ""
+    source: str = ""
+
+
+_RECORDED = TypeAdapter(Recorded)
 
 
 @cache
@@ -64,22 +69,9 @@ def recorded_prices(provider: str) -> tuple[Recorded, ...]:
 
 
 def _recorded(row: Mapping[str, str]) -> Recorded:
-    return Recorded(
-        provider=row["provider"],
-        sku=row["sku"],
-        gpu=row["gpu"],
-        gpus=int(row["gpus_per_node"]),
-        gpu_memory_gb=int(row["gpu_memory_gb"] or 0),
-        vcpus=float(row["vcpus"]) if row["vcpus"] else None,
-        memory_gb=float(row["memory_gb"]) if row["memory_gb"] else None,
-        region=row["region"],
-        zone=row["zone"],
-        tier=row["tier"],
-        usd_per_node_hour=Decimal(row["price_usd_per_node_hour"]),
-        stock=row["stock"],
-        recorded_on=row["recorded_on"],
-        source=row["source"],
-    )
+    told = {column: text for column, text in row.items() if text}
+    sold = {"gpus": row["gpus_per_node"], "usd_per_node_hour": row["price_usd_per_node_hour"]}
+    return _RECORDED.validate_python({**told, **sold})
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from rich.console import Console
@@ -23,12 +24,13 @@ from api.schemas.market.history import read_history
 from broker.catalogue import load_provider_classes
 from broker.domain.basics.money import to_micro_usd
 from broker.domain.basics.window import Window
-from broker.domain.market.forecast import DailyPrices, Family, Forecaster, ForecastRules, midnights
+from broker.domain.market.forecast import DailyPrices, Family, Forecaster, ForecastRules
 from broker.domain.market.market import PricePoint
 from broker.domain.market.market_history import MarketHistory
 from broker.services.market.forecasting import ForecastSources
 from tests.bench.backtest import generate
 
+DAY = timedelta(days=1)
 KNOWN_DAYS, EVERY_DAYS = 60, 10
 HORIZONS_DAYS = (1, 7, 30)
 LOW, HIGH = 0.1, 0.9
@@ -55,6 +57,13 @@ def past_of(history: MarketHistory, sources: ForecastSources) -> list[DailyPrice
     return [
         daily_prices(key, sources.family_of(history.offers[key]), mine, span) for key, mine in points.items()
     ]
+
+
+def midnights(known: Window) -> tuple[datetime, ...]:
+    """Every UTC midnight in ``known``, including its end."""
+    first = known.start.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    first = first if first == known.start else first + DAY
+    return tuple(first + DAY * n for n in range((known.end - first) // DAY + 1))
 
 
 def daily_prices(offer_id: str, family: Family, points: Sequence[PricePoint], known: Window) -> DailyPrices:

@@ -9,14 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.basics.window import Window
 from broker.domain.market.forecast import (
     DailyPrices,
     Family,
     Forecaster,
     ForecastRules,
     HistorySource,
-    midnights,
 )
 from broker.domain.market.offer import Tier
 from tests.depth import examples
@@ -145,10 +143,3 @@ def test_pieces_keep_what_follows_what() -> None:
     (forecast,) = Forecaster([seesaw], ForecastRules(block_days=8)).forecasts("a", KIN, 10**6, [24.0 * 80])
 
     assert 600_000 < forecast.at(0.05) <= forecast.at(0.95) < 1_600_000
-
-
-def test_midnights_are_those_of_a_window_with_its_end() -> None:
-    assert midnights(Window(MIDNIGHT, MIDNIGHT + 4 * DAY + HOUR)) == tuple(
-        MIDNIGHT + n * DAY for n in range(5)
-    )
-    assert midnights(Window(MIDNIGHT + HOUR, MIDNIGHT + DAY)) == (MIDNIGHT + DAY,)

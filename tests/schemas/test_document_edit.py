@@ -166,6 +166,12 @@ def test_workloads_come_and_go_with_their_comments() -> None:
     read_workloads(document.text, source="test", base=None, now=NOW)
 
 
+def test_the_comment_before_the_next_workload_stays() -> None:
+    document = EditedDocument(KEPT.replace("    starts: {after: tune}\n", ""), "test")
+    document.remove(0)
+    assert "workloads:\n  # and then\n  - name: chat\n" in document.text
+
+
 def test_what_the_form_writes_is_short() -> None:
     document = EditedDocument(empty_document("research"), "test")
     for kind in WorkloadKind:

@@ -170,15 +170,6 @@ def test_a_view_says_whence_its_values_come() -> None:
     assert write(View, Whole) == {"price": Decimal("2.50"), "absent": None, "share": 0.12, "year": 2026}
 
 
-@pytest.mark.parametrize("path", ["a b", "x.__import__('os')", "", "a..b"])
-def test_only_paths_of_attributes_are_compiled(path: str) -> None:
-    class Odd(BaseModel):
-        field: Annotated[str, From(path)]
-
-    with pytest.raises(TypeError, match="not a path of attributes"):
-        write(Odd, Whole)
-
-
 def test_a_dataclass_has_one_form() -> None:
     with pytest.raises(TypeError, match="Offer already has a form"):
         Form(Offer)

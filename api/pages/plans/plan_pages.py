@@ -145,7 +145,7 @@ async def _shown(
         proof=proof_of(request),
         once=new_once(),
         on_release=await _on_release(product, caller, record),
-        gone=plan_view.gone_words(record, held),
+        gone=plan_view.gone_words(held),
         event=await event_of(product, record),
         beside_base=await _beside_base(product, caller, record),
         **_of_plan(record, product.clock.now(), holding),

@@ -183,7 +183,7 @@ def committed_words(plan: Plan, now: datetime) -> str:
     )
 
 
-def gone_words(record: PlanRecord, held: Sequence[Reservation]) -> str:
+def gone_words(held: Sequence[Reservation]) -> str:
     """What came back of all that the plan held and released; empty if nothing was bought."""
     bought = [row for row in held if row.provider_references and not row.is_open]
     if not bought or any(row.is_open for row in held):

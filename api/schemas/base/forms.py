@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import StrEnum
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from itertools import pairwise
 from operator import attrgetter
 from types import NoneType, UnionType
@@ -79,51 +79,32 @@ Writer = Callable[[Any], dict[str, Any]]
 
 
 def _writer(entries: Iterable[tuple[str, Annotation, From]]) -> Writer:
-    """A function that writes all fields in order. It is compiled, as ``dataclasses`` does it, because a loop
-    over fields takes twice the time.
-    """
-    scope: dict[str, Any] = {}
-    parts: dict[str, tuple[str, str]] = {}
-    fields_of = drops = ""
-    for i, (name, annotation, told) in enumerate(entries):
-        source = told.source
-        if isinstance(source, str):
-            value = _got(source, parts)
-        else:
-            scope[f"of_{i}"], value = source, f"of_{i}(whole)"
-        if told.unless_none:
-            drops += f"    if {value} is None: del document[{name!r}]\n"
-        convert = scope[f"to_{i}"] = _converter(annotation)
-        if convert is not None and (callable(source) or _takes_none(annotation)):
-            value = f"None if (value := {value}) is None else to_{i}(value)"
-        elif convert is not None:
-            value = f"to_{i}({value})"
-        fields_of += f"{name!r}: {value}, "
-    gets = "".join(f"    {short} = {value}\n" for value, short in parts.values())
-    lines = f"def write(whole):\n{gets}    document = {{{fields_of}}}\n{drops}    return document\n"
-    exec(lines, scope)  # noqa: S102  made of names of fields alone
-    return cast("Writer", scope["write"])
+    """A function that writes all fields in order."""
+    told = [
+        (name, _getter(value.source), _converter(annotation), value.unless_none)
+        for name, annotation, value in entries
+    ]
+
+    def write_all(whole: Any) -> dict[str, Any]:
+        document = {}
+        for name, get, convert, unless_none in told:
+            value = get(whole)
+            if value is not None or not unless_none:
+                document[name] = value if convert is None or value is None else convert(value)
+        return document
+
+    return write_all
 
 
-def _got(path: str, parts: dict[str, tuple[str, str]]) -> str:
-    """The expression for a path of attributes. A common part of several paths is read once and kept in
-    ``parts``.
-    """
-    part, _, name = path.rpartition(".")
-    if not name.removesuffix("?").isidentifier():
-        raise TypeError(f"{path!r} is not a path of attributes")
-    if not part:
-        return f"whole.{name}"
-    if part not in parts:
-        value = _got(part.removesuffix("?"), parts)
-        parts[part] = (value, f"part_{len(parts)}")
-    short = parts[part][1]
-    return f"(None if {short} is None else {short}.{name})" if part.endswith("?") else f"{short}.{name}"
-
-
-def _takes_none(annotation: Annotation) -> bool:
-    whole = get_args(annotation)[0] if _origin(annotation) is Annotated else annotation
-    return NoneType in get_args(whole)
+def _getter(source: str | Convert) -> Convert:
+    """A function that takes a value out of an object; None where what stands before a ``?`` is None."""
+    if not isinstance(source, str):
+        return source
+    before, _, after = source.partition("?.")
+    if not after:
+        return attrgetter(source)
+    get, rest = attrgetter(before), attrgetter(after)
+    return lambda whole: None if (part := get(whole)) is None else rest(part)
 
 
 def write(view: type[BaseModel], whole: Any) -> dict[str, Any]:
@@ -149,7 +130,8 @@ def _source(metadata: Iterable[Any]) -> From | None:
 
 def _converter(annotation: Annotation) -> Convert | None:
     """A function that makes plain data of a value that is not None; None if the value is plain already."""
-    origin, parts = _origin(annotation), get_args(annotation)
+    origin: Any = get_origin(annotation)
+    parts = get_args(annotation)
     if origin is Annotated:
         return _told_converter(parts[1:]) or _converter(parts[0])
     if origin in (Union, UnionType):
@@ -192,10 +174,6 @@ def _dict_of(of_name: Convert | None, of_value: Convert | None) -> Convert:
 
 def _same(value: Any) -> Any:
     return value
-
-
-def _origin(annotation: Annotation) -> Any:
-    return get_origin(annotation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,16 +387,8 @@ def form_of(cls: type[T]) -> Form[T]:
 
 
 def _within(name: str, inner: Entry) -> Entry:
-    source = inner.source.source
-    if isinstance(source, str):
-        moved = From(f"{name}.{source}")
-    else:
-        moved = From(partial(_computed_within, attrgetter(name), source))
-    return Entry(inner.name, inner.annotation, moved, inner.default)
-
-
-def _computed_within(get: Callable[[Any], Any], compute: Callable[[Any], Any], whole: Any) -> Any:
-    return compute(get(whole))
+    get, rest = attrgetter(name), _getter(inner.source.source)
+    return replace(inner, source=From(lambda whole: rest(get(whole))))
 
 
 def _annotation(hint: Annotation) -> Annotation:
@@ -429,7 +399,8 @@ def _annotation(hint: Annotation) -> Annotation:
         return UtcInstant
     if isinstance(hint, type) and is_dataclass(hint):
         return Annotated[hint, form_of(hint)]
-    origin, parts = _origin(hint), get_args(hint)
+    origin: Any = get_origin(hint)
+    parts = get_args(hint)
     if origin in (Union, UnionType):
         return Union[tuple(_annotation(part) for part in parts)]  # noqa: UP007  made of parts
     if origin is tuple:

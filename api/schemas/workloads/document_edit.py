@@ -9,13 +9,14 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import yaml
 
 from api.schemas.base.document import read_document
-from api.schemas.workloads.form_fields import FIGURES, Entry, FormField, figure, shown, value_at
+from api.schemas.workloads.form_fields import FIGURES, Entry, FormField, shown, value_at
 from api.schemas.workloads.written_values import exact_amount
 from broker.domain.basics.errors import InputError
 
@@ -46,15 +47,15 @@ class EditedDocument:
 
     def put(self, field: FormField, workload: int | None, written: str) -> None:
         """Sets a field to what was written, or takes it out where nothing was; unchanged text stays."""
-        before = shown(value_at(self._holder(workload), field.steps))
-        written = " ".join(written.split())
-        if written == before:
-            return
         data = copy.deepcopy(self.data)
-        steps: list[str | int] = [] if workload is None else ["workloads", workload]
-        below = _written_steps(_at(data, steps), field.steps)
-        _put(_at(data, steps), below, _value_of(field, written))
-        self._become(data, _spliced(self.text, [*steps, *below], field, written))
+        holder = data if workload is None else data["workloads"][workload]
+        written = " ".join(written.split())
+        if written == shown(value_at(holder, field.steps)):
+            return
+        value = _text_of(field, written) if written else ""
+        _put(holder, field.steps, _read(value) if value else None)
+        around: list[str | int] = [] if workload is None else ["workloads", workload]
+        self._become(data, _spliced(self.text, [*around, *field.steps], value))
 
     def add(self, workload: Mapping[str, Any]) -> None:
         """Appends a workload, with a name that no other has."""
@@ -75,10 +76,7 @@ class EditedDocument:
         follows = [w for w in data["workloads"] if name and value_at(w, ("starts", "after")) == name]
         for one in follows:
             del one["starts"]
-        self._become(data, None if follows else _without(self.text, workload))
-
-    def _holder(self, workload: int | None) -> Any:
-        return self.data if workload is None else self.workloads[workload]
+        self._become(data, None if follows else _spliced(self.text, ["workloads", workload], ""))
 
     def _become(self, data: dict[str, Any], text: str | None) -> None:
         self.data = data
@@ -109,26 +107,18 @@ def _flow(value: Any) -> str:
         return f"{{{', '.join(pairs)}}}"
     if isinstance(value, list):
         return f"[{', '.join(_flow(one) for one in value)}]"
-    if isinstance(value, bool) or value is None:
-        return "null" if value is None else str(value).lower()
-    return figure(value) if isinstance(value, int | float) else _scalar(str(value), as_text=True)
+    return _scalar(value, as_text=True) if isinstance(value, str) else shown(value) or "null"
+
+
+def _read(text: str) -> Any:
+    return read_document(f"v: {text}", "value").data["v"]
 
 
 def _read_numbers(plain: Any) -> Any:
     """Plain data as its own text would be read: ``1e6`` is a number."""
     if isinstance(plain, dict):
         return {name: _read_numbers(value) for name, value in plain.items()}
-    return (
-        read_document(f"v: {_scalar(plain, as_text=False)}", "value").data["v"]
-        if isinstance(plain, str)
-        else plain
-    )
-
-
-def _value_of(field: FormField, written: str) -> Any:
-    if not written:
-        return None
-    return read_document(f"v: {_text_of(field, written)}", "value").data["v"]
+    return _read(_scalar(plain, as_text=False)) if isinstance(plain, str) else plain
 
 
 def _text_of(field: FormField, written: str) -> str:
@@ -146,42 +136,25 @@ def _scalar(written: str, *, as_text: bool) -> str:
     quoted = json.dumps(written, ensure_ascii=False)
     if not PLAIN.fullmatch(written):
         return quoted
-    value = read_document(f"v: {written}", "value").data["v"]
-    return quoted if as_text and not isinstance(value, str) else written
+    return quoted if as_text and not isinstance(_read(written), str) else written
 
 
-def _at(data: Any, steps: list[str | int]) -> Any:
-    for step in steps:
-        data = data[step]
-    return data
-
-
-def _written_steps(holder: Any, steps: tuple[str, ...]) -> tuple[str, ...]:
-    """The way to a field; where a figure stands for its object, the way to that figure."""
-    *outer, last = steps
-    stands = value_at(holder, outer) if outer else None
-    is_figure = stands is not None and not isinstance(stands, dict | list)
-    return tuple(outer) if is_figure and FIGURES.get(outer[-1]) == last else steps
-
-
-def _put(holder: Any, steps: tuple[str, ...], value: Any) -> None:
-    """Sets a value below ``holder``; None takes it out, with objects that become empty."""
+def _put(holder: Any, steps: Sequence[str], value: Any) -> None:
+    """Sets a value below ``holder``; None takes it out, with objects that become empty. The way ends early
+    at a figure that stands for its object.
+    """
     first, *rest = steps
-    if not rest:
-        if value is None:
-            holder.pop(first, None)
-        else:
-            holder[first] = value
-        return
     inner = holder.get(first)
-    if inner is not None and not isinstance(inner, dict):
-        inner = {FIGURES[first]: inner} if first in FIGURES else {}
-    inner = {} if inner is None else inner
-    _put(inner, tuple(rest), value)
-    if inner:
-        holder[first] = inner
-    else:
+    is_figure = inner is not None and not isinstance(inner, dict)
+    if rest and not (is_figure and rest == [FIGURES.get(first)]):
+        if not isinstance(inner, dict):
+            inner = {FIGURES[first]: inner} if is_figure and first in FIGURES else {}
+        _put(inner, rest, value)
+        value = inner or None
+    if value is None:
         holder.pop(first, None)
+    else:
+        holder[first] = value
 
 
 def _means(text: str, data: dict[str, Any]) -> bool:
@@ -191,92 +164,90 @@ def _means(text: str, data: dict[str, Any]) -> bool:
         return False
 
 
-def _spliced(text: str, steps: list[str | int], field: FormField, written: str) -> str | None:
-    """The text with one value replaced or added at its place; None if that is not simple."""
+def _spliced(text: str, steps: Sequence[str | int], value: str) -> str | None:
+    """The text with one value replaced, added or, where it is empty, taken out; None if it is not simple."""
     node: Any = yaml.compose(text, Loader=yaml.CSafeLoader)
-    value = _text_of(field, written) if written else ""
-    for index, step in enumerate(steps):
-        inner = _child(node, step)
-        if inner is None and not written:
-            return None
-        figure_of = FIGURES.get(str(steps[index - 1])) if index else None
-        if inner is None and isinstance(node, yaml.ScalarNode) and figure_of is not None:
-            begin, end = node.start_mark.index, node.end_mark.index
-            return f"{text[:begin]}{{{figure_of}: {text[begin:end]}, {step}: {value}}}{text[end:]}"
-        if inner is None:
-            return _with_field(text, node, steps[index:], value)
-        node = inner
-    if not written:
-        return _without_field(text, steps)
+    holders: list[tuple[Any, str | int]] = []
+    for around, step in pairwise(["", *steps]):
+        if isinstance(node, yaml.ScalarNode) and FIGURES.get(str(around)) == step:
+            break
+        if step not in _parts(node):
+            return _with_field(text, node, ["", *steps][len(holders) :], value) if value else None
+        holders.append((node, step))
+        node = _parts(node)[step][1]
+    if not value:
+        return _without(text, holders)
     one_line = node.start_mark.line == node.end_mark.line
     if not one_line or not isinstance(node, yaml.ScalarNode | yaml.SequenceNode):
         return None
     return f"{text[: node.start_mark.index]}{value}{text[node.end_mark.index :]}"
 
 
-def _child(node: Any, step: str | int) -> Any:
-    if isinstance(node, yaml.SequenceNode) and isinstance(step, int):
-        return node.value[step] if step < len(node.value) else None
-    if isinstance(node, yaml.MappingNode):
-        return next((value for key, value in node.value if key.value == str(step)), None)
-    return None
+def _parts(node: Any) -> dict[str | int, tuple[Any, Any]]:
+    """The fields of an object or the items of a list: the node that each begins with, and its value."""
+    if isinstance(node, yaml.SequenceNode):
+        return {index: (item, item) for index, item in enumerate(node.value)}
+    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+    return {key.value: (key, value) for key, value in pairs}
 
 
-def _with_field(text: str, node: Any, steps: list[str | int], value: str) -> str | None:
-    """The text with a new field at the end of an object, or before the workloads."""
+def _with_field(text: str, node: Any, steps: Sequence[str | int], value: str) -> str | None:
+    """The text with a new field at the end of the object that the first step leads to, or before the
+    workloads; a figure that stands for the object becomes one of its fields.
+    """
+    around, *outer, last = (str(step) for step in steps)
+    if isinstance(node, yaml.ScalarNode) and around in FIGURES:
+        begin, end = node.start_mark.index, node.end_mark.index
+        return f"{text[:begin]}{{{FIGURES[around]}: {text[begin:end]}, {last}: {value}}}{text[end:]}"
     if not isinstance(node, yaml.MappingNode) or not node.value:
         return None
-    *outer, last = (str(step) for step in steps)
     written = f"{last}: {value}"
     for name in reversed(outer):
         written = f"{name}: {{{written}}}"
-    keys = {key.value: key for key, _ in node.value}
     (first, _), (_, end) = node.value[0], node.value[-1]
     if node.flow_style:
         at = end.end_mark.index
         return f"{text[:at]}, {written}{text[at:]}"
-    lines = text.splitlines(keepends=True)
-    line = keys["workloads"].start_mark.line if "workloads" in keys else _line_after(text, end)
-    if line == len(lines) and not text.endswith("\n"):
-        lines[-1] += "\n"
-    lines.insert(line, f"{' ' * first.start_mark.column}{written}\n")
-    return "".join(lines)
-
-
-def _without_field(text: str, steps: list[str | int]) -> str | None:
-    """The text without one field, and without the objects around it that become empty."""
-    node: Any = yaml.compose(text, Loader=yaml.CSafeLoader)
-    holders: list[tuple[Any, str | int]] = []
-    for step in steps:
-        holders.append((node, step))
-        node = _child(node, step)
-    while len(holders) > 1 and len(holders[-1][0].value) == 1:
-        holders.pop()
-    holder, name = holders[-1]
-    if not isinstance(holder, yaml.MappingNode):
-        return None
-    names = [key.value for key, _ in holder.value]
-    at = names.index(str(name))
-    key, value = holder.value[at]
-    if holder.flow_style:
-        begin = holder.value[at - 1][1].end_mark.index if at else key.start_mark.index
-        end = value.end_mark.index if at else holder.value[1][0].start_mark.index
-        return text[:begin] + text[end:]
-    lines = text.splitlines(keepends=True)
-    return "".join(lines[: key.start_mark.line] + lines[_line_after(text, value) :])
+    workloads = _parts(node).get("workloads")
+    line = _line_after(text, end) if workloads is None else workloads[0].start_mark.line
+    return _with_lines(text, line, f"{' ' * first.start_mark.column}{written}\n")
 
 
 def _appended(text: str, item: str) -> str | None:
     """The text with a further item of a block list of workloads."""
-    rows = _child(yaml.compose(text, Loader=yaml.CSafeLoader), "workloads")
+    _, rows = _parts(yaml.compose(text, Loader=yaml.CSafeLoader)).get("workloads", (None, None))
     if not isinstance(rows, yaml.SequenceNode) or rows.flow_style or not rows.value:
         return None
     indent = " " * rows.start_mark.column
-    lines = text.splitlines(keepends=True)
-    lines[-1] = lines[-1].rstrip("\n") + "\n"
     written = "".join(f"{indent}{line[2:]}" for line in item.splitlines(keepends=True))
-    lines.insert(_line_after(text, rows.value[-1]), written)
-    return "".join(lines)
+    return _with_lines(text, _line_after(text, rows.value[-1]), written)
+
+
+def _with_lines(text: str, at: int, written: str) -> str:
+    lines = f"{text.removesuffix(chr(10))}\n".splitlines(keepends=True)
+    return "".join([*lines[:at], written, *lines[at:]])
+
+
+def _without(text: str, holders: list[tuple[Any, str | int]]) -> str | None:
+    """The text without one field or item, and without the objects around it that become empty."""
+    while len(holders) > 1 and len(holders[-1][0].value) == 1:
+        holders.pop()
+    holder, name = holders[-1]
+    at = list(_parts(holder)).index(name)
+    parts = list(_parts(holder).values())
+    first, value = parts[at]
+    if not holder.flow_style:
+        lines = text.splitlines(keepends=True)
+        return "".join(lines[: first.start_mark.line] + lines[_line_after(text, value) :])
+    if len(parts) == 1:
+        return None
+    begin = parts[at - 1][1].end_mark.index if at else first.start_mark.index
+    end = value.end_mark.index if at else parts[1][0].start_mark.index
+    return text[:begin] + text[end:]
+
+
+def _line_after(text: str, node: Any) -> int:
+    return text.count("\n", 0, _last_of(node)) + 1
 
 
 def _last_of(node: Any) -> int:
@@ -284,23 +255,7 @@ def _last_of(node: Any) -> int:
     if isinstance(node, yaml.ScalarNode) or node.flow_style or not node.value:
         at: int = max(node.start_mark.index, node.end_mark.index - 1)
         return at
-    last = node.value[-1]
-    return _last_of(last[1] if isinstance(last, tuple) else last)
-
-
-def _without(text: str, workload: int) -> str | None:
-    """The text without the lines of one workload of a block list."""
-    rows = _child(yaml.compose(text, Loader=yaml.CSafeLoader), "workloads")
-    if not isinstance(rows, yaml.SequenceNode) or rows.flow_style or len(rows.value) < 2:
-        return None
-    lines = text.splitlines(keepends=True)
-    starts = [row.start_mark.line for row in rows.value]
-    end = starts[workload + 1] if workload + 1 < len(starts) else _line_after(text, rows.value[workload])
-    return "".join(lines[: starts[workload]] + lines[end:])
-
-
-def _line_after(text: str, node: Any) -> int:
-    return text.count("\n", 0, _last_of(node)) + 1
+    return _last_of([*_parts(node).values()][-1][1])
 
 
 def field_of(pointer: str, fields: list[tuple[str, FormField]]) -> str | None:

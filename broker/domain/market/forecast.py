@@ -15,15 +15,12 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import accumulate, pairwise
 from random import Random
 
-from broker.domain.basics.window import Window
 from broker.domain.market.offer import Tier
 
-DAY = timedelta(days=1)
 HOURS_PER_DAY = 24.0
 
 
@@ -68,13 +65,6 @@ class DailyPrices:
     offer_id: str
     family: Family
     micro_usd: tuple[int | None, ...]
-
-
-def midnights(known: Window) -> tuple[datetime, ...]:
-    """Every UTC midnight in ``known``, including its end."""
-    first = known.start.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    first = first if first == known.start else first + DAY
-    return tuple(first + DAY * n for n in range((known.end - first) // DAY + 1))
 
 
 @dataclass(frozen=True, slots=True)

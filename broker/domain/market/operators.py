@@ -26,14 +26,12 @@ class Operator:
 
     ``names`` are the names under which sellers list it, including its own. ``places`` maps sellers' spellings
     of its data centres to its own names. ``host`` applies if a payload does not state it (None: unknown).
-    ``runs_data_centres``: it states that it runs its own or leased data centres.
     """
 
     key: str
     names: frozenset[str] = frozenset()
     places: Mapping[str, str] = field(default_factory=dict, hash=False)
     host: HostKind | None = None
-    runs_data_centres: bool = False
 
 
 @dataclass(frozen=True, slots=True)

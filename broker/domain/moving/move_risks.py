@@ -25,9 +25,7 @@ def find_risks(
     zones_before: int = 0,
 ) -> tuple[Risk, ...]:
     """Risks of moving to ``placements``. ``zones_before`` is the number of zones in use now."""
-    found = [
-        risk for p in placements if p.offer_id in offers for risk in _of_offer(p, offers[p.offer_id], now)
-    ]
+    found = [risk for p in placements if p.offer_id in offers for risk in _of_offer(offers[p.offer_id], now)]
     zones = {(p.provider, p.zone or p.region) for p in placements}
     serving = any(p.kind is WorkloadKind.SERVING for p in placements)
     if serving and len(zones) == 1:
@@ -37,7 +35,7 @@ def find_risks(
     return tuple(dict.fromkeys(found))
 
 
-def _of_offer(placement: Placement, offer: Offer, now: datetime) -> Iterator[Risk]:
+def _of_offer(offer: Offer, now: datetime) -> Iterator[Risk]:
     key = offer.offer_id
     if offer.tier is Tier.SPOT:
         rate = offer.interruptions_per_hour

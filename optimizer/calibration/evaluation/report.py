@@ -14,7 +14,7 @@ from optimizer.performance.constants.calibrated import CONFIG
 STORED = CONFIG.with_name("performance_report.json.gz")
 """The report of the published measurements."""
 TRAINING, SERVING, GRID = "Training", "Serving", "Grid"
-COLLECTIVES, CACHE = "Collectives", "KV cache"
+COLLECTIVES = "Collectives"
 APART = "apart"
 
 

@@ -101,7 +101,7 @@ def alternative(candidates: Candidates, state: PlanState, rival: Rival) -> Alter
         cost_usd=in_usd(column.cost_cents),
         more_usd=in_usd(more),
         later_hours=(column.end_s - mine.end_s) / 3600 if mine.end_s else None,
-        rule=_against(candidates, state, mine, rival),
+        rule=_against(state, mine, rival),
         because=reason(candidates, state, mine, rival),
     )
 
@@ -121,7 +121,7 @@ def near(state: PlanState, wish: Column, names: Iterable[str] = ()) -> dict[str,
     return {name: state.chosen[name] for name in sorted({*holders, *names}) if name in state.chosen}
 
 
-def _against(candidates: Candidates, state: PlanState, mine: Column, rival: Rival) -> BindingRule:
+def _against(state: PlanState, mine: Column, rival: Rival) -> BindingRule:
     """The rule that excludes an option."""
     second = rival.column
     if rival.way is None:

@@ -303,7 +303,7 @@ class Gaps:
             if more > min(usd, most_each_usd + 1e-9):
                 return
             usd -= more
-            self._merge(piece, level, start, end)
+            self._merge(piece, level, start)
 
     def spans(self) -> Iterator[tuple[Span, ...]]:
         """The step function of each piece."""
@@ -333,7 +333,7 @@ class Gaps:
     def _cost_usd(self, piece: int, held_s: Ints) -> Floats:
         return self._table.node_cost_usd(np.full(len(held_s), self._offers[piece], dtype=np.int64), held_s)
 
-    def _merge(self, piece: int, level: int, start: int, end: int) -> None:
+    def _merge(self, piece: int, level: int, start: int) -> None:
         levels = self._fleet[piece]
         at = next(i for i, (_, left) in enumerate(levels[level]) if left == start)
         whole = (levels[level][at][0], levels[level][at + 1][1])

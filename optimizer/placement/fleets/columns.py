@@ -20,8 +20,6 @@ from optimizer.placement.problem.problem import Bools, Floats, Ints, OfferTable,
 from optimizer.placement.problem.transfers import with_transfers
 from optimizer.placement.problem.units import HOUR_S, FleetCase
 
-ROUNDING = 1e-12
-
 
 @dataclass(frozen=True, slots=True)
 class ServiceTime:

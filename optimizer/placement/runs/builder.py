@@ -69,7 +69,7 @@ def build_run_candidates(
         [make(problem, estimates, run, opened, sizes) for make in (_at_windows, _waiting)]
     )
     _window_gate(opened, sizes, at_windows, log)
-    pairs = _Pairs.of(problem, run, opened, sizes)
+    pairs = _Pairs.of(opened, sizes)
     ceiling = pairs.ceiling_usd(most) if len(pairs.group) else _ceiling_of(at_windows, most)
     free = _free_starts(problem, estimates, run, sizes, pairs, ceiling)
     while np.isfinite(ceiling) and len(free.offer) < most // SHORT and len(pairs.group):
@@ -187,7 +187,7 @@ class _Pairs:
     factor: Floats
 
     @classmethod
-    def of(cls, problem: Problem, run: Run, opened: Opened, sizes: Sizes) -> _Pairs:
+    def of(cls, opened: Opened, sizes: Sizes) -> _Pairs:
         """Every pair that can meet the deadline."""
         terms = opened.groups.terms
         usable = sizes.plain[terms.kind] & (opened.groups.sizes > 0)[:, None] & ~terms.is_window[:, None]

@@ -9,7 +9,7 @@ import numpy as np
 from broker.domain.planning.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.evaluation.errors import FITTED, Entry, Evidence
 from optimizer.calibration.evaluation.held_out import SOURCE
-from optimizer.calibration.evaluation.report import CACHE, COLLECTIVES
+from optimizer.calibration.evaluation.report import COLLECTIVES
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import Calibration
 from tests.bench.calibration.bundled import cache_rows, sweep_rows
@@ -22,6 +22,7 @@ from tests.bench.calibration.collective_fit import (
 )
 from tests.bench.calibration.collectives import ALL_REDUCE, CollectiveRow, read_collectives
 
+CACHE = "KV cache"
 SHARE = 0.8
 
 

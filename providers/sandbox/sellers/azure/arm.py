@@ -123,7 +123,7 @@ class Resources:
         is_new = self.now < entry.created_at + timedelta(seconds=durations.boot_s)
         return "Creating" if is_new else "Succeeded"
 
-    def make_room(self, call: Call, path: str) -> None:
+    def make_room(self, path: str) -> None:
         """Renames the row of a deleted resource of the same name; refuses a name that another group uses."""
         old = self.sandbox.ledger.find(NAME, path)
         if old is None:

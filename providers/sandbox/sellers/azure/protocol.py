@@ -264,7 +264,7 @@ class ScaleSets(Resources):
                 )
             return json_reply(self._row(call, known))
         item = self.priced(body)
-        self.make_room(call, _path(call))
+        self.make_room(_path(call))
         is_short = call.loses_capacity or self.sandbox.market.free(item, self.now) < count
         price = (self.sandbox.market.price(item) or Decimal(0)) * count
         ready_at = self.now + timedelta(seconds=self.sandbox.durations.boot_s)

@@ -40,7 +40,6 @@ _BLOCK_COUNTS = (1, 2, 4, 8, 16, 32, 64)
 _AHEAD_DAYS = 56
 _FUTURE_DAYS = (7, 183)
 _USUAL_COMMITMENT_DAYS = 30
-_DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +163,7 @@ class Reservations(Resources):
         for other in self._within(call):
             if other.sku == wish.size and other.detail["zones"] == wish.zones:
                 raise arm_error(409, "Conflict", f"The group already has a reservation of '{wish.size}'.")
-        self.make_room(call, _path(call))
+        self.make_room(_path(call))
         entry = self.sandbox.ledger.write(self._entry(call, body, wish))
         return self.created(call, entry, self._row(call, entry))
 
