@@ -429,6 +429,8 @@ class SetSearch:
         """Finds and keeps the cheapest fleet of some parts; None if there is none."""
         fleet = self.costs.walk(rows, levels, counts)
         if fleet is not None:
+            held = self.costs.held_throughout(rows, fleet)
+            fleet = fleet if held is None or held.usd >= fleet.usd else held
             self.fleets.append(fleet)
             if fleet.usd < self.least_known_usd:
                 self.best = fleet

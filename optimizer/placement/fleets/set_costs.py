@@ -125,7 +125,7 @@ class SetCosts:
         """Lower bound on a set of parts [m] that counts starts only for parts with minimum terms; 0 if these
         have too many states.
         """
-        table, classes, rules = self.parts, self.classes, self.rules
+        table, classes = self.parts, self.classes
         rows = at[table.term_h[at] > 0]
         counts, levels = table.most[rows] + 1, all_levels(table.most[rows])
         size = int(np.prod(counts))
@@ -133,12 +133,7 @@ class SetCosts:
             return 0.0
         self.states += size * len(classes.levels)
         held = state_levels(np.arange(size), levels, counts)
-        each = usd_per_rate(self.part_usd[SLOPE : SLOPE + 1, at], table.rate[at])[0]
-        others_usd = costs_with_terms(
-            table.term_h[at] > 0, held, self.part_usd[SLOPE, at], each, table.most[at], table.rate[at],
-            table.place[at], classes.levels, float(rules.spare), rules.places, rules.loss_share,
-            rules.least_share, self.work,
-        )  # fmt: skip
+        others_usd = self._beside(at, held, self.part_usd[SLOPE, at])
         least = 0.0
         for dearer in (NONE, *_all_and_each(np.arange(len(rows)))):
             usd, start_usd, begin_usd = self._without_starts(
@@ -179,6 +174,75 @@ class SetCosts:
             return None
         found = state_levels(walk, levels, counts)
         return PoolFleet(pools, found, fleet_usd(table, classes, pools, found))
+
+    def held_throughout(self, pools: tuple[int, ...], walked: PoolFleet) -> PoolFleet | None:
+        """A fleet of the same parts whose nodes with minimum terms are held throughout, or None.
+
+        A walk charges such nodes a rate and a start, which is less than what they cost when they are held for
+        long. The search for their number begins at the most that the fleet ``walked`` uses in any hour, and
+        moves one part at a time by steps that shrink to one level.
+        """
+        table, classes, at = self.parts, self.classes, np.array(pools, dtype=np.int64)
+        held = np.flatnonzero(table.term_h[at])
+        if not len(held) or self.openings is not None or classes.is_cut(table.sure_s[at]).any():
+            return None
+        hours = np.maximum(float(classes.length.sum()), table.term_h[at[held]])
+        held_usd = table.usd[at[held]] * (table.term_share[at[held], -1] * hours)[:, None]
+        length = np.zeros(len(classes.levels))
+        np.add.at(length, classes.demand_of, classes.length)
+
+        def price(levels: Ints) -> Floats:
+            """USD [S] of the held levels [S, k] and the cheapest other parts beside them."""
+            each_usd = held_usd[np.arange(len(held))[None, :], levels].sum(axis=1)
+            usd: Floats = each_usd + length @ self._beside(at, levels, table.usd[at])
+            return usd
+
+        top = table.most[at[held]]
+        levels, step = walked.levels.max(axis=0)[held], np.maximum(top // 4, 1)
+        least = float(price(levels[None])[0])
+        while np.isfinite(least):
+            moves = np.concatenate((np.diag(step), -np.diag(step)))
+            near = np.unique(np.clip(levels[None] + moves, 0, top), axis=0)
+            usd = price(near)
+            best = int(np.argmin(usd))
+            if usd[best] < least:
+                levels, least = near[best], float(usd[best])
+            elif step.max() > 1:
+                step = np.maximum(step // 2, 1)
+            else:
+                break
+        return self._held_fleet(pools, held, levels)
+
+    def _beside(self, at: Ints, levels: Ints, usd: Floats) -> Floats:
+        """Least USD [D, S] an hour of the parts ``at`` [m] without minimum terms, for each level of demand,
+        beside ``levels`` [S, k] of those with them. ``usd`` [m, R]: cost an hour.
+        """
+        table, rules = self.parts, self.rules
+        each = usd_per_rate(self.part_usd[SLOPE : SLOPE + 1, at], table.rate[at])[0]
+        return costs_with_terms(
+            table.term_h[at] > 0, levels, usd, each, table.most[at], table.rate[at],
+            table.place[at], self.classes.levels, float(rules.spare), rules.places, rules.loss_share,
+            rules.least_share, self.work,
+        )  # fmt: skip
+
+    def _held_fleet(self, pools: tuple[int, ...], held: Ints, levels: Ints) -> PoolFleet | None:
+        """The fleet that uses up to ``levels`` [k] of the ``held`` parts and the cheapest others in each
+        hour.
+        """
+        table, classes, rules, at = self.parts, self.classes, self.rules, np.array(pools, dtype=np.int64)
+        usd, most = table.usd[at].copy(), table.most[at].copy()
+        usd[held], most[held] = 0.0, levels
+        each = usd_per_rate(usd[None], table.rate[at])[0]
+        found = np.zeros((len(classes.levels), len(at)), dtype=np.int64)
+        for demand, best in zip(classes.levels, found, strict=True):
+            usd_per_hour = cover_hour(
+                usd, each, most, table.rate[at], table.place[at], float(demand), float(rules.spare),
+                rules.places, rules.loss_share, rules.least_share, np.inf, best, self.work,
+            )  # fmt: skip
+            if not np.isfinite(usd_per_hour):
+                return None
+        by_hour: Ints = found[classes.demand_of]
+        return PoolFleet(pools, by_hour, fleet_usd(table, classes, pools, by_hour))
 
     def _where_open(
         self, openings: Openings, pools: tuple[int, ...], cost: Floats, of_hour: Ints, levels: Ints,
