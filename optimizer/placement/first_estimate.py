@@ -86,7 +86,8 @@ def estimate_costs(
 
 def _of_run(problem: Problem, estimates: Estimates, run: Run) -> tuple[_Ways, GateLog, float]:
     """The cheapest way on each offer, the gates' record, and the end of the cheapest of all."""
-    candidates = build_run_candidates(problem, estimates, run, most_each(len(problem.runs())))
+    most = most_each(len(problem.runs()))
+    candidates = build_run_candidates(problem, estimates, run, most, bounded=False)
     order = np.lexsort((candidates.end_s, candidates.total_usd))
     whole = order[candidates.split[order] < 0]
     kept = whole if len(whole) else order

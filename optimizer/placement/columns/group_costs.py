@@ -51,7 +51,7 @@ def _least_run_usd(candidates: Candidates, run: Run, restricted: Problem) -> flo
     least = float(found.total_usd[inside].min(initial=np.inf))
     if np.isfinite(least) or not np.isfinite(found.rest_usd):
         return least
-    anew = build_run_candidates(restricted, candidates.estimates, run, FEW)
+    anew = build_run_candidates(restricted, candidates.estimates, run, FEW, bounded=False)
     return float(anew.total_usd.min(initial=np.inf))
 
 

@@ -183,7 +183,9 @@ def binding_limit(
     if isinstance(run, Training) and run.gpus.min > 1:
         options.append((BindingRule.SIZE, problem, replace(run, gpus=replace(run.gpus, min=1))))
     least = {
-        rule: least_usd(build_run_candidates(changed, candidates.estimates, relaxed, FEW_CANDIDATES))
+        rule: least_usd(
+            build_run_candidates(changed, candidates.estimates, relaxed, FEW_CANDIDATES, bounded=False)
+        )
         for rule, changed, relaxed in options
     }
     if isinstance(run, Training):
@@ -209,7 +211,9 @@ def _limit_of_service(candidates: Candidates, state: PlanState, service: Serving
 def _says_of_deadline(candidates: Candidates, run: Run, now_usd: float, ever_usd: float) -> str:
     """What a run alone would cost without its deadline: within the horizon, or only without its end too."""
     later = replace(run, deadline=candidates.problem.request.horizon.end)
-    found = build_run_candidates(candidates.problem, candidates.estimates, later, FEW_CANDIDATES)
+    found = build_run_candidates(
+        candidates.problem, candidates.estimates, later, FEW_CANDIDATES, bounded=False
+    )
     inside_usd = least_usd(found)
     if inside_usd < now_usd - 0.01:
         return _says_without(BindingRule.DEADLINE, usd_words(in_usd(round(100 * inside_usd))))

@@ -108,7 +108,7 @@ def least_joined_usd(candidates: Candidates, run: Training) -> float:
     best = max(fabrics, key=lambda fabric: fabric.gbit_s_per_node)
     joined = problem.once(("joined", best), lambda: _joined(problem, best))
     estimates = _joined_estimates(candidates, joined, best)
-    return least_usd(build_run_candidates(joined, estimates, run, FEW_CANDIDATES))
+    return least_usd(build_run_candidates(joined, estimates, run, FEW_CANDIDATES, bounded=False))
 
 
 def _joined_estimates(candidates: Candidates, joined: Problem, fabric: Fabric) -> Estimates:

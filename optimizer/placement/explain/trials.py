@@ -157,7 +157,7 @@ class Trials:
             if isinstance(one, Serving):
                 fleets[one.name] = build_fleet_case(problem, estimates, one)
             else:
-                runs[one.name] = build_run_candidates(problem, estimates, one, MOST_CANDIDATES)
+                runs[one.name] = build_run_candidates(problem, estimates, one, MOST_CANDIDATES, bounded=False)
         self.spent_s += UNIT_HOUR_S * sum(len(case.units) * len(case.demand) for case in fleets.values())
         self.spent_s += RUN_S * sum(len(found) for found in runs.values())
         bounds = dict.fromkeys(fleets, FleetBound.nothing())

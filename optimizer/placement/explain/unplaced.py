@@ -235,7 +235,7 @@ def _cheapest_passing(candidates: Candidates, problem: Problem, workload: Worklo
         if case.log.obstacle is not None:
             return None
         return problem.table.offers[int(case.units.offer[int(np.argmin(case.units.usd_per_hour))])]
-    found = build_run_candidates(problem, estimates, workload)
+    found = build_run_candidates(problem, estimates, workload, bounded=False)
     if not len(found):
         return None
     return problem.table.offers[int(found.offer[int(np.argmin(found.total_usd))])]

@@ -58,9 +58,12 @@ def most_each(runs: int) -> int:
 
 
 def build_run_candidates(
-    problem: Problem, estimates: Estimates, run: Run, most: int = MOST_OF_ALL_RUNS
+    problem: Problem, estimates: Estimates, run: Run, most: int = MOST_OF_ALL_RUNS, *, bounded: bool = True
 ) -> RunCandidates:
-    """About the ``most`` cheapest candidates that pass the gates, at their first possible starts."""
+    """About the ``most`` cheapest candidates that pass the gates, at their first possible starts.
+
+    ``bounded`` False: ``other_usd`` is 0, where only the candidates themselves are wanted.
+    """
     opened = open_gates(problem, run)
     log = opened.log()
     sizes = build_sizes(problem, estimates, run, opened, log)
@@ -85,7 +88,8 @@ def build_run_candidates(
     found = _candidates(problem, run, log, sizes, (free, cheap), min(ceiling, next_usd) * (1 - 1e-9), split)
     if not len(found) and not _open_to_parts(problem, estimates, run, log):
         log.keep(Obstacle.DEADLINE, 0)
-    return replace(found, other_usd=_least_of_others_usd(problem, estimates, run, sizes))
+    other_usd = _least_of_others_usd(problem, estimates, run, sizes) if bounded else 0.0
+    return replace(found, other_usd=other_usd)
 
 
 def _least_of_others_usd(problem: Problem, estimates: Estimates, run: Run, sizes: Sizes) -> float:
