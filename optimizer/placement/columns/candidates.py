@@ -95,7 +95,8 @@ class Candidates:
             then()
 
         with_terms = None if self.is_small else False
-        ask = BoundAsk(self.fleets[name], self._earliest_s(name), with_terms)
+        alone = not self.is_small and self.fleets[name].service.starts_after is None
+        ask = BoundAsk(self.fleets[name], self._earliest_s(name), with_terms, alone)
         return Task(("bound", name), ask, take)
 
     def bound_with_terms(self, out_of_time: Callable[[], bool], known_usd: Mapping[str, float]) -> None:

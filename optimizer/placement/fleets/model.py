@@ -182,25 +182,62 @@ def _whatever_the_rates(
 ) -> FleetAnswer:
     """The answer with a bound that also holds where nodes of one pool differ in their rates: the search
     counts them as several pools, and the rules as one.
-
-    With the highest rate of a pool for all of its nodes a fleet costs no more, unless it spares more replicas
-    than it has of that pool; then only the bound of single hours holds.
     """
     case = answer.case
     units = at_highest_rates(problem, case.units) if free is None else None
     if units is None or not answer.feasible:
         return answer
-    even = replace(case, units=units)
-    least = hourly_bound(problem, even)
-    usd, hourly_usd = least.from_due(due), least.hourly_usd[answer.first_hour :]
+    incumbent_usd = min((fleet.usd for fleet in answer.fleets), default=np.inf)
+    even = _bound_of_even(problem, replace(case, units=units), due, incumbent_usd, out_of_time)
+    return replace(
+        answer,
+        bound_usd=min(answer.bound_usd, even.bound_usd),
+        hourly_usd=np.minimum(answer.hourly_usd, even.hourly_usd),
+    )
+
+
+def _bound_of_even(
+    problem: Problem, case: FleetCase, due: float, incumbent_usd: float, out_of_time: Callable[[], bool]
+) -> FleetAnswer:
+    """The bound of a case in which all nodes of a pool have the pool's highest rate.
+
+    A fleet costs no more there, unless it spares more replicas than it has of that pool; then only the bound
+    of single hours holds.
+    """
+    prices = tuple(sorted(case.surcharge_usd.items()))
+    key = ("even", *_stands_on(problem, case), case.units.most.tobytes(), prices, due)
+    known = problem.kept.get(key)
+    if isinstance(known, FleetAnswer) and (known.complete or out_of_time()):
+        return known
+    least, first = hourly_bound(problem, case), int(due // HOUR_S)
+    usd, hourly_usd = least.from_due(due), least.hourly_usd[first:]
+    found = FleetAnswer(case, PoolTable.nothing(), (), usd, due, hourly_usd)
     if case.spare <= 1:
-        incumbent_usd = min((fleet.usd for fleet in answer.fleets), default=np.inf)
-        found = _searched(
-            problem, even, due, out_of_time, None, with_terms=False, incumbent_usd=incumbent_usd
+        searched = _searched(
+            problem, case, due, out_of_time, None, with_terms=False, incumbent_usd=incumbent_usd
         )
-        usd, hourly_usd = max(usd, found.bound_usd), np.maximum(hourly_usd, found.hourly_usd)
-    hourly_usd = np.minimum(answer.hourly_usd, hourly_usd)
-    return replace(answer, bound_usd=min(answer.bound_usd, usd), hourly_usd=hourly_usd)
+        found = replace(
+            searched,
+            bound_usd=max(usd, searched.bound_usd),
+            hourly_usd=np.maximum(hourly_usd, searched.hourly_usd),
+            complete=not out_of_time(),
+        )
+    problem.kept[key] = found
+    return found
+
+
+def bound_alone(problem: Problem, case: FleetCase, out_of_time: Callable[[], bool] = never) -> FleetBound:
+    """The bound of a service that starts at its own time, where minimum terms are ignored.
+
+    Where nodes of one pool differ in their rates, no fleet is searched: that takes half of the time of
+    ``answer_fleet``.
+    """
+    due = _due_s(problem, case, None)
+    units = at_highest_rates(problem, case.units)
+    if units is None:
+        return bound_of(problem, case, answer_fleet(problem, case, out_of_time=out_of_time, with_terms=False))
+    even = replace(case, units=units)
+    return bound_of(problem, case, _bound_of_even(problem, even, due, np.inf, out_of_time))
 
 
 def _has_use_for_terms(problem: Problem, case: FleetCase) -> bool:

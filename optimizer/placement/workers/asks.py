@@ -14,6 +14,7 @@ import numpy as np
 from optimizer.placement.fleets.bound import FleetBound
 from optimizer.placement.fleets.model import (
     answer_fleet,
+    bound_alone,
     bound_of,
     coarse_fleets,
     fleet_columns,
@@ -38,15 +39,19 @@ class Ask(Protocol, Generic[Answer]):
 class BoundAsk:
     """Asks for the lower bound of a service that starts at its own time or after a run.
 
-    ``with_terms``: whether minimum terms are included (None: if the problem is small).
+    ``with_terms``: whether minimum terms are included (None: if the problem is small). ``alone``: whether
+    no fleets are needed, of a service that starts at its own time.
     """
 
     case: FleetCase
     after_s: float | None = None
     with_terms: bool | None = None
+    alone: bool = False
 
     def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> FleetBound:
         """The bound, valid for this start and for others."""
+        if self.alone:
+            return bound_alone(problem, self.case, out_of_time)
         found = answer_fleet(
             problem, self.case, after_s=self.after_s, out_of_time=out_of_time, with_terms=self.with_terms
         )
