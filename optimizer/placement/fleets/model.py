@@ -56,7 +56,8 @@ class FleetAnswer:
 
     ``bound_usd``: lower bound on every fleet under the rules, at the dual prices; inf if there is no fleet.
     ``hourly_usd`` [H]: lower bound of each hour from ``first_hour`` on; inf if the stock cannot carry it.
-    ``complete``: the search was not cut off.
+    ``complete``: the search was not cut off. ``owed``: whether a cheapest fleet may use commitments, which
+    are paid however long it serves.
     """
 
     case: FleetCase
@@ -67,11 +68,7 @@ class FleetAnswer:
     hourly_usd: Floats = field(default_factory=lambda: np.zeros(0))
     search: SetSearch | None = None
     complete: bool = True
-
-    @property
-    def owed(self) -> bool:
-        """Whether a cheapest fleet may use commitments, which are paid however long it serves."""
-        return self.search is not None and self.search.owed
+    owed: bool = False
 
     @property
     def first_hour(self) -> int:
@@ -217,10 +214,11 @@ def _bound_of_even(
             problem, case, due, out_of_time, None, with_terms=False, incumbent_usd=incumbent_usd
         )
         found = replace(
-            searched,
+            found,
             bound_usd=max(usd, searched.bound_usd),
             hourly_usd=np.maximum(hourly_usd, searched.hourly_usd),
             complete=not out_of_time(),
+            owed=searched.owed,
         )
     problem.kept[key] = found
     return found
@@ -319,6 +317,7 @@ def _answer(problem: Problem, case: FleetCase, due: float, search: SetSearch) ->
         due,
         search.hourly_usd() if len(search.parts) else np.full(len(search.classes.demand_of), np.inf),
         search,
+        owed=search.owed,
     )
 
 
