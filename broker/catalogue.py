@@ -69,8 +69,8 @@ def load_gpus() -> Mapping[str, GpuSpec]:
 
 
 def _gpu(row: Mapping[str, str]) -> GpuSpec:
-    told = {name: text or None for name, text in row.items()}
-    return msgspec.convert({**told, "source": row["source"]}, GpuSpec, strict=False)
+    cells = {name: text or None for name, text in row.items()}
+    return msgspec.convert({**cells, "source": row["source"]}, GpuSpec, strict=False)
 
 
 @cache

@@ -28,8 +28,8 @@ def model_of(row: Mapping[str, str]) -> ModelShape:
 
 def _part(row: Mapping[str, str], prefix: str) -> dict[str, str]:
     """The fields of an inner object, whose columns begin with its name."""
-    told = {column: text for column, text in row.items() if column.startswith(prefix) and text}
-    return {column.removeprefix(prefix): text for column, text in told.items()}
+    cells = {column: text for column, text in row.items() if column.startswith(prefix) and text}
+    return {column.removeprefix(prefix): text for column, text in cells.items()}
 
 
 def _packed(text: str) -> dict[str, str | float] | None:

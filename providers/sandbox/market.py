@@ -69,9 +69,9 @@ def recorded_prices(provider: str) -> tuple[Recorded, ...]:
 
 
 def _recorded(row: Mapping[str, str]) -> Recorded:
-    told = {column: text for column, text in row.items() if text}
-    sold = {"gpus": row["gpus_per_node"], "usd_per_node_hour": row["price_usd_per_node_hour"]}
-    return _RECORDED.validate_python({**told, **sold})
+    cells = {column: text for column, text in row.items() if text}
+    renamed = {"gpus": row["gpus_per_node"], "usd_per_node_hour": row["price_usd_per_node_hour"]}
+    return _RECORDED.validate_python({**cells, **renamed})
 
 
 @dataclass(frozen=True)

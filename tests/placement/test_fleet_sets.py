@@ -7,14 +7,15 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from optimizer.placement.fleets import pool_search
 from optimizer.placement.fleets.hours import hour_classes
 from optimizer.placement.fleets.pool_search import SetSearch
-from optimizer.placement.fleets.pool_table import Pool, table_of
+from optimizer.placement.fleets.pool_table import NO_TERM, Pool, table_of
 from optimizer.placement.fleets.rules import FleetRules
+from optimizer.placement.fleets.set_costs import PoolFleet
 from optimizer.placement.problem.problem import Floats, Ints
 
 PROFILE = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -40,7 +41,7 @@ class Market:
     rules: FleetRules
 
 
-def searched(market: Market) -> SetSearch:
+def searched(market: Market, incumbent_usd: float = np.inf) -> SetSearch:
     pools = []
     for stand in market.stands:
         level = np.arange(stand.most + 1)
@@ -51,7 +52,9 @@ def searched(market: Market) -> SetSearch:
         pools.append(Pool(stand.gpu, stand.place, stand.rate, unit, usd, counts, usd, start, start, 1))
     demand = np.array(market.demand)
     classes = hour_classes(demand, np.ones(len(demand)), 1, 0)
-    search = SetSearch(table_of(pools, range(len(pools))), classes, market.rules, 0.0)
+    search = SetSearch(
+        table_of(pools, range(len(pools))), classes, market.rules, 0.0, incumbent_usd=incumbent_usd
+    )
     search.run()
     return search
 
@@ -181,3 +184,32 @@ def test_kinds_of_which_no_node_is_free_carry_nothing(pools: int) -> None:
     assert searched(market).bound_usd == pytest.approx(cheapest(market))
     nothing = Market(tuple(taken), (3.0, 4.0), FleetRules(0, 1, 0.0, 0.0, pools, gpus=1))
     assert searched(nothing).bound_usd == np.inf
+
+
+@PROFILE
+@given(market=markets(), dearer=st.sampled_from([1.0, 1.5]))
+def test_beside_a_known_fleet_the_bound_is_that_of_all_fleets_and_none_is_built(
+    market: Market, dearer: float
+) -> None:
+    least = cheapest(market)
+    assume(np.isfinite(least) and least > 0)
+    search = searched(market, dearer * least)
+    assert search.bound_usd == pytest.approx(least)
+    assert not search.fleets
+
+
+def test_a_node_with_a_term_that_every_day_needs_is_held_throughout() -> None:
+    """By hand: 48 h of one node with a term at 1 USD, and 12 h of a second one by the hour at 3 USD."""
+    by_hour, term = np.array([0.0, 3.0]), np.array([0.0, 1.0])
+    none, counts, unit = np.zeros(2), np.array([[0], [1]]), np.zeros(1, dtype=np.int64)
+    demand = np.where(np.arange(48) % 24 < 6, 2.0, 1.0)
+    classes = hour_classes(demand, np.ones(48), 1, 0, with_terms=True)
+    pools = [
+        Pool(0, 0, 1.0, unit, term, counts, term, none, none, 1, term_h=24.0, term_share=NO_TERM),
+        Pool(0, 0, 1.0, unit, by_hour, counts, by_hour, none, none, 1),
+    ]
+    search = SetSearch(table_of(pools, [0, 1]), classes, FleetRules(0, 1, 0.0, 0.0, 2, 1), 0.0)
+    walked = PoolFleet((0, 1), np.ones((48, 2), dtype=np.int64), 1000.0)
+    held = search.costs.held_throughout((0, 1), walked)
+    assert held is not None
+    assert held.usd == pytest.approx(48 * 1.0 + 12 * 3.0)

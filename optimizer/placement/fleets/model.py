@@ -227,8 +227,8 @@ def _bound_of_even(
 def bound_alone(problem: Problem, case: FleetCase, out_of_time: Callable[[], bool] = never) -> FleetBound:
     """The bound of a service that starts at its own time, where minimum terms are ignored.
 
-    Where nodes of one pool differ in their rates, no fleet is searched: that takes half of the time of
-    ``answer_fleet``.
+    Where nodes of one pool differ in their rates, only the search at the highest rates is run;
+    ``answer_fleet`` runs another one for the fleets.
     """
     due = _due_s(problem, case, None)
     units = at_highest_rates(problem, case.units)

@@ -39,8 +39,8 @@ class Ask(Protocol, Generic[Answer]):
 class BoundAsk:
     """Asks for the lower bound of a service that starts at its own time or after a run.
 
-    ``with_terms``: whether minimum terms are included (None: if the problem is small). ``alone``: whether
-    no fleets are needed, of a service that starts at its own time.
+    ``with_terms``: whether minimum terms are included (None: if the problem is small). ``alone``: only
+    the bound is needed, of a service that starts at its own time.
     """
 
     case: FleetCase
