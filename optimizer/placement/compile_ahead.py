@@ -19,7 +19,6 @@ from optimizer.placement.fleets.pool_loops import cheapest_counts, group_levels,
 from optimizer.placement.fleets.pool_search import SetSearch
 from optimizer.placement.fleets.pool_table import Pool, PoolTable, table_of
 from optimizer.placement.fleets.rules import FleetRules
-from optimizer.placement.fleets.terms import BANDS
 from optimizer.placement.runtime.compiled import forget_others, is_complete, mark_complete, one_at_a_time
 
 
@@ -36,7 +35,7 @@ def _table() -> PoolTable:
     pools = [
         Pool(number % 2, number % 2, 2.0, none, usd, counts, usd, nothing, nothing, 1) for number in range(3)
     ]
-    termed = Pool(0, 0, 2.0, none, usd, counts, usd, usd, usd, 1, 1.0, 24.0, np.ones(BANDS + 1))
+    termed = Pool(0, 0, 2.0, none, usd, counts, usd, usd, usd, 1, 1.0, 24.0)
     return table_of([*pools, termed], [0, 1, 2, 0])
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from optimizer.placement.fleets import pool_search
 from optimizer.placement.fleets.hours import hour_classes
 from optimizer.placement.fleets.pool_search import SetSearch
-from optimizer.placement.fleets.pool_table import NO_TERM, Pool, table_of
+from optimizer.placement.fleets.pool_table import Pool, table_of
 from optimizer.placement.fleets.rules import FleetRules
 from optimizer.placement.fleets.set_costs import PoolFleet
 from optimizer.placement.problem.problem import Floats, Ints
@@ -205,7 +205,7 @@ def test_a_node_with_a_term_that_every_day_needs_is_held_throughout() -> None:
     demand = np.where(np.arange(48) % 24 < 6, 2.0, 1.0)
     classes = hour_classes(demand, np.ones(48), 1, 0, with_terms=True)
     pools = [
-        Pool(0, 0, 1.0, unit, term, counts, term, none, none, 1, term_h=24.0, term_share=NO_TERM),
+        Pool(0, 0, 1.0, unit, term, counts, term, none, none, 1, term_h=24.0),
         Pool(0, 0, 1.0, unit, by_hour, counts, by_hour, none, none, 1),
     ]
     search = SetSearch(table_of(pools, [0, 1]), classes, FleetRules(0, 1, 0.0, 0.0, 2, 1), 0.0)

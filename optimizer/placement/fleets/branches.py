@@ -50,11 +50,6 @@ class Branch:
         least: Floats = usd.min(axis=0)
         return least
 
-    def onward_at(self, classes: HourClasses, dual: Ints, spare: int) -> Floats:
-        """``onward`` at other dual prices [C]."""
-        usd = self.level_usd(classes.demand, dual, spare) * classes.weight
-        return np.append(np.cumsum(usd[::-1])[::-1], 0.0)
-
 
 def whole_table(table: JointPools, classes: HourClasses, rules: FleetRules, size: int) -> Branch:
     """The branch of all sets of ``size`` pools."""

@@ -36,9 +36,9 @@ class HourClasses:
     requests/s.
 
     Classes [C] have equal demand, phase and era; ``weight`` is the sum of their lengths; classes with the
-    largest total demand come first. ``dual`` [C] indexes the P dual prices: one for each of the three phases
-    in each era and, with ``bands``, one for each of these in each band of demand, for nodes with minimum
-    terms. ``phase``, ``era`` and ``band`` [P] (-1: none) identify a price. ``period``: hours after which
+    largest total demand come first. ``dual`` [C] indexes the P dual prices, one for each of the three phases
+    in each era, which ``phase`` and ``era`` [P] identify. ``band`` [C]: each class's band of demand, for
+    nodes with minimum terms (``bands``). ``period``: hours after which
     demand repeats until the end; 0 if it does not. ``begin_s`` [H] and ``end_s``: when the hours begin, and
     the horizon ends, in seconds of the problem; ``era_s`` [E]: when the eras begin.
     """
@@ -51,18 +51,12 @@ class HourClasses:
     weight: Floats
     period: int
     phase: Ints
-    band: Ints
     era: Ints
+    band: Ints
     begin_s: Ints
     end_s: int
     era_s: Ints
     bands: TermBands | None = None
-
-    @property
-    def plain(self) -> Ints:
-        """The price [C] of each class without a band."""
-        found: Ints = self.era[self.dual] * PHASES + self.phase[self.dual]
-        return found
 
     def is_gone(self, until_s: Ints) -> Bools:
         """Whether an offer that ends at ``until_s`` [m] is gone when each hour begins [H, m]."""
@@ -117,11 +111,8 @@ def hour_classes(
     wanted: Floats = levels[unique // PHASES % len(levels)]
     order = np.argsort(-wanted * weight, kind="stable")
     bands = term_bands(demand, length) if with_terms else None
-    prices = PHASES * len(era_s)
-    duals, dual = np.arange(prices), unique // (PHASES * len(levels)) * PHASES + unique % PHASES
-    if bands is not None:
-        in_band, dual = np.unique(dual + prices * (1 + bands.band[first]), return_inverse=True)
-        duals, dual = np.concatenate((duals, in_band)), prices + dual.reshape(-1)
+    dual = unique // (PHASES * len(levels)) * PHASES + unique % PHASES
+    duals = np.arange(PHASES * len(era_s))
     return HourClasses(
         length,
         levels,
@@ -131,8 +122,8 @@ def hour_classes(
         weight[order],
         period if _repeats(demand, length, period) else 0,
         duals % PHASES,
-        duals // prices - 1,
-        duals % prices // PHASES,
+        duals // PHASES,
+        (np.zeros(len(demand), dtype=np.int64) if bands is None else bands.band)[first][order],
         begin_s,
         end_s,
         era_s,

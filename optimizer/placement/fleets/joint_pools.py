@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from optimizer.placement.fleets.hours import PEAK, TROUGH, HourClasses
-from optimizer.placement.fleets.pool_loops import joined_levels
+from optimizer.placement.fleets.pool_loops import join_levels
 from optimizer.placement.fleets.pool_table import PoolTable
 from optimizer.placement.fleets.rules import FleetRules
+from optimizer.placement.fleets.terms import BANDS
 from optimizer.placement.problem.problem import NEVER_GONE, Floats, Ints
 from optimizer.placement.runtime.compiled import compiled
 
@@ -75,28 +76,32 @@ def join_parts(table: PoolTable, parts: Ints, usd: Floats, wanted: Ints, empty: 
     top = np.where(
         several, np.minimum(most.sum(axis=1), np.maximum(wanted, most.max(axis=1))), most.max(axis=1)
     )
-    levels = int(top.max(initial=0)) + 1
-    joint = np.full((len(usd), len(parts) + empty, max(levels, usd.shape[2])), np.inf)
-    joint[:, : len(parts), : usd.shape[2]] = usd[:, first]
-    for row in np.flatnonzero(several):
-        rows = parts[row][parts[row] >= 0]
-        both = usd[:, rows[0], : table.most[rows[0]] + 1]
-        for part in rows[1:]:
-            more = usd[:, part, : table.most[part] + 1]
-            both = joined_levels(both, more, min(int(top[row]), both.shape[1] + more.shape[1] - 2))
-        joint[:, row, : both.shape[1]] = both
-    joint[:, len(parts) :, 0] = 0.0
-    none = np.full(empty, -1, dtype=np.int64)
+    none = np.full((empty, PARTS), -1, dtype=np.int64)
+    every, most = np.concatenate((parts, none)), np.concatenate((top, np.zeros(empty, dtype=np.int64)))
+    joint = joined_usd(table, every, usd, most, max(int(most.max(initial=0)) + 1, usd.shape[2]))
     own = int(table.owner.max(initial=-1)) + 1 + np.arange(empty)
     return JointPools(
-        np.concatenate((parts, np.tile(none[:, None], (1, PARTS)))),
+        every,
         np.concatenate((table.owner[first], own)),
-        np.concatenate((table.gpu[first], none)),
-        np.concatenate((table.place[first], none)),
+        np.concatenate((table.gpu[first], none[:, 0])),
+        np.concatenate((table.place[first], none[:, 0])),
         np.concatenate((table.rate[first], np.ones(empty))),
-        np.concatenate((top, none + 1)),
+        most,
         joint,
     )
+
+
+def joined_usd(table: PoolTable, parts: Ints, usd: Floats, most: Ints, levels: int) -> Floats:
+    """USD [P, L, levels] an hour of pools of ``parts`` [L, 3] up to their levels ``most`` [L]; parts cost
+    ``usd`` [P, .., R]. A pool without parts costs nothing.
+    """
+    joint = np.full((len(usd), len(parts), levels), np.inf)
+    count, single = (parts >= 0).sum(axis=1), parts.max(axis=1)
+    one = np.flatnonzero(count == 1)
+    joint[:, one, : usd.shape[2]] = usd[:, single[one]]
+    joint[:, count == 0, 0] = 0.0
+    join_levels(parts, np.flatnonzero(count > 1), usd, table.most, most, joint)
+    return joint
 
 
 def comparable_terms(table: PoolTable, classes: HourClasses) -> Floats:
@@ -108,7 +113,7 @@ def comparable_terms(table: PoolTable, classes: HourClasses) -> Floats:
     if classes.bands is None:
         return table.term_h
     term_h = np.maximum(table.term_h, 1.0)
-    one = np.abs(table.term_share[:, -1] - (term_h + classes.bands.usual_rest_h) / term_h) < SAME_SHARE
+    one = np.abs(table.full_share - (term_h + classes.bands.usual_rest_h) / term_h) < SAME_SHARE
     found: Floats = np.where(one | (table.term_h == 0), table.term_h, -1.0 - np.arange(len(table)))
     return found
 
@@ -139,17 +144,35 @@ def needed_pools(table: PoolTable, parts: Ints, rules: FleetRules, terms: Floats
 
 
 def priced(table: PoolTable, classes: HourClasses) -> Floats:
-    """USD [P, L, R] an hour of each part at each dual price; never falls with the level. Nodes of an offer
-    that is gone cost inf.
+    """USD [P, L, R] an hour of each part at each dual price; never falls with the level. Nodes with minimum
+    terms are charged in full, and those of an offer that is gone cost inf.
     """
-    found: Floats = phased_usd(table)[classes.phase]
+    return _priced(table, classes, np.arange(len(classes.phase)), table.full_share[None, :])
+
+
+def priced_in_bands(table: PoolTable, classes: HourClasses, charged: int) -> tuple[Floats, Ints]:
+    """The same [K, L, R] where nodes with minimum terms are charged in the first bands of demand only, and
+    the index of each class [C] among the K prices.
+    """
+    assert classes.bands is not None
+    keys, of_class = np.unique(classes.dual * BANDS + classes.band, return_inverse=True)
+    share = classes.bands.shares_of(charged, table.term_h, table.full_share, table.paid_share)
+    usd = _priced(table, classes, keys // BANDS, share[keys % BANDS])
+    return usd, of_class.reshape(-1).astype(np.int64)
+
+
+def _priced(table: PoolTable, classes: HourClasses, dual: Ints, term_share: Floats) -> Floats:
+    """USD [K, L, R] at dual prices ``dual`` [K], where parts with minimum terms are charged ``term_share``
+    [K, L] of their rate, without starts.
+    """
+    found: Floats = phased_usd(table)[classes.phase[dual]]
     termed = np.flatnonzero(table.term_h)
-    if classes.bands is not None and len(termed):
-        share = table.term_share[termed][:, classes.band].T
+    if len(termed):
         least = table.least_usd[termed]
-        known = np.where(np.isfinite(least), least, 0.0)
-        found[:, termed] = np.where(np.isfinite(least), share[:, :, None] * known, np.inf)
-    gone = classes.era_s[classes.era][:, None] >= table.until_s[None, :]
+        share = np.broadcast_to(term_share, (len(dual), len(table)))[:, termed, None]
+        with np.errstate(invalid="ignore"):
+            found[:, termed] = np.where(np.isfinite(least), share * least, np.inf)
+    gone = classes.era_s[classes.era[dual]][:, None] >= table.until_s[None, :]
     if gone.any():
         found[..., 1:] = np.where(gone[:, :, None], np.inf, found[..., 1:])
     return found
@@ -177,8 +200,11 @@ def phased_usd(table: PoolTable) -> Floats:
 def alike_pools(table: PoolTable, parts: Ints) -> Ints:
     """Equal numbers [L] for pools whose parts have the same rates, stock, prices and start costs."""
     money = (table.usd, table.least_usd, table.start_usd, table.least_start_usd)
-    others = (table.rate, table.most, table.term_h, table.begin_usd, table.until_s, table.sure_s)
-    rows = np.concatenate((*money, table.term_share, *(one[:, None] for one in others)), axis=1)
+    others = (
+        table.rate, table.most, table.term_h, table.full_share, table.paid_share, table.begin_usd,
+        table.until_s, table.sure_s,
+    )  # fmt: skip
+    rows = np.concatenate((*money, *(one[:, None] for one in others)), axis=1)
     numbers: dict[bytes, int] = {}
     of_part = np.array(
         [numbers.setdefault(row.tobytes(), len(numbers)) for row in rows] + [-1], dtype=np.int64

@@ -146,9 +146,10 @@ def answer_fleet(
     if free is not None:
         case = with_remaining_stock(case, free)
     found = _searched(problem, case, due, out_of_time, openings, with_terms=with_terms)
+    # Where nodes of one pool differ in their rates, the first bound may be too high, and the other one holds.
     least_usd = 0.0 if without is None else without.bound_usd
+    found = _whatever_the_rates(problem, found, due, free, out_of_time, with_terms=with_terms)
     found = replace(found, bound_usd=max(found.bound_usd, least_usd))
-    found = _whatever_the_rates(problem, found, due, free, out_of_time)
     problem.kept[key] = found = replace(found, complete=not out_of_time())
     return found
 
@@ -175,8 +176,9 @@ def _searched(
 
 
 def _whatever_the_rates(
-    problem: Problem, answer: FleetAnswer, due: float, free: Ints | None, out_of_time: Callable[[], bool]
-) -> FleetAnswer:
+    problem: Problem, answer: FleetAnswer, due: float, free: Ints | None, out_of_time: Callable[[], bool],
+    *, with_terms: bool,
+) -> FleetAnswer:  # fmt: skip
     """The answer with a bound that also holds where nodes of one pool differ in their rates: the search
     counts them as several pools, and the rules as one.
     """
@@ -185,7 +187,9 @@ def _whatever_the_rates(
     if units is None or not answer.feasible:
         return answer
     incumbent_usd = min((fleet.usd for fleet in answer.fleets), default=np.inf)
-    even = _bound_of_even(problem, replace(case, units=units), due, incumbent_usd, out_of_time)
+    even = _bound_of_even(
+        problem, replace(case, units=units), due, incumbent_usd, out_of_time, with_terms=with_terms
+    )
     return replace(
         answer,
         bound_usd=min(answer.bound_usd, even.bound_usd),
@@ -194,15 +198,16 @@ def _whatever_the_rates(
 
 
 def _bound_of_even(
-    problem: Problem, case: FleetCase, due: float, incumbent_usd: float, out_of_time: Callable[[], bool]
-) -> FleetAnswer:
+    problem: Problem, case: FleetCase, due: float, incumbent_usd: float, out_of_time: Callable[[], bool],
+    *, with_terms: bool,
+) -> FleetAnswer:  # fmt: skip
     """The bound of a case in which all nodes of a pool have the pool's highest rate.
 
     A fleet costs no more there, unless it spares more replicas than it has of that pool; then only the bound
     of single hours holds.
     """
     prices = tuple(sorted(case.surcharge_usd.items()))
-    key = ("even", *_stands_on(problem, case), case.units.most.tobytes(), prices, due)
+    key = ("even", *_stands_on(problem, case), case.units.most.tobytes(), prices, due, with_terms)
     known = problem.kept.get(key)
     if isinstance(known, FleetAnswer) and (known.complete or out_of_time()):
         return known
@@ -211,7 +216,7 @@ def _bound_of_even(
     found = FleetAnswer(case, PoolTable.nothing(), (), usd, due, hourly_usd)
     if case.spare <= 1:
         searched = _searched(
-            problem, case, due, out_of_time, None, with_terms=False, incumbent_usd=incumbent_usd
+            problem, case, due, out_of_time, None, with_terms=with_terms, incumbent_usd=incumbent_usd
         )
         found = replace(
             found,
@@ -235,7 +240,8 @@ def bound_alone(problem: Problem, case: FleetCase, out_of_time: Callable[[], boo
     if units is None:
         return bound_of(problem, case, answer_fleet(problem, case, out_of_time=out_of_time, with_terms=False))
     even = replace(case, units=units)
-    return bound_of(problem, case, _bound_of_even(problem, even, due, np.inf, out_of_time))
+    bound = _bound_of_even(problem, even, due, np.inf, out_of_time, with_terms=False)
+    return bound_of(problem, case, bound)
 
 
 def _has_use_for_terms(problem: Problem, case: FleetCase) -> bool:

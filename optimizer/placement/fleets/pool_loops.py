@@ -131,6 +131,20 @@ def joined_levels(first: Floats, second: Floats, most: int) -> Floats:
 
 
 @compiled
+def join_levels(parts: Ints, pools: Ints, usd: Floats, most: Ints, top: Ints, joint: Floats) -> None:
+    """Writes to ``joint`` [P, L, R] the cheapest split of each level of ``pools`` over their ``parts`` [L, 3]
+    (-1: none), which cost ``usd`` [P, .., R] and have ``most`` levels.
+    """
+    for pool in pools:
+        both, levels = np.zeros((len(usd), 1)), 0
+        for part in parts[pool]:
+            if part >= 0:
+                levels = min(top[pool], levels + most[part])
+                both = joined_levels(both, usd[:, part, : most[part] + 1], levels)
+        joint[:, pool, : levels + 1] = both
+
+
+@compiled
 def cheapest_counts(
     replicas: Ints, usd: Floats, most: Ints, gpus: Ints, limit: int, levels: int
 ) -> tuple[Floats, Ints]:

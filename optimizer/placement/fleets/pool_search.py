@@ -24,16 +24,19 @@ from optimizer.placement.fleets.joint_pools import (
     alike_pools,
     comparable_terms,
     join_parts,
+    joined_usd,
     needed_pools,
     paired_parts,
     priced,
+    priced_in_bands,
     usd_per_rate,
 )
 from optimizer.placement.fleets.loops import cover_sets
 from optimizer.placement.fleets.pool_table import PoolTable
 from optimizer.placement.fleets.rules import FleetRules
 from optimizer.placement.fleets.set_costs import MOST_STATES, Openings, PoolFleet, SetCosts, all_levels
-from optimizer.placement.problem.problem import Bools, Floats, Ints
+from optimizer.placement.fleets.states import costs_alone
+from optimizer.placement.problem.problem import Floats, Ints
 from optimizer.placement.runtime.stopwatch import never
 
 FIRST_POOLS, FIRST_OF_BRANCH = 8, 4
@@ -42,8 +45,6 @@ FIRST_COUNT = 2
 them.
 """
 MOST_SETS = 1_000_000
-MOST_SEARCHED = 800
-"""Pools used in sets if some have minimum terms; the others are bounded by a search without terms."""
 MOST_KEPT = 4_000
 MOST_UNBRANCHED, MOST_UNBRANCHED_OF_MANY = 120_000, 20_000
 """Largest number of sets with one further pool, and with more, for which a market is searched without
@@ -55,6 +56,8 @@ WALK_STATES = 5
 """Work of finding a fleet, in multiples of the work of bounding its states."""
 MOST_TRIED = 64
 """Sets tried before the search gives up finding any fleet in what other workloads leave."""
+BANDS_CHARGED = (3, 4, 2, 5, 1)
+"""In how many bands of demand nodes with minimum terms are charged, in the order in which that is tried."""
 FEW_POOLS = 12
 """With at most this many pools, the search is exhaustive."""
 MOST_WORK_FEWER = 20_000_000
@@ -94,7 +97,6 @@ class SetSearch:
     known: dict[tuple[int, ...], float] = field(default_factory=dict)
     alike: Ints | None = None
     alike_usd: dict[tuple[tuple[int, int], ...], float] = field(default_factory=dict)
-    least_by_hour: Floats | None = None
     walked: set[float] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -104,11 +106,6 @@ class SetSearch:
             terms = comparable_terms(self.parts, self.classes)
             parts = parts[np.flatnonzero(needed_pools(self.parts, parts, self.rules, terms))]
         self._join(parts)
-        if self.classes.bands is not None and len(parts) > MOST_SEARCHED:
-            self.least_by_hour = self._by_hour()
-            # A fleet with a pool that is left out costs at least the lower bound of any fleet.
-            self.skipped_usd = float(self.whole.onward[0])
-            self._join(self.table.parts[np.sort(self._likeliest(MOST_SEARCHED))])
 
     @property
     def _size(self) -> int:
@@ -129,18 +126,6 @@ class SetSearch:
         self.whole = whole_table(self.table, self.classes, self.rules, self._size)
         self.each = usd_per_rate(self.table.usd, self.table.rate)
         self.alike = None
-
-    def _likeliest(self, most: int) -> Ints:
-        """Pools with the lowest cost per request, for half of the peak, or per request within their place."""
-        each = self.each[SLOPE]
-        by_each, by_half = np.argsort(each, kind="stable"), np.lexsort((each, self._half_usd()))
-        place = self.table.place[by_each]
-        _, first = np.unique(place, return_index=True)
-        stands: Bools = np.any(self.table.parts >= 0, axis=1)
-        both = np.stack((by_half, by_each), axis=1).reshape(-1)
-        order = np.array(list(dict.fromkeys([*by_each[first], *both])), dtype=np.int64)
-        found: Ints = order[stands[order]][:most]
-        return found
 
     def _wanted(self, parts: Ints) -> Ints:
         """Levels [L] that carry the whole demand and the spares alone."""
@@ -194,9 +179,6 @@ class SetSearch:
 
     def hourly_usd(self) -> Floats:
         """Lower bound of each hour [H] on any pools, without starts."""
-        return self._by_hour() if self.least_by_hour is None else self.least_by_hour
-
-    def _by_hour(self) -> Floats:
         classes = self.classes
         slopes = np.full(len(classes.levels), SLOPE, dtype=np.int64)
         return self.whole.level_usd(classes.levels, slopes, self.rules.spare)[classes.demand_of]
@@ -287,22 +269,41 @@ class SetSearch:
         if there was no time.
         """
         limit = self.limit if limit is None else limit
-        found = self._covered(sets, self.classes.dual, self.whole.onward, most_work, limit)
-        if self.classes.bands is not None:
-            # Nodes that are held throughout cost more than their bands say: their full rate without a start.
-            dual = self.classes.plain
-            left = np.flatnonzero(found < limit)
-            onward = self.whole.onward_at(self.classes, dual, self.rules.spare)
-            again = self._covered(sets[left], dual, onward, most_work, limit)
-            found[left] = np.where(np.isnan(again), found[left], np.maximum(found[left], again))
-        return found
+        table, classes = self.table, self.classes
+        every, onward = np.arange(len(table)), self.whole.onward
+        least = self._covered(sets, table.usd, every, classes.dual, onward, most_work, limit)
+        for charged in BANDS_CHARGED if classes.bands is not None else ():
+            left = np.flatnonzero(least < limit)
+            if len(left):
+                pools, at = np.unique(sets[left], return_inverse=True)
+                usd, dual = self._usd_in_bands(pools, charged)
+                at = at.reshape(len(left), sets.shape[1])
+                again = self._covered(at, usd, pools, dual, np.zeros_like(onward), most_work, limit)
+                least[left] = np.where(np.isnan(again), least[left], np.maximum(least[left], again))
+        return least
 
-    def _covered(self, sets: Ints, dual: Ints, onward: Floats, most_work: int, limit: float) -> Floats:
+    def _usd_in_bands(self, pools: Ints, charged: int) -> tuple[Floats, Ints]:
+        """USD [K, n, R] an hour of some pools if nodes with minimum terms are charged in the first bands of
+        demand only, and the index of each class [C] among the K prices.
+        """
+        table = self.table
+        rows, of = np.unique(table.parts[pools], return_inverse=True)
+        stands = rows >= 0
+        parts = of.reshape(-1, table.parts.shape[1]) - int(not stands.all())
+        some = self.parts.take(rows[stands])
+        usd, dual = priced_in_bands(some, self.classes, charged)
+        return joined_usd(some, parts, usd, table.most[pools], table.usd.shape[2]), dual
+
+    def _covered(
+        self, sets: Ints, usd: Floats, pools: Ints, dual: Ints, onward: Floats, most_work: int, limit: float
+    ) -> Floats:
+        """Lower bounds of ``sets`` of ``pools`` [n], which cost ``usd`` [K, n, R] an hour."""
         table, classes, rules = self.table, self.classes, self.rules
         return cover_sets(
-            sets, table.usd, self.each, table.most, table.rate, table.place, table.gpu, classes.demand, dual,
-            classes.weight, float(rules.spare), rules.places, rules.loss_share, rules.least_share, rules.gpus,
-            onward, limit, self.work, most_work,
+            sets, usd, usd_per_rate(usd, table.rate[pools]), table.most[pools], table.rate[pools],
+            table.place[pools], table.gpu[pools], classes.demand, dual, classes.weight, float(rules.spare),
+            rules.places, rules.loss_share, rules.least_share, rules.gpus, onward, limit, self.work,
+            most_work,
         )  # fmt: skip
 
     def _try_first(self, count: int) -> None:
@@ -351,7 +352,7 @@ class SetSearch:
         """Pools with the lowest cost per request or for half of the peak, plus the best in further places
         until one place more than required is covered.
         """
-        table, half_usd = self.table, self._half_usd()
+        table, half_usd = self.table, self._alone_usd(0.5)
         by_half, by_each = np.lexsort((self.each[SLOPE], half_usd)), np.argsort(self.each[SLOPE])
         if rows is not None:
             by_half, by_each = by_half[np.isin(by_half, rows)], by_each[np.isin(by_each, rows)]
@@ -365,12 +366,19 @@ class SetSearch:
         empty = np.flatnonzero(table.place < 0)
         return [int(pool) for pool in dict.fromkeys([*near, *empty])]
 
-    def _half_usd(self) -> Floats:
-        """USD [L] an hour for which each pool carries half of the peak."""
-        table, half = self.table, float(self.classes.demand.max()) / 2
-        level = np.maximum(np.ceil(half / table.rate - 1e-9).astype(np.int64), 1)
-        usd = table.usd[SLOPE, np.arange(len(table)), np.minimum(level, table.most)]
-        found: Floats = np.where(level <= table.most, usd, np.inf)
+    def _alone_usd(self, share: float) -> Floats:
+        """USD [L] for which each pool carries a share of the demand of every hour without other pools."""
+        table, classes, parts = self.parts, self.classes, self.table.parts
+        hours = np.zeros(len(classes.levels))
+        np.add.at(hours, classes.demand_of, classes.length)
+        held_h = np.maximum(float(classes.length.sum()), table.term_h) * table.full_share
+        by_hour = np.where((parts[:, :2] < 0).all(axis=1), parts[:, 2], parts[:, 0])
+        stands = np.flatnonzero((parts >= 0).any(axis=1))
+        found = np.full(len(parts), np.inf)
+        found[stands] = costs_alone(
+            np.stack((by_hour, parts[:, 1]), axis=1)[stands], table.usd, table.usd * held_h[:, None],
+            table.most, table.rate, share * classes.levels, hours,
+        )  # fmt: skip
         return found
 
     def _apart(self, sets: list[tuple[int, ...]], size: int) -> Ints:

@@ -13,10 +13,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from optimizer.placement.fleets.terms import BANDS
 from optimizer.placement.problem.problem import NEVER_GONE, Floats, Ints
-
-NO_TERM = np.ones(BANDS + 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,9 +26,9 @@ class Pool:
     - ``start_usd`` [R]: cost of starting the nodes of a level; ``least_start_usd`` [R]: a lower bound that is
       linear in the replicas beyond the committed ones.
     - ``rate``: requests/s of one bundle of ``bundle`` replicas.
-    - ``term_h``: minimum term in hours (0: none); ``term_share`` [B + 1]: share of the rate that such nodes
-      are charged at least in each band of hours (``Terms``); ``begin_usd``: start cost of each level that is
-      held in the first hour.
+    - ``term_h``: minimum term in hours (0: none); ``full_share``: their full price as a multiple of
+      the rate, of which ``paid_share`` is no dual price (``Terms``); ``begin_usd``: start cost of each level
+      that is held in the first hour.
     - ``until_s``: none of the part's nodes exists after this second; ``sure_s``: all of them exist until
       then.
     """
@@ -48,7 +45,8 @@ class Pool:
     bundle: int
     begin_usd: float = 0.0
     term_h: float = 0.0
-    term_share: Floats | None = None
+    full_share: float = 1.0
+    paid_share: float = 1.0
     until_s: int = NEVER_GONE
     sure_s: int = NEVER_GONE
 
@@ -77,7 +75,8 @@ class PoolTable:
     most: Ints
     begin_usd: Floats
     term_h: Floats
-    term_share: Floats
+    full_share: Floats
+    paid_share: Floats
     until_s: Ints
     sure_s: Ints
     money: Floats
@@ -129,7 +128,10 @@ class PoolTable:
         return found
 
 
-PLAIN = ("owner", "gpu", "place", "rate", "most", "begin_usd", "term_h", "term_share", "until_s", "sure_s")
+PLAIN = (
+    "owner", "gpu", "place", "rate", "most", "begin_usd", "term_h", "full_share", "paid_share", "until_s",
+    "sure_s",
+)  # fmt: skip
 
 
 def begins(most: Ints) -> Ints:
@@ -215,7 +217,8 @@ def columns_of(pools: Sequence[Pool], owner: Sequence[int]) -> Columns:
         np.array([pool.most for pool in pools], dtype=np.int64),
         np.array([pool.begin_usd for pool in pools], dtype=np.float64),
         np.array([pool.term_h for pool in pools], dtype=np.float64),
-        np.array([NO_TERM if p.term_share is None else p.term_share for p in pools]).reshape(-1, BANDS + 1),
+        np.array([pool.full_share for pool in pools], dtype=np.float64),
+        np.array([pool.paid_share for pool in pools], dtype=np.float64),
         np.array([pool.until_s for pool in pools], dtype=np.int64),
         np.array([pool.sure_s for pool in pools], dtype=np.int64),
         np.stack([levels(name) for name in ("usd", "least_usd", "start_usd", "least_start_usd")]),

@@ -26,7 +26,7 @@ from optimizer.placement.fleets.pool_table import (
     columns_of,
     taken_levels,
 )
-from optimizer.placement.fleets.terms import BANDS, TermBands, Terms, term_prices
+from optimizer.placement.fleets.terms import TermBands, Terms, term_prices
 from optimizer.placement.problem.problem import NEVER_GONE, Bools, Floats, Ints, Problem, horizon_hours
 from optimizer.placement.problem.units import HOUR_S, FleetCase, Units, only_units
 
@@ -127,7 +127,7 @@ def _small(
         return number[of], gpu, place, each[of], most, *term, *(gone or (never, never)), money
 
     def no_term(of: Ints) -> Columns:
-        return np.zeros(len(of)), np.zeros(len(of)), np.ones((len(of), BANDS + 1))
+        return np.zeros(len(of)), np.zeros(len(of)), np.ones(len(of)), np.ones(len(of))
 
     def part_of(kept: Bools) -> tuple[Ints, Ints, Floats]:
         """Groups with such nodes, their highest levels, and the money of these levels."""
@@ -146,7 +146,8 @@ def _small(
         begin = _least_per_replica(case, termed, group[has_term], terms.start_usd[termed], len(groups))
         term_h = np.full(len(groups), np.inf)
         np.minimum.at(term_h, group[has_term], terms.least_h[termed])
-        found = _stacked(found, columns(of, most, (begin[of], term_h[of], terms.share[number[of]]), money))
+        share = (terms.full_share[number[of]], terms.paid_share[number[of]])
+        found = _stacked(found, columns(of, most, (begin[of], term_h[of], *share), money))
     if ends.any():
         of, most, money = part_of(ends)
         gone_s = problem.table.gone_s[units.offer[mine[ends]]]
@@ -331,7 +332,8 @@ def _pools(
             least_start_usd=level * float((start / units.replicas[held]).min()) * bundle,
             bundle=bundle,
             term_h=float(terms.least_h[held].min()),
-            term_share=terms.share[group],
+            full_share=float(terms.full_share[group]),
+            paid_share=float(terms.paid_share[group]),
             begin_usd=float((terms.start_usd[held] / units.replicas[held]).min()) * bundle * (bundle == 1),
         )
     ending = mine[ends]

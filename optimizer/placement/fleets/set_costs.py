@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from optimizer.placement.fleets.hours import PEAK, SLOPE, TROUGH, HourClasses
-from optimizer.placement.fleets.joint_pools import usd_per_rate
+from optimizer.placement.fleets.joint_pools import priced_in_bands, usd_per_rate
 from optimizer.placement.fleets.loops import cover_hour
 from optimizer.placement.fleets.pool_table import Pool, PoolTable
 from optimizer.placement.fleets.rules import FleetRules
@@ -23,12 +23,10 @@ from optimizer.placement.fleets.states import (
     state_levels,
     term_usd,
 )
+from optimizer.placement.fleets.terms import BANDS
 from optimizer.placement.problem.problem import Bools, Floats, Ints
 
 MOST_STATES = 20_000
-MOST_EXACT_STATES = 500_000
-MOST_TERM_STATES = 500
-"""Up to this many states of nodes with minimum terms, the other parts are covered hour by hour."""
 NONE = np.zeros(0, dtype=np.int64)
 
 
@@ -90,12 +88,10 @@ class SetCosts:
     def least_usd(self, at: Ints, levels: Ints, counts: Ints, limit: float) -> float:
         """Lower bound on a set of parts [m]; it is not improved further once it reaches ``limit``."""
         usd, start_usd = self.parts.least_usd[at], self.parts.least_start_usd[at]
-        least, size = 0.0, int(np.prod(counts))
-        if size <= MOST_EXACT_STATES:
-            least = self.over_hours_usd(at, levels, counts, usd, start_usd)
+        if int(np.prod(counts)) > MOST_STATES:
+            return 0.0
+        least = self.over_hours_usd(at, levels, counts, usd, start_usd)
         termed = np.flatnonzero(self.parts.term_h[at])
-        if size > MOST_STATES:
-            return max(least, self._least_with_terms(at)) if len(termed) else least
         # Nodes that are held throughout cost more at their full rate than with a rate and a start.
         for dearer in _all_and_each(termed):
             if least < limit:
@@ -121,31 +117,6 @@ class SetCosts:
         period = 0 if gone.any() else classes.period
         return least_over_hours(cost, of_hour, classes.length, levels, counts, start_usd, begin_usd, period)
 
-    def _least_with_terms(self, at: Ints) -> float:
-        """Lower bound on a set of parts [m] that counts starts only for parts with minimum terms; 0 if these
-        have too many states.
-        """
-        table, classes = self.parts, self.classes
-        rows = at[table.term_h[at] > 0]
-        counts, levels = table.most[rows] + 1, all_levels(table.most[rows])
-        size = int(np.prod(counts))
-        if size > MOST_TERM_STATES:
-            return 0.0
-        self.states += size * len(classes.levels)
-        held = state_levels(np.arange(size), levels, counts)
-        others_usd = self._beside(at, held, self.part_usd[SLOPE, at])
-        least = 0.0
-        for dearer in (NONE, *_all_and_each(np.arange(len(rows)))):
-            usd, start_usd, begin_usd = self._without_starts(
-                rows, table.least_usd[rows], table.least_start_usd[rows], dearer
-            )
-            cost = others_usd + usd[np.arange(len(rows))[None, :], held].sum(axis=1)[None, :]
-            found = least_over_hours(
-                cost, classes.demand_of, classes.length, levels, counts, start_usd, begin_usd, classes.period
-            )
-            least = max(least, found)
-        return least
-
     def _without_starts(
         self, at: Ints, usd: Floats, start_usd: Floats, dearer: Ints
     ) -> tuple[Floats, Floats, Floats]:
@@ -153,7 +124,7 @@ class SetCosts:
         ``dearer`` parts pay their full rate instead of starts.
         """
         usd, start_usd, begin_usd = usd.copy(), linear(start_usd), self.parts.begin_usd[at].copy()
-        usd[dearer] *= self.parts.term_share[at[dearer], -1:]
+        usd[dearer] *= self.parts.full_share[at[dearer], None]
         start_usd[dearer], begin_usd[dearer] = 0.0, 0.0
         return usd, start_usd, begin_usd
 
@@ -187,7 +158,7 @@ class SetCosts:
         if not len(held) or self.openings is not None or classes.is_cut(table.sure_s[at]).any():
             return None
         hours = np.maximum(float(classes.length.sum()), table.term_h[at[held]])
-        held_usd = table.usd[at[held]] * (table.term_share[at[held], -1] * hours)[:, None]
+        held_usd = table.usd[at[held]] * (table.full_share[at[held]] * hours)[:, None]
         length = np.zeros(len(classes.levels))
         np.add.at(length, classes.demand_of, classes.length)
 
@@ -267,28 +238,27 @@ class SetCosts:
 
     def likely_levels(self, at: Ints) -> tuple[Ints, Ints]:
         """The levels of each part in the cheapest covers of single hours, and the adjacent levels."""
-        each = usd_per_rate(self.part_usd, self.parts.rate)
-        table, classes, rules = self.parts, self.classes, self.rules
-        order = at[np.argsort(table.most[at], kind="stable")]
+        classes, rules = self.classes, self.rules
+        order = at[np.argsort(self.parts.most[at], kind="stable")]
+        table = self.parts.take(order)
+        prices = [(self.part_usd[:, order], dual) for dual in (classes.dual, classes.dual * 0 + TROUGH)]
+        prices.append((self.part_usd[:, order], classes.dual * 0 + PEAK))
+        if classes.bands is not None and table.term_h.any():
+            prices += [priced_in_bands(table, classes, charged) for charged in range(1, BANDS, 2)]
         wanted: list[set[int]] = [{0} for _ in order]
         best = np.zeros(len(order), dtype=np.int64)
-        for demand, dual in {(float(d), int(p)) for d, p in zip(classes.demand, classes.dual, strict=True)}:
-            for tried in {dual, TROUGH, PEAK}:
+        for part_usd, dual in prices:
+            each = usd_per_rate(part_usd, table.rate)
+            for demand, price in {(float(d), int(p)) for d, p in zip(classes.demand, dual, strict=True)}:
                 usd = cover_hour(
-                    self.part_usd[tried][order], each[tried][order], table.most[order],
-                    table.rate[order], table.place[order], demand,
+                    part_usd[price], each[price], table.most, table.rate, table.place, demand,
                     float(rules.spare), rules.places, rules.loss_share, rules.least_share, np.inf, best,
                     self.work,
                 )  # fmt: skip
                 if np.isfinite(usd):
-                    for i, level in enumerate(best):
-                        wanted[i].update(
-                            (
-                                max(0, int(level) - 1),
-                                int(level),
-                                min(int(level) + 1, int(table.most[order[i]])),
-                            )
-                        )
+                    for i, level in enumerate(best.tolist()):
+                        near = (max(0, level - 1), level, min(level + 1, int(table.most[i])))
+                        wanted[i].update(near)
         place = {int(pool): i for i, pool in enumerate(order)}
         chosen = [sorted(wanted[place[int(pool)]]) for pool in at]
         while int(np.prod([len(one) for one in chosen])) > MOST_STATES:
@@ -339,7 +309,7 @@ def fleet_usd(table: PoolTable, classes: HourClasses, pools: tuple[int, ...], le
         mine = np.ascontiguousarray(levels[:, column])
         usd, start = table.usd[row], table.start_usd[row]
         if table.term_h[row] > 0:
-            each = np.diff(linear(usd), prepend=0.0) * table.term_share[row, -1]
+            each = np.diff(linear(usd), prepend=0.0) * table.full_share[row]
             lead = np.maximum(np.diff(linear(start), prepend=0.0) - table.begin_usd[row], 0.0)
             total += term_usd(mine, each, lead, table.term_h[row], classes.length)
         else:

@@ -13,6 +13,8 @@ from optimizer.placement.fleets.loops import EPSILON, cover_hour, meets
 from optimizer.placement.problem.problem import Bools, Floats, Ints
 from optimizer.placement.runtime.compiled import compiled
 
+CLOSE_DAYS = 1e-4
+
 
 @compiled
 def state_costs(
@@ -104,10 +106,11 @@ def least_over_hours(
     cost: Floats, of_hour: Ints, length: Floats, levels: Ints, counts: Ints, start_usd: Floats,
     begin_usd: Floats, period: int,
 ) -> float:  # fmt: skip
-    """Least USD over all hours [H] of a fleet on one set; exact for the given levels.
+    """Lower bound in USD over all hours [H] of a fleet on one set, at the given levels; exact without
+    ``period``.
 
-    ``cost`` [C, S]. Once a ``period`` of equal days adds the same amount to every state, the remaining days
-    are skipped.
+    ``cost`` [C, S]. A period of equal days adds at least the same amount to every state as the one before, so
+    the remaining days are counted at that amount once it could not be ``CLOSE_DAYS`` of the whole higher.
     """
     value = cost[of_hour[0]] * length[0] + _begun(levels, counts, begin_usd)
     hours = len(of_hour)
@@ -115,7 +118,7 @@ def least_over_hours(
     hour = 1
     while hour < hours:
         if period > 0 and hour % period == 0:
-            low, high = np.inf, -np.inf
+            low, high, least = np.inf, -np.inf, np.inf
             for state in range(len(value)):
                 if np.isfinite(before[state]) != np.isfinite(value[state]):
                     high = np.inf
@@ -123,9 +126,10 @@ def least_over_hours(
                 if np.isfinite(value[state]):
                     gained = value[state] - before[state]
                     low, high = min(low, gained), max(high, gained)
+                    least = min(least, value[state])
             whole = (hours - 1 - hour) // period
-            if high - low < 1e-9 * max(1.0, abs(high)) and whole > 0:
-                value = value + whole * high
+            if whole > 0 and whole * (high - low) <= CLOSE_DAYS * (least + whole * low):
+                value = value + whole * low
                 hour += whole * period
             before = value.copy()
         value = _with_changes(value, levels, counts, start_usd) + cost[of_hour[hour]] * length[hour]
@@ -209,6 +213,34 @@ def term_usd(levels: Ints, each: Floats, start: Floats, term_h: float, length: F
                 least[last + 1] = min(least[last + 1], usd)
         total += least[count]
     return total
+
+
+@compiled
+def costs_alone(
+    parts: Ints, usd: Floats, held_usd: Floats, most: Ints, rate: Floats, demand: Floats, hours: Floats
+) -> Floats:  # fmt: skip
+    """Least USD [L] for which each pool of ``parts`` [L, 2] carries ``demand`` [D] for ``hours`` [D] without
+    others: its second part stands at one level throughout, for ``held_usd`` [P, R]; inf if it cannot.
+
+    The first part costs ``usd`` [P, R] an hour.
+    """
+    found = np.full(len(parts), np.inf)
+    for pool in range(len(parts)):
+        by_hour, held = parts[pool, 0], parts[pool, 1]
+        each = rate[max(by_hour, held)]
+        peak = int(np.ceil(demand.max() / each - EPSILON))
+        spared = most[by_hour] if by_hour >= 0 else 0
+        top = min(most[held], peak) if held >= 0 else 0
+        for level in range(max(0, peak - spared), top + 1):
+            total = held_usd[held, level] if level > 0 else 0.0
+            for i in range(len(demand)):
+                beyond = int(np.ceil(demand[i] / each - EPSILON)) - level
+                if total >= found[pool]:
+                    break
+                if by_hour >= 0:
+                    total += usd[by_hour, max(0, beyond)] * hours[i]
+            found[pool] = min(found[pool], total)
+    return found
 
 
 @compiled

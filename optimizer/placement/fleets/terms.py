@@ -50,28 +50,39 @@ class TermBands:
         rests = self.rest_h[BANDS // 2 :: -1]
         return float(rests[np.argmax(rests > 0)])
 
+    def shares_of(self, charged: int, term_h: Floats, full_share: Floats, paid_share: Floats) -> Floats:
+        """The least share of its rate [B, L] that each part is charged in each band, if only the first
+        ``charged`` bands are charged. The arguments [L] are those of the parts (``Pool``).
+        """
+        kept = term_h / np.maximum(term_h + self.rest_h[charged], TINY_USD)
+        rate = (1 + (full_share - 1) / paid_share) * kept
+        share = rate[None, :] * self.share[charged][:, None]
+        found: Floats = np.where(share > 1, 1 + (share - 1) * paid_share[None, :], share)
+        return found
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Terms:
     """Which units [U] have a term, their hourly price with dual prices, their start cost, and the hours
     ``least_h`` that are paid at least.
 
-    ``share`` [G, B + 1]: the least share of that price that each group is charged in each band; the last
-    entry is the full price without a start cost (λ = 1).
+    ``full_share`` [G]: the full price of each group without a start cost (λ = 1), as a multiple of that
+    price; ``paid_share`` [G]: the least part of that price that is not a dual price.
     """
 
     has: Bools
     usd_per_hour: Floats
     start_usd: Floats
     least_h: Floats
-    share: Floats
+    full_share: Floats
+    paid_share: Floats
 
     @classmethod
     def none(cls, units: Units, groups: int) -> Terms:
         """Terms for units without any minimum term."""
         no, usd = np.zeros(len(units), dtype=np.bool_), units.usd_per_hour + units.surcharge_usd_per_hour
-        nothing, share = np.zeros(len(units)), np.ones((groups, BANDS + 1))
-        return cls(no, usd, nothing, nothing.copy(), share)
+        nothing, whole = np.zeros(len(units)), np.ones(groups)
+        return cls(no, usd, nothing, nothing.copy(), whole, whole.copy())
 
 
 def has_term(problem: Problem, case: FleetCase) -> Bools:
@@ -136,8 +147,6 @@ def term_prices(
     found = Terms.none(units, len(groups))
     if not has.any():
         return found
-    each = found.usd_per_hour / units.requests_per_s
-    by_hour = _by_the_hour_usd(problem, case, groups, each)
     term_h = problem.table.min_s[units.offer] / HOUR_S
     # If less time is left than the term, it is owed in full however long the node is held.
     reach_h = np.minimum(term_h, hours + float(units.cold_s.max()) / HOUR_S + 1)
@@ -151,27 +160,6 @@ def term_prices(
     for group, every in enumerate(groups):
         mine = every[has[every]]
         if len(mine):
-            ratio = float(each[mine].min()) / by_hour
-            count = int(np.clip(np.ceil(BANDS * ratio - 1e-9), 1, BANDS))
-            # In the hourly bound, nodes with shorter gaps are started again for less.
-            scale = float((reach_h[mine] / (reach_h[mine] + bands.rest_h[count]) / kept[mine]).min())
-            paid = float((rate[mine] / np.maximum(found.usd_per_hour[mine], TINY_USD)).min())
-            share = np.append(scale * bands.share[count], 1 / kept[mine].max())
-            found.share[group] = np.where(share > 1, 1 + (share - 1) * paid, share)
+            found.paid_share[group] = (rate[mine] / np.maximum(found.usd_per_hour[mine], TINY_USD)).min()
+            found.full_share[group] = 1 + (1 / kept[mine].max() - 1) * found.paid_share[group]
     return found
-
-
-def _by_the_hour_usd(problem: Problem, case: FleetCase, groups: Sequence[Ints], each: Floats) -> float:
-    """USD per request/s and hour at which the cheapest group carries half of the peak without terms; inf if
-    none can.
-    """
-    units = case.units
-    mine, group = np.concatenate(groups), np.repeat(np.arange(len(groups)), [len(one) for one in groups])
-    free = problem.table.min_s[units.offer[mine]] < LEAST_TERM_S
-    mine, group = mine[free], group[free]
-    order = np.lexsort((each[mine], group))
-    mine, group = mine[order], group[order]
-    reach = np.cumsum((units.requests_per_s * units.most)[mine])
-    before = np.concatenate(([0.0], reach))[np.searchsorted(group, group)]
-    enough = reach - before >= float(case.demand.max(initial=0.0)) / 2
-    return float(each[mine[enough]].min(initial=np.inf))
