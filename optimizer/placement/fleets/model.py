@@ -190,11 +190,7 @@ def _whatever_the_rates(
     even = _bound_of_even(
         problem, replace(case, units=units), due, incumbent_usd, out_of_time, with_terms=with_terms
     )
-    return replace(
-        answer,
-        bound_usd=min(answer.bound_usd, even.bound_usd),
-        hourly_usd=np.minimum(answer.hourly_usd, even.hourly_usd),
-    )
+    return replace(answer, bound_usd=even.bound_usd, hourly_usd=even.hourly_usd)
 
 
 def _bound_of_even(

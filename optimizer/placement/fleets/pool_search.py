@@ -44,9 +44,11 @@ FIRST_COUNT = 2
 """With large sets, fleets on this many pools come first: the cheapest on more pools is often close to one of
 them.
 """
+FIRST_TRIED_OF_TERMS = 8
+"""Sets with minimum terms that are priced in each step of the first local search, until one is cheaper."""
 MOST_SETS = 1_000_000
-MOST_KEPT = 4_000
-MOST_UNBRANCHED, MOST_UNBRANCHED_OF_MANY = 120_000, 20_000
+MOST_KEPT = 40_000
+MOST_UNBRANCHED, MOST_UNBRANCHED_OF_MANY = 600_000, 20_000
 """Largest number of sets with one further pool, and with more, for which a market is searched without
 branches.
 """
@@ -64,8 +66,8 @@ MOST_WORK_FEWER = 20_000_000
 """Levels tried for fleets on fewer pools than the rules allow."""
 MOST_BETWEEN = 6
 """Sets that are priced again for what other workloads leave."""
-MOST_WORK = 300_000_000
-"""Levels tried in one search: about three seconds."""
+MOST_WORK = 600_000_000
+"""Levels tried in one search: about five seconds."""
 
 
 @dataclass(slots=True, eq=False)
@@ -314,18 +316,11 @@ class SetSearch:
         empty = tuple(int(pool) for pool in np.flatnonzero(self.table.place < 0)[: size - count])
         near = [pool for pool in near if pool not in empty]
         sets = self._apart([(*one, *empty) for one in combinations(sorted(near), count)], size)
+        if self.rules.places > 1 and size > 1:
+            self._solve_cheapest_alone(sets)
         while len(sets):
-            least = self._covers(sets, MOST_WORK)
-            least[np.isnan(least)] = np.inf
-            order = [int(at) for at in np.argsort(least, kind="stable") if least[at] < self.limit]
-            fresh = [
-                one for one in (tuple(int(i) for i in sets[at]) for at in order) if one not in self.known
-            ]
-            if not fresh:
-                break
-            chosen, before = fresh[0], self.limit
-            self._solve(chosen, float(least.min()))
-            if not self.limit < before:
+            chosen = self._solve_first(sets)
+            if chosen is None:
                 break
             sets = self._apart(
                 [
@@ -337,6 +332,35 @@ class SetSearch:
                 ],
                 size,
             )
+
+    def _solve_cheapest_alone(self, sets: Ints) -> None:
+        """Prices the few of ``sets`` on two pools in two places that carry half of the demand each for
+        least.
+        """
+        stands = self.table.place[sets] >= 0
+        pairs = sets[stands.sum(axis=1) == FIRST_COUNT]
+        usd = np.where(self.table.place[pairs] >= 0, self._alone_usd(0.5)[pairs], 0.0).sum(axis=1)
+        pairs = pairs[np.argsort(usd, kind="stable")[:FIRST_TRIED_OF_TERMS]]
+        for pools, least in zip(pairs, self._covers(pairs), strict=True):
+            if least < self.limit:
+                self._solve(tuple(int(i) for i in pools), float(least))
+
+    def _solve_first(self, sets: Ints) -> tuple[int, ...] | None:
+        """Prices the sets with the lowest bounds until one is cheaper than all before; None if none of a few
+        is.
+        """
+        least = self._covers(sets, MOST_WORK)
+        before, left = self.limit, FIRST_TRIED_OF_TERMS if self.classes.bands is not None else 1
+        for at in np.argsort(np.where(np.isnan(least), np.inf, least), kind="stable"):
+            one = tuple(int(i) for i in sets[at])
+            if not least[at] < before or not left:
+                break
+            if one not in self.known:
+                self._solve(one, float(least[at]))
+                left -= 1
+                if self.limit < before:
+                    return one
+        return None
 
     def _try_near(self, branch: Branch, size: int) -> None:
         """Prices the set of promising pools of a branch with the lowest bound."""

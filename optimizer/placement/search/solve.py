@@ -44,7 +44,7 @@ FIRST_SHARE = 0.5
 BOUNDS_SHARE = 0.4
 ENDS_SHARE = 0.5
 COMPOSE_SHARE = 0.5
-TERMS_SHARE = 0.2
+TERMS_SHARE, TERMS_BOUND_SHARE = 0.15, 0.6
 IMPROVE_SHARE = 0.5
 SETTLE_SECONDS_EACH = 0.01
 MOST_SETTLE_SHARE = 0.1
@@ -195,7 +195,7 @@ def plan_terms(search: Search, pools: Mapping[str, RunPool], columns: list[Colum
     fresh = fleets_for_terms(search.candidates, pools, columns, search.watch.until(TERMS_SHARE))
     columns = list(dict.fromkeys([*columns, *linked(search.candidates.problem, fresh, columns)]))
     search.offer(greedy_choice(search.candidates.problem, columns), "with terms")
-    out_of_time = search.watch.until(TERMS_SHARE)
+    out_of_time = search.watch.until(TERMS_BOUND_SHARE)
     search.candidates.bound_with_terms(out_of_time, _cheapest_usd(columns))
     search.prove(separate_bound_cents(search.candidates, pools), "bounded with terms")
     return columns
