@@ -75,7 +75,8 @@ def test_a_limit_of_cpu_time_waits_for_a_busy_machine_three_times_as_long_at_mos
     hands.go(17.9, 0)  # and all of it
     assert (watch.over(), clock.is_starved) == (False, True)
     hands.go(0.2, 0)
-    assert (watch.over(), watch.left, clock.passed_s) == (True, 0, pytest.approx(30.1))
+    assert (watch.over(), watch.left) == (True, 0)
+    assert clock.passed_s == pytest.approx(30.1)
     options = PlanOptions(10.0, label="plan-1")
     assert pipeline.limit_note(options, watch) == (
         "the time limit of 10 s, 30 s on a busy machine, ended the search; "

@@ -150,7 +150,9 @@ def _repaired(
 def _no_dearer(plan: Plan, search: Search, warm: WarmStart, options: PlanOptions) -> Plan:
     """The plan; on the same market the one that it continues, with the search's bound, if that is cheaper."""
     old = warm.plan
-    if warm.past is None or (plan.bound_usd is not None and plan.objective_usd <= old.objective_usd):
+    if warm.past is None or old.bound_usd is None:
+        return plan
+    if plan.bound_usd is not None and plan.objective_usd <= old.objective_usd:
         return plan
     notes = tuple(note for note in old.notes if not note.startswith(LIMIT_NOTE))
     kept = replace(
