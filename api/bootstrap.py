@@ -348,6 +348,7 @@ def build_product(
             notifier,
             events,
             read_request=read_request,
+            replan_call=replan_call,
             rules=rules,
             budgets=gate,
             price_forecasts=price_forecasts,

@@ -22,7 +22,7 @@ from broker.domain.basics.money import format_usd
 from broker.domain.holding.plan_holding import PlanHolding
 from broker.domain.planning.cost_estimate import CostEstimate
 from broker.domain.planning.workload_document import to_document
-from broker.ports.planning import BusinessStatus, PlanOptions, PlanRecord, Whereabouts
+from broker.ports.planning import BusinessStatus, LimitClock, PlanOptions, PlanRecord, Whereabouts
 from broker.services.planning.planning import Change, Comparison
 from broker.settings import Settings
 
@@ -37,6 +37,7 @@ def options_of(settings: Settings) -> PlanOptions:
     """The planning options of the installation, for requests that give none."""
     return PlanOptions(
         settings.plan_time_limit_s,
+        limit_clock=LimitClock.CPU,
         workers=settings.plan_workers,
     )
 
@@ -62,6 +63,15 @@ async def ask_for_plan(
     # Stored with absolute times, so that planning again after a crash gives the same request.
     document = json.dumps(to_document(wish))
     record = await product.planning.request_plan(caller, document, wish, options, intended=intended)
+    product.background.start(product.planning.run(record.plan_id))
+    return record
+
+
+async def ask_to_continue(
+    product: Product, caller: Caller, plan_id: str, time_limit_s: float | None = None
+) -> PlanRecord:
+    """Stores the request to continue the search of a plan and starts it; Conflict if it cannot be."""
+    record = await product.planning.request_continuation(caller, plan_id, time_limit_s)
     product.background.start(product.planning.run(record.plan_id))
     return record
 

@@ -21,7 +21,7 @@ from optimizer.performance.estimator import Estimator
 from optimizer.placement.compile_ahead import compile_once
 from optimizer.placement.first_estimate import estimate_costs
 from optimizer.placement.fleets.dividing import divide
-from optimizer.placement.pipeline import make_plan
+from optimizer.placement.pipeline import limit_clock, make_plan
 from optimizer.placement.replan.replan import Replanned, replan
 from optimizer.placement.replan.warm import WarmStart
 from optimizer.placement.rules.check import check_plan
@@ -85,7 +85,7 @@ class JointPlanner:
         ``plan``.
         """
         _compile(progress)
-        clock = clock_of(options.limit_clock, options.guard_s, self._wall)
+        clock = clock_of(limit_clock(request, options), options.guard_s, self._wall)
         whole = Stopwatch(options.time_limit_s, clock)
         found = replan(
             request, offers, as_of, options, self._estimator, warm, self._terms, whole, progress, self._memo

@@ -189,6 +189,17 @@ class PublishedCalls(ABC):
         call = Call("POST", "/v1/plans", params, headers, content=_text(workloads).encode())
         return await self._do(call, AcceptedPlanForm.model_validate)
 
+    async def continue_plan(
+        self, plan_id: str, idempotency_key: str | None = None, *, time_limit_s: float | None = None
+    ) -> AcceptedPlanForm:
+        """Asks for a plan that continues the search of a plan, with its document and options.
+
+        Raises Conflict if that plan is proven, infeasible, reserved or not finished.
+        """
+        params = {"time_limit_s": None if time_limit_s is None else str(time_limit_s)}
+        call = Call("POST", f"/v1/plans/{part(plan_id)}/continue", params, once(idempotency_key))
+        return await self._do(call, AcceptedPlanForm.model_validate)
+
     async def wait_for_plan(self, plan_id: str, timeout_s: float = PLAN_TIMEOUT_S) -> MadePlan:
         """The plan once it is made. Raises PlanFailed, ServerTimedOut, NotFound."""
         until = time.monotonic() + timeout_s

@@ -129,6 +129,7 @@ class BrokerClient:
     estimate = waited(PublishedCalls.estimate)
     read_source = waited(PublishedCalls.read_source)
     ask_for_plan = waited(PublishedCalls.ask_for_plan)
+    continue_plan = waited(PublishedCalls.continue_plan)
     wait_for_plan = waited(PublishedCalls.wait_for_plan)
     find_plan = waited(PublishedCalls.find_plan)
     list_plans = listed(PublishedCalls.list_plans)

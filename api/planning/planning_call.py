@@ -21,6 +21,7 @@ from optimizer.calibration.own.rows import completed, load_own_rows
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.performance.own.shift import OwnShift, load_kernels
+from optimizer.placement.columns.carried import Past
 from optimizer.placement.replan.warm import WarmStart
 from optimizer.planner import JointPlanner
 
@@ -93,14 +94,18 @@ def estimate_call(request: PlanRequest, offers: tuple[Offer, ...], as_of: dateti
 def replan_call(
     request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, options: PlanOptions, in_force: InForce
 ) -> PlannedAgain:
-    """A checked plan that starts from the one in force, as the re-optimizer requests it from its executor."""
+    """A checked plan that starts from the one in force, or continues its search, as the services request it.
+    Labelled runs send their progress.
+    """
     warm = WarmStart(
         in_force.plan,
+        past=Past(request, offers) if in_force.same_market else None,
+        is_continued=in_force.is_continued,
         leaving_usd=in_force.leaving_usd,
         frozen_before=in_force.frozen_before,
         frozen=in_force.frozen,
     )
-    found = build_planner().replan(request, offers, as_of, options, warm)
+    found = build_planner().replan(request, offers, as_of, options, warm, progress_sink(options.label))
     return PlannedAgain(found.plan, found.unfinished)
 
 

@@ -32,6 +32,7 @@ from api.money_words import order_words, seller_name
 from api.plan_requests import (
     ask_for_comparison,
     ask_for_plan,
+    ask_to_continue,
     estimate,
     find_holdings,
     finished_within,
@@ -310,6 +311,37 @@ async def intend_plan(
         return json_answer(200, await _shown(request, caller, record))
 
     return await answer_once(request, caller, act)
+
+
+@router.post(
+    "/{plan_id}/continue",
+    status_code=202,
+    responses={202: {"description": "Planning; follow Location", "model": AcceptedPlanForm}},
+    openapi_extra=may_fail(Conflict, TooManyPlans),
+)
+async def continue_plan(
+    request: Request,
+    caller: PlanWriter,
+    plan_id: PlanId,
+    time_limit_s: Annotated[
+        float | None,
+        Query(gt=0, le=3600, description="Time limit of the search in seconds; default: that of the plan"),
+    ] = None,
+) -> Response:
+    """Continues the search of a plan whose cost is not proven within its gap, as a new plan.
+
+    The new plan has the same document, team and options, and starts from the old one. If the market did not
+    move, it costs no more, and its bound is no weaker.
+    """
+    product = product_of(request)
+
+    async def act() -> Answer:
+        return _accepted(await ask_to_continue(product, caller, plan_id, time_limit_s))
+
+    async def again(stored: tuple[str, ...]) -> Answer:
+        return _accepted(await product.planning.find_plan(caller, stored[0]))
+
+    return await answer_once(request, caller, act, again)
 
 
 def _event_line(event: Mapping[str, object]) -> str:

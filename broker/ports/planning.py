@@ -14,14 +14,18 @@ from broker.domain.holding.reservation import Reservation
 from broker.domain.market.offer import Offer
 from broker.domain.moving.reoptimization import Reoptimization
 from broker.domain.planning.cost_estimate import CostEstimate
-from broker.domain.planning.plan import Plan
+from broker.domain.planning.plan import Plan, PlanStatus
 from broker.domain.planning.variant import Variant
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.spend.approvals import ApprovalState, Decision, Verdict
 
 
 class LimitClock(StrEnum):
-    """What a time limit counts: wall-clock time, CPU time, or counted work (in units of about a second)."""
+    """What a time limit counts.
+
+    ``cpu``: CPU time, and at least a third of the wall-clock time. ``work``: the iterations of loops; how
+    long one takes differs between documents.
+    """
 
     WALL = "wall"
     CPU = "cpu"
@@ -32,10 +36,11 @@ class LimitClock(StrEnum):
 class PlanOptions:
     """Limits of a search. It stops at the relative gap ``gap``.
 
-    ``label`` names the search in its progress and does not influence the plan. ``limit_clock`` says what the
-    time limit counts; a limit by work gives the same search on every machine. ``workers`` is the number of
-    cores that a large plan may use (None: all available). With one worker and a limit that is not wall-clock
-    time, the same seed gives the same plan. ``guard_s`` is the wall-clock time in seconds after which a
+    ``label`` names the search in its progress and in a note on how to continue it. ``limit_clock`` says what
+    the time limit counts; a limit by work gives the same search on every machine. ``workers`` is the number
+    of cores that a large plan may use (None: all available); if it uses more than one, its limit is
+    wall-clock time unless it counts work. A search that its limit did not end, or one by work, gives the same
+    plan again with the same seed and one worker. ``guard_s`` is the wall-clock time in seconds after which a
     search limited by work is stopped (None: never); the result then says what was not finished.
     """
 
@@ -80,13 +85,17 @@ class InForce:
     """The plan in force from which a new plan starts.
 
     ``leaving_usd`` is by workload the cost of leaving, which guides the search and is not billed. Workloads
-    in ``frozen``, and those that start before ``frozen_before``, stay if they still can.
+    in ``frozen``, and those that start before ``frozen_before``, stay if they still can. ``is_continued``:
+    the plan's own search goes on, and all of it counts towards the limit. ``same_market``: request, offers
+    and time are those of the plan.
     """
 
     plan: Plan
     leaving_usd: Mapping[str, Decimal] = field(default_factory=dict)
     frozen: frozenset[str] = frozenset()
     frozen_before: datetime | None = None
+    is_continued: bool = False
+    same_market: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +170,8 @@ class PlanRecord:
     decisions, oldest first; ``approval_reason`` says why approval is needed. ``intended_by`` is who intends
     to buy this draft, so that it counts in projected spend. ``reserved_at`` is when it, or a plan that it
     replaced, was first bought; it is None again if a purchase failed completely. ``variant`` is set for a
-    plan of a comparison.
+    plan of a comparison. ``continues`` is the plan whose search it continues, and ``continued_by`` the
+    latest plan that continues its own. ``market_sha256`` tells whether another plan had the same market.
     """
 
     plan_id: str
@@ -183,6 +193,9 @@ class PlanRecord:
     intended_by: str | None = None
     reserved_at: datetime | None = None
     variant: Variant | None = None
+    continues: str | None = None
+    continued_by: str | None = None
+    market_sha256: str | None = None
 
     @property
     def workload_count(self) -> int:
@@ -226,6 +239,22 @@ class PlanRecord:
             approved_at=decision.at if yes else None,
             decisions=(*self.decisions, decision),
         )
+
+
+def why_not_continued(record: PlanRecord, standing: BusinessStatus | None) -> str | None:
+    """Why the search of a plan cannot be continued; None if it can."""
+    plan = record.plan
+    if record.state is not PlanState.DONE or plan is None:
+        return f"it is {record.state}: only the search of a finished plan can be continued"
+    if standing is BusinessStatus.RESERVED or record.reserved_at is not None:
+        return "it was reserved: re-optimizations look for cheaper capacity than it holds"
+    if record.is_exploration:
+        return "it is one of a comparison: choose it first"
+    if plan.status is PlanStatus.INFEASIBLE:
+        return "it is infeasible: a fix of its document lets it place what is left out, not a longer search"
+    if plan.status is PlanStatus.OPTIMAL:
+        return f"its cost is proven within the gap of {record.options.gap:g} that was asked for"
+    return None
 
 
 def business_status_of(

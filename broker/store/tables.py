@@ -205,6 +205,9 @@ class PlanRow(Row):
     reserved_at: Mapped[datetime | None]
     comparison_id: Mapped[str | None] = mapped_column(Identifier, index=True)
     variant: Mapped[dict[str, Any] | None]
+    continues: Mapped[str | None] = mapped_column(Identifier)
+    continued_by: Mapped[str | None] = mapped_column(Identifier)
+    market_sha256: Mapped[str | None]
     claimed_by: Mapped[str | None] = mapped_column(Identifier)
     claimed_until: Mapped[datetime | None]
     version: Mapped[int]

@@ -20,7 +20,7 @@ from broker.domain.planning.notes import document_notes
 from broker.domain.planning.plan import Baseline, Placement, Plan, PlanStatus
 from broker.domain.planning.plan_spend import spend_lines
 from broker.domain.planning.planning_time import ALWAYS_PLANNED_WORKLOADS
-from broker.domain.planning.workload import PlanRequest
+from broker.domain.planning.workload import PlanRequest, Serving
 from broker.ports.planning import LimitClock, PlanOptions, Progress, ProgressSink
 from optimizer.memo_cache import MemoCache
 from optimizer.performance.estimator import Estimator
@@ -38,7 +38,7 @@ from optimizer.placement.problem.delays import relief_cents, waits_of
 from optimizer.placement.problem.estimates import build_estimates
 from optimizer.placement.problem.problem import Problem, build_problem
 from optimizer.placement.runtime.heartbeat import with_heartbeat
-from optimizer.placement.runtime.stopwatch import Pace, Stopwatch, clock_of
+from optimizer.placement.runtime.stopwatch import CpuClock, Pace, Stopwatch, clock_of
 from optimizer.placement.search.solve import SERVICES_SHARE, Solution, no_dearer_than, solve
 from optimizer.placement.workers.worker_pool import WorkerPool, usable_cores, worker_pool
 
@@ -61,6 +61,8 @@ TIES_SHARE = 0.1
 FIXES_SHARE = 0.2
 LEAST_SERVICES = 20
 LEAST_SECONDS = 10.0
+LIMIT_NOTE = "the time limit"
+"""What the note begins with that tells of the search's end."""
 NO_TIES: Mapping[str, NearTie] = MappingProxyType({})
 
 
@@ -75,11 +77,11 @@ def make_plan(
     memo: MemoCache | None = None,
 ) -> Plan:
     """The plan of a request over a market; raises InputError for a request without a meaning."""
-    whole = Stopwatch(options.time_limit_s, clock_of(options.limit_clock))
+    whole = Stopwatch(options.time_limit_s, clock_of(limit_clock(request, options)))
 
     def work(told: ProgressSink | None) -> Plan:
         problem = build_problem(request, offers, as_of, terms, memo)
-        with worker_pool(problem, processes_for(problem, options)) as workers:
+        with worker_pool(problem, processes_for(request, options)) as workers:
             return _make(problem, options, estimator, whole, told, workers)
 
     return with_heartbeat(work, whole, progress)
@@ -111,9 +113,9 @@ def _make(
     solution, ties = decided(candidates, solution, options.gap, whole.until(TIES_SHARE))
     baselines = tuple(one.baseline for one in simpler)
     plan = build_plan(candidates, solution, options, whole, ties, baselines, asked)
-    if search.proof is None and not search.near and whole.passed():
-        plan = replace(plan, notes=(*plan.notes, first_plan_note(options)))
-    return finished(proven_on(plan, search, options, whole), problem, options, whole)
+    is_first = search.proof is None and not search.near and whole.passed()
+    plan = finished(proven_on(plan, search, options, whole), problem, options, whole)
+    return told_of_limit(plan, search, options, whole, is_first=is_first)
 
 
 def simpler_plans(
@@ -148,12 +150,18 @@ def proven_on(plan: Plan, search: Search, options: PlanOptions, whole: Stopwatch
     )
 
 
-def processes_for(problem: Problem, options: PlanOptions) -> int:
+def processes_for(request: PlanRequest, options: PlanOptions) -> int:
     """How many worker processes help a search: none for a small one or one whose limit counts work."""
-    many = len(problem.services()) >= LEAST_SERVICES and options.time_limit_s >= LEAST_SECONDS
-    if not many or options.limit_clock is not LimitClock.WALL:
+    services = sum(isinstance(workload, Serving) for workload in request.workloads)
+    many = services >= LEAST_SERVICES and options.time_limit_s >= LEAST_SECONDS
+    if not many or options.limit_clock is LimitClock.WORK:
         return 0
     return (usable_cores() if options.workers is None else options.workers) - 1
+
+
+def limit_clock(request: PlanRequest, options: PlanOptions) -> LimitClock:
+    """What the limit counts: wall-clock time if worker processes help, whose CPU time is not counted here."""
+    return LimitClock.WALL if processes_for(request, options) else options.limit_clock
 
 
 def baseline_seconds(options: PlanOptions) -> float:
@@ -261,10 +269,27 @@ def idle_note(service: str) -> str:
     return f"nothing is held for {service}: no hour from its start to the horizon's end has requests"
 
 
-def first_plan_note(options: PlanOptions) -> str:
-    """The note of a plan whose time limit ended with the first plan."""
-    limit = f"the time limit of {options.time_limit_s:g} s was over with the first plan"
-    return f"{limit}: cheaper ones were not searched for; a longer limit has time for that"
+def told_of_limit(
+    plan: Plan, search: Search, options: PlanOptions, whole: Stopwatch, *, is_first: bool = False
+) -> Plan:
+    """The plan with a note if its time limit ended the search; ``is_first``: with the first plan."""
+    if is_first or (plan.status is PlanStatus.FEASIBLE and search.watch.over()):
+        return replace(plan, notes=(*plan.notes, limit_note(options, whole, is_first=is_first)))
+    return plan
+
+
+def limit_note(options: PlanOptions, whole: Stopwatch, *, is_first: bool = False) -> str:
+    """The note of a plan whose time limit ended the search, and how to go on."""
+    limit, clock = f"{LIMIT_NOTE} of {options.time_limit_s:g} s", whole.clock
+    if isinstance(clock, CpuClock) and clock.is_starved:
+        limit += f", {clock.passed_s:.0f} s on a busy machine,"
+    ended = (
+        "was over with the first plan: cheaper ones were not searched for" if is_first else "ended the search"
+    )
+    way = "a longer limit has time for that" if is_first else "a longer limit may prove or save more"
+    if options.label:
+        way = f"`broker plans {options.label} --continue` goes on from here"
+    return f"{limit} {ended}; {way}"
 
 
 def untold_notes(

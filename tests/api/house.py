@@ -167,7 +167,14 @@ class House:
             prices=PricesService(units, self.clock),
             retention=RetentionService(units, self.clock),
             probes=ProbesService(units, self.probes, self.clock, self.notifier),
-            planning=PlanningService(*planner, events, read_request=read, rules=self.rules, budgets=gate),
+            planning=PlanningService(
+                *planner,
+                events,
+                read_request=read,
+                replan_call=anew(self.plan_call),
+                rules=self.rules,
+                budgets=gate,
+            ),
             estimating=EstimatingService(units, estimate_call, estimator, self.clock, self.rules.offers),
             reservations=ReservationsService(
                 units, buying, self.clock, self.notifier, read_request=read, budgets=gate

@@ -60,6 +60,7 @@ EXPECTED: Mapping[tuple[str, str], Expect] = {
     ("GET", "/v1/plans"): E.SUMS,
     ("GET", PLAN): E.HIDDEN,
     ("DELETE", PLAN): E.HIDDEN,
+    ("POST", f"{PLAN}/continue"): E.HIDDEN,
     ("POST", f"{PLAN}/intend"): E.HIDDEN,
     ("GET", f"{PLAN}/events"): E.HIDDEN,
     ("POST", f"{PLAN}/approve"): E.HIDDEN,
@@ -516,6 +517,7 @@ FORMS: Mapping[str, Expect] = {
     "/plans/{plan_id}/reserve": E.HIDDEN,
     "/plans/{plan_id}/release": E.OWN,  # ends what the visitor's team holds of it, which is nothing
     "/plans/{plan_id}/again": E.HIDDEN,
+    "/plans/{plan_id}/continue": E.HIDDEN,
     "/plans/{plan_id}/intend": E.HIDDEN,
     "/plans/{plan_id}/what-if": E.HIDDEN,
     "/plans/{plan_id}/fix": E.HIDDEN,

@@ -96,6 +96,32 @@ def test_ctrl_c_while_a_new_plan_is_waited_for_cancels_it(answer: tuple[int, Any
     assert told in stderr.decode()
 
 
+def test_the_search_of_a_plan_is_continued() -> None:
+    go_on = ("POST", "/v1/plans/plan_0/continue")
+    answers: dict[tuple[str, str], list[tuple[int, Any]]] = {
+        go_on: [(202, {"plan_id": "plan_1", "status": "queued"})],
+        SHOW: [(200, WAITING), (200, PLAN)],
+    }
+    with fake_server(answers) as server:
+        done = broker("plans", "plan_0", "--continue", "--time-limit", "60", "--json", env=server.env)
+        assert server.seen[0][:2] == ("POST", "/v1/plans/plan_0/continue?time_limit_s=60.0")
+    assert (done.exit_code, json.loads(done.stdout)["plan_id"]) == (0, "plan_1")
+    assert "planning plan_1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        (("--continue",), "PLAN_ID"),
+        (("plan_1", "--continue", "--fix", "1"), "--continue"),
+        (("plan_1", "--time-limit", "5"), "--time-limit"),
+    ],
+)
+def test_continuing_needs_a_plan_alone(asked: tuple[str, ...], field: str) -> None:
+    done = broker("plans", *asked)
+    assert (done.exit_code, field in done.stderr) == (2, True)
+
+
 def _seen(server: FakeServer, call: tuple[str, str]) -> bool | None:
     return True if call in [seen[:2] for seen in server.seen] else None
 

@@ -280,6 +280,15 @@ def plan_on_cheapest(
     return a_plan(*placements, plan_id="plan-fake", as_of=as_of)
 
 
+def stop_early(
+    request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, options: PlanOptions
+) -> Plan:
+    """The fake planner, whose limit ended its search a fifth above the bound."""
+    plan = plan_on_cheapest(request, offers, as_of, options)
+    bound_usd = to_cents(plan.cost_usd * Decimal("0.8"))
+    return replace(plan, status=PlanStatus.FEASIBLE, bound_usd=bound_usd, gap=0.2)
+
+
 def anew(plan_call: PlanCall) -> ReplanCall:
     """A planner that starts from nothing, whatever is in force; what is frozen stays as it was."""
 

@@ -19,7 +19,7 @@ from optimizer.placement.explain.unplaced import explain_unplaced
 from optimizer.placement.fleets.model import TERM_POOLS
 from optimizer.placement.fleets.pool_search import SetSearch
 from optimizer.placement.replan.warm import WarmStart
-from optimizer.placement.runtime.stopwatch import ASK_S, Stopwatch, clock_of, never
+from optimizer.placement.runtime.stopwatch import ASK_S, CpuClock, Stopwatch, clock_of, never
 from optimizer.placement.search.solve import solve as plain_solve
 from tests.placement.market import T0, offer, planner, request, serving, training
 
@@ -51,6 +51,44 @@ def test_work_goes_on_with_questions_and_not_with_time() -> None:
     busy = Stopwatch(0.5, clock_of(LimitClock.CPU))
     time.sleep(0.2)
     assert busy.seconds < 0.1
+
+
+class Hands:
+    """Clocks by hand: seconds that passed, and those of the processor."""
+
+    def __init__(self) -> None:
+        self.passed_s = self.cpu_s = 100.0
+
+    def go(self, passed_s: float, cpu_s: float) -> None:
+        self.passed_s += passed_s
+        self.cpu_s += cpu_s
+
+
+def test_a_limit_of_cpu_time_waits_for_a_busy_machine_three_times_as_long_at_most() -> None:
+    hands = Hands()
+    clock = CpuClock(lambda: hands.cpu_s, lambda: hands.passed_s)
+    watch = Stopwatch(10.0, clock)
+    hands.go(4, 4)
+    assert (watch.seconds, watch.left, clock.is_starved) == (4, 6, False)
+    hands.go(8, 4)  # others have half of it
+    assert (watch.seconds, watch.over(), clock.is_starved) == (8, False, False)
+    hands.go(17.9, 0)  # and all of it
+    assert (watch.over(), clock.is_starved) == (False, True)
+    hands.go(0.2, 0)
+    assert (watch.over(), watch.left) == (True, 0)
+    assert clock.passed_s == pytest.approx(30.1)
+    options = PlanOptions(10.0, label="plan-1")
+    assert pipeline.limit_note(options, watch) == (
+        "the time limit of 10 s, 30 s on a busy machine, ended the search; "
+        "`broker plans plan-1 --continue` goes on from here"
+    )
+
+
+def test_threads_do_not_shorten_a_limit_of_cpu_time() -> None:
+    hands = Hands()
+    watch = Stopwatch(10.0, CpuClock(lambda: hands.cpu_s, lambda: hands.passed_s))
+    hands.go(6, 12)
+    assert watch.seconds == 6
 
 
 MANY = [

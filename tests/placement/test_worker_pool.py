@@ -28,7 +28,7 @@ from optimizer.placement.columns.dual import Dual
 from optimizer.placement.columns.prices import Row, StockPrices
 from optimizer.placement.columns.run_pool import build_run_pools
 from optimizer.placement.fleets.bound import FleetBound
-from optimizer.placement.pipeline import processes_for
+from optimizer.placement.pipeline import limit_clock, processes_for
 from optimizer.placement.problem.columns import price_cents
 from optimizer.placement.problem.estimates import build_estimates
 from optimizer.placement.problem.problem import Problem, build_problem
@@ -259,16 +259,18 @@ def test_a_plan_of_many_workers_is_valid_and_bounded() -> None:
         ({"workers": 1}, 0),
         ({"workers": 3}, 2),
         ({"workers": 3, "limit_clock": LimitClock.WORK}, 0),
-        ({"workers": 3, "limit_clock": LimitClock.CPU}, 0),
+        ({"workers": 3, "limit_clock": LimitClock.CPU}, 2),
         ({"workers": 3, "time_limit_s": 2.0}, 0),
         ({"workers": None}, 0),
     ],
 )
 def test_who_gets_help(changes: dict[str, Any], processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("optimizer.placement.pipeline.usable_cores", lambda: 1)
-    problem = build_problem(asked(20), market(), T0)
-    assert processes_for(problem, replace(PlanOptions(), **changes)) == processes
-    assert processes_for(build_problem(asked(2), market(), T0), PlanOptions(workers=8)) == 0
+    options = replace(PlanOptions(), **changes)
+    assert processes_for(asked(20), options) == processes
+    assert processes_for(asked(2), PlanOptions(workers=8)) == 0
+    # Where others help, their work counts too: the limit is then of the wall.
+    assert limit_clock(asked(20), options) is (LimitClock.WALL if processes else options.limit_clock)
 
 
 def test_a_later_start_is_bounded_by_no_more() -> None:

@@ -175,6 +175,7 @@ NOT_TOLD: Mapping[str, str] = {
     "ReservationForm.WindowUse.wanted": "requested",
     "StandingForm.PlanRecord.created_at": "beside it in the plan's document",
     "StandingForm.PlanRecord.document": "beside it in the plan's document, as workloads",
+    "StandingForm.PlanRecord.market_sha256": "it only tells whether a continued plan has the same market",
     "StandingForm.PlanRecord.options": HOW_MADE,
     "StandingForm.PlanRecord.plan_id": "beside it in the plan's document",
     "StandingForm.PlanRecord.requested_by": "the history of the plan names who",

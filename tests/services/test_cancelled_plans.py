@@ -16,7 +16,7 @@ from broker.services.planning.plan_queue import PlanQueue
 from broker.services.planning.planning import PlanningService
 from broker.store import Store, create_store
 from tests.fakes.clock import FakeClock
-from tests.fakes.examples import ALICE, BOB, READER, a_request, an_offer, plan_on_cheapest
+from tests.fakes.examples import ALICE, BOB, READER, a_request, an_offer, anew, plan_on_cheapest
 from tests.fakes.notifier import RecordingEvents, RecordingNotifier
 from tests.fakes.provider import FakeProvider
 from tests.fakes.slots import Slots
@@ -40,6 +40,7 @@ class Broker:
             self.notifier,
             self.events,
             read_request=lambda _: a_request(),
+            replan_call=anew(plan_on_cheapest),
         )
         self.runs: dict[str, asyncio.Task[PlanRecord]] = {}
 

@@ -45,7 +45,13 @@ async def test_from_poll_to_release(store: Store, idempotency: Idempotency) -> N
     uow, reservers = store.unit_of_work, {"fake": provider}
     offers = OffersService(uow, {"fake": provider}, clock)
     planner = (plan_on_cheapest, PlanQueue(InlineExecutor()), clock, notifier)
-    planning = PlanningService(uow, *planner, RecordingEvents(), read_request=lambda document: a_request())
+    planning = PlanningService(
+        uow,
+        *planner,
+        RecordingEvents(),
+        read_request=lambda document: a_request(),
+        replan_call=anew(plan_on_cheapest),
+    )
     buying = a_buyer(uow, reservers, clock)
     reservations = ReservationsService(uow, buying, clock, notifier)
     reconcile = ReconcileService(uow, buying, clock, notifier, rules=ReconcileRules())

@@ -10,7 +10,7 @@ from broker.domain.market.offer import Offer, RateBasis, Tier
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.spend.approvals import ApprovalState
-from broker.ports.planning import PlanCall, PlanOptions, PlanRecord, PlanState
+from broker.ports.planning import PlanCall, PlanOptions, PlanRecord, PlanState, ReplanCall
 from broker.services.planning.plan_queue import PlanQueue
 from broker.services.planning.planning import PlanningRules, PlanningService
 from tests.fakes.clock import FakeClock
@@ -23,6 +23,7 @@ from tests.fakes.examples import (
     a_record,
     a_request,
     an_offer,
+    anew,
     plan_on_cheapest,
     refuse_to_plan,
 )
@@ -44,6 +45,7 @@ class RemainingCapacity:
         plan_call: PlanCall = plan_on_cheapest,
         limit: str | None = None,
         rules: PlanningRules | None = None,
+        replan_call: ReplanCall | None = None,
     ) -> None:
         self.clock, self.tables = FakeClock(), Tables()
         self.events, self.notifier = RecordingEvents(), RecordingNotifier()
@@ -56,6 +58,7 @@ class RemainingCapacity:
             self.notifier,
             self.events,
             read_request=read,
+            replan_call=replan_call or anew(plan_call),
             rules=rules or PlanningRules(approval_limit_usd=None if limit is None else Decimal(limit)),
         )
 

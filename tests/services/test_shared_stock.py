@@ -53,6 +53,7 @@ class Market:
             notifier,
             RecordingEvents(),
             read_request=lambda document: self._of(document),
+            replan_call=anew(self._plan),
         )
         self.reservations = ReservationsService(
             uow, a_buyer(uow, reservers, self.clock), self.clock, notifier

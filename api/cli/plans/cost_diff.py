@@ -15,7 +15,7 @@ from api.cli.plans.cost_diff_view import markdown
 from api.planning.planning_call import build_planner
 from api.schemas.plans.comparison import compare_plans, comparison_to_document
 from broker.domain.planning.plan import Plan
-from broker.ports.planning import PlanOptions
+from broker.ports.planning import LimitClock, PlanOptions
 
 app = typer.Typer(add_completion=False)
 
@@ -48,7 +48,9 @@ def cost_diff(
 
     Example: broker cost-diff base.yaml head.yaml --market market.json
     """
-    options = PlanOptions(time_limit, gap, seed, workers=load_settings().plan_workers)
+    options = PlanOptions(
+        time_limit, gap, seed, limit_clock=LimitClock.CPU, workers=load_settings().plan_workers
+    )
     asked = [read_asked(document, market) for document in (base, head)]
     before, after = (_planned(one, options) for one in asked)
     if form is Form.JSON:

@@ -23,7 +23,7 @@ from broker.domain.basics.money import ZERO
 from broker.domain.planning.lanes import DividedService, Division, Lane
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import RequestSize
-from broker.ports.planning import PlanOptions
+from broker.ports.planning import LimitClock, PlanOptions
 
 app = typer.Typer(add_completion=False)
 
@@ -59,7 +59,11 @@ def divide(
     with ProgressLine() as progress:
         progress.say(f"dividing by size over {len(found.offers):,} offers")
         division = build_planner().divide(
-            asked.request, found.offers, found.as_of, PlanOptions(time_limit, GAP), least_saving
+            asked.request,
+            found.offers,
+            found.as_of,
+            PlanOptions(time_limit, GAP, limit_clock=LimitClock.CPU),
+            least_saving,
         )
     if output is not None:
         document = divided_document(read_document(asked.text, str(workloads)).data, division)

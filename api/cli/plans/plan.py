@@ -18,7 +18,7 @@ from api.schemas.plans.plan import PLAN
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest, Serving
 from broker.domain.planning.workload_document import to_document
-from broker.ports.planning import PlanOptions
+from broker.ports.planning import LimitClock, PlanOptions
 from providers.registry import PRICE_LISTS
 
 app = typer.Typer(add_completion=False)
@@ -47,7 +47,9 @@ def plan(
     request, found = asked.request, asked.market
     with ProgressLine() as progress:
         progress.say(f"planning {len(request.workloads)} workloads over {len(found.offers):,} offers")
-        options = PlanOptions(time_limit, gap, seed, workers=load_settings().plan_workers)
+        options = PlanOptions(
+            time_limit, gap, seed, limit_clock=LimitClock.CPU, workers=load_settings().plan_workers
+        )
         answer = build_planner().plan(request, found.offers, found.as_of, options, progress)
     document = {**PLAN.write(answer), "workloads": to_document(request)}
     show_plan(answer, document, output, request, as_json=as_json)

@@ -42,6 +42,13 @@ def plans(
     new_team: Annotated[
         bool, typer.Option("--new-team", help="Its team is new, though its name is like that of another.")
     ] = False,
+    go_on: Annotated[
+        bool, typer.Option("--continue", help="Continue the search of this plan that its limit ended.")
+    ] = False,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Seconds to search a new plan at most; default: the server's."),
+    ] = None,
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for a plan; 0: none.")] = 180.0,
     output: Annotated[Path | None, typer.Option(help="Write the plan to this file.")] = None,
     intend: Annotated[
@@ -69,12 +76,20 @@ def plans(
     Example: BROKER_KEY=… broker plans --new fixtures/examples/quickstart.yaml
 
     Example: broker plans PLAN_ID --fix 2
+
+    Example: broker plans PLAN_ID --continue --time-limit 60
     """
-    _require_one_question(plan_id, new, fix, intend, cancel=cancel, workloads=workloads)
+    _require_one_question(plan_id, new, fix, intend, cancel=cancel, workloads=workloads, go_on=go_on)
+    is_new = new is not None or fix is not None or go_on
+    if time_limit is not None and not is_new:
+        expected = "--new, --fix or --continue beside it"
+        raise InputError("command line", (FieldProblem("--time-limit", "no new plan", expected),))
     with connect(load_settings()) as client:
-        is_new = new is not None or fix is not None
-        if is_new:
-            plan_id = _begun(client, plan_id, new, fix, timeout, new_team=new_team)
+        if go_on and plan_id is not None:
+            plan_id = client.continue_plan(plan_id, f"cli-{uuid4()}", time_limit_s=time_limit).plan_id
+            say(f"planning {plan_id}")
+        elif is_new:
+            plan_id = _begun(client, plan_id, new, fix, timeout, time_limit, new_team=new_team)
         if plan_id is None:
             listed = list(client.list_plans())
             if as_json:
@@ -108,13 +123,21 @@ def _require_one_question(
     *,
     cancel: bool,
     workloads: bool,
+    go_on: bool,
 ) -> None:
     """Raises InputError for options that contradict each other, or lack the plan that they are about."""
     if plan_id is not None and new is not None:
         raise InputError("command line", (FieldProblem("--new", "a plan's id beside it", "one of both"),))
     if cancel and intend is not None:
         raise InputError("command line", (FieldProblem("--cancel", "--intend beside it", "one of both"),))
-    about_one = {"to cancel": cancel, "to change": fix is not None, "to show": workloads}
+    if go_on and fix is not None:
+        raise InputError("command line", (FieldProblem("--continue", "--fix beside it", "one of both"),))
+    about_one = {
+        "to continue": go_on,
+        "to cancel": cancel,
+        "to change": fix is not None,
+        "to show": workloads,
+    }
     for what, is_asked in about_one.items():
         if is_asked and plan_id is None:
             expected = f"the id of the plan {what}"
@@ -129,6 +152,7 @@ def _begun(
     new: Path | None,
     fix: str | None,
     timeout_s: float,
+    time_limit_s: float | None,
     *,
     new_team: bool,
 ) -> str:
@@ -138,7 +162,7 @@ def _begun(
     else:
         assert new is not None
         text = read_text(new)
-    begun = client.ask_for_plan(text, f"cli-{uuid4()}", new_team=new_team).plan_id
+    begun = client.ask_for_plan(text, f"cli-{uuid4()}", time_limit_s=time_limit_s, new_team=new_team).plan_id
     say(f"planning {begun}")
     return begun
 

@@ -22,7 +22,7 @@ from api.pages.plans import plan_view
 from api.pages.plans.failed_reserve import failed_reserve
 from api.pages.plans.what_if_view import questions_of
 from api.plan_answer import NO_OBJECTIVES, answer_of, objectives_in
-from api.plan_requests import ask_for_plan, event_of, find_holdings, options_of, plan_events
+from api.plan_requests import ask_for_plan, ask_to_continue, event_of, find_holdings, options_of, plan_events
 from api.reserved_fleets import ReservedFleet, accepted_words, fleets, size_words
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import (
@@ -37,7 +37,7 @@ from broker.domain.holding.reservation import Reservation
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
 from broker.domain.spend.release_estimate import ReleaseEstimate
-from broker.ports.planning import PlanRecord
+from broker.ports.planning import PlanRecord, why_not_continued
 from broker.services.holding.reserving_requests import PlanPart
 
 if TYPE_CHECKING:
@@ -135,6 +135,7 @@ async def _shown(
         notice=accepted_words(held, moment) if done == RESERVED else DONE.get(done, ""),
         step=plan_view.next_step(record, held),
         standing=standing,
+        may_continue=why_not_continued(record, standing) is None,
         place=plan_view.place_of(record, standing, product.clock.now()),
         others=others,
         not_bought=plan_view.why_not_bought(record, held),
@@ -272,6 +273,18 @@ async def plan_again(request: Request, caller: PlanWritingVisitor, plan_id: str)
         text = plan_view.without_provider(record.document, form.text("without"))
         again = await ask_for_plan(product, named, text, options_of(product.settings), "workloads")
         return f"/plans/{again.plan_id}?done=asked"
+
+    return await act_once(request, caller, form, act, lambda stored: f"/plans/{stored[0]}")
+
+
+@router.post("/plans/{plan_id}/continue")
+async def continue_search(request: Request, caller: PlanWritingVisitor, plan_id: str) -> Response:
+    """Continues the search of a plan, as a new plan."""
+    form = await read_form(request)
+
+    async def act(named: Caller) -> str:
+        made = await ask_to_continue(product_of(request), named, plan_id)
+        return f"/plans/{made.plan_id}?done=asked"
 
     return await act_once(request, caller, form, act, lambda stored: f"/plans/{stored[0]}")
 

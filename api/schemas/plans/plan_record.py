@@ -66,8 +66,9 @@ class StandingForm(BaseModel):
 
     ``intended``: it counts in projected spend before it is reserved. ``position``: its place in the queue, 1
     is next. ``phase``: the current step of the planner. A variant says which plan it is ``based_on``, its
-    ``change``, its comparison, and prices that it assumes. ``holding``: what is held of it; null unless it is
-    reserved.
+    ``change``, its comparison, and prices that it assumes. ``continues``: the plan whose search it continues;
+    ``continued_by``: the latest plan that continues its own. ``holding``: what is held of it; null unless it
+    is reserved.
     """
 
     state: Annotated[PlanState, From("record.state"), STATE]
@@ -83,6 +84,8 @@ class StandingForm(BaseModel):
     approval: Annotated[ApprovalState | None, From("record.approval")]
     decisions: Annotated[list[DecisionForm], From("record.decisions")]
     supersedes: Annotated[str | None, From("record.supersedes")]
+    continues: Annotated[str | None, From("record.continues")] = None
+    continued_by: Annotated[str | None, From("record.continued_by")] = None
     based_on: Annotated[str | None, From("record.variant?.based_on")] = None
     change: Annotated[str | None, From("record.variant?.name")] = None
     comparison_id: Annotated[str | None, From("record.variant?.comparison_id")] = None

@@ -25,8 +25,10 @@ from broker.domain.basics.errors import (
 from broker.domain.basics.identity import ENTROPY_BYTES, make_id
 from broker.domain.basics.money import format_usd
 from broker.domain.basics.page import Page
+from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.plan_turns import Turn, TurnClass, class_by_size
+from broker.domain.planning.planned_market import is_same_time, market_sha256
 from broker.domain.planning.planning_time import require_time
 from broker.domain.planning.variant import AssumedPrices, Variant
 from broker.domain.planning.workload import PlanRequest
@@ -35,13 +37,16 @@ from broker.ports.planning import (
     BudgetWatch,
     BusinessStatus,
     EventStream,
+    InForce,
     OtherPlans,
     PlanCall,
     PlanOptions,
     PlanRecord,
     PlanState,
+    ReplanCall,
     RequestReader,
     Whereabouts,
+    why_not_continued,
 )
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWorkFactory
 from broker.services.market.price_forecasts import PlanPriceForecasts
@@ -100,7 +105,8 @@ class PlanningRules:
 class PlanningService:
     """Use cases of plans.
 
-    ``plan_call`` is a module-level function, because the executor of ``queue`` may run it in another process.
+    ``plan_call`` and ``replan_call``, which continues a plan, are module-level functions, because the
+    executor of ``queue`` may run them in another process.
     ``read_request`` reads a stored document, also for plans that a crash interrupted.
     """
 
@@ -114,6 +120,7 @@ class PlanningService:
         events: EventStream,
         *,
         read_request: RequestReader,
+        replan_call: ReplanCall,
         rules: PlanningRules | None = None,
         price_forecasts: PlanPriceForecasts | None = None,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
@@ -121,7 +128,7 @@ class PlanningService:
     ) -> None:
         self._uow_factory = uow_factory
         self._budgets = budgets
-        self._plan_call = plan_call
+        self._plan_call, self._replan_call = plan_call, replan_call
         self._queue = queue
         self._clock = clock
         self._notifier = notifier
@@ -150,6 +157,26 @@ class PlanningService:
         record = self._queued(caller, document, request, options)
         record = replace(record, intended_by=caller.key_id if intended else None)
         await self._store_queued(caller, [record], len(request.workloads))
+        return record
+
+    async def request_continuation(
+        self, caller: Caller, plan_id: str, time_limit_s: float | None = None
+    ) -> PlanRecord:
+        """Stores a queued plan that continues the search of a plan; ``run`` makes it.
+
+        It has the document, the team and the options of that plan; ``time_limit_s`` None: its time limit too.
+        Raises NotFound, Conflict if that plan cannot be continued, and as ``request_plan``.
+        """
+        old = await self.find_plan(caller, plan_id)
+        why = why_not_continued(old, (await self.find_business_statuses([old])).get(plan_id))
+        if why is not None:
+            raise Conflict(f"plan {plan_id} cannot be continued: {why}")
+        request = await asyncio.to_thread(self._read_request, old.document)
+        options = replace(old.options, time_limit_s=time_limit_s or old.options.time_limit_s)
+        record = self._queued(caller, old.document, request, options)
+        intended_by = None if old.intended_by is None else caller.key_id
+        record = replace(record, continues=plan_id, intended_by=intended_by)
+        await self._store_queued(caller, [record], len(request.workloads), continued=old)
         return record
 
     async def request_comparison(
@@ -198,10 +225,19 @@ class PlanningService:
             requested_by=caller.key_id,
         )
 
-    async def _store_queued(self, caller: Caller, records: Sequence[PlanRecord], workloads: int) -> None:
+    async def _store_queued(
+        self,
+        caller: Caller,
+        records: Sequence[PlanRecord],
+        workloads: int,
+        *,
+        continued: PlanRecord | None = None,
+    ) -> None:
         async with self._uow_factory(scope_of(caller)) as uow:
             for record in records:
                 await uow.plans.add(record)
+                if continued is not None:
+                    await uow.plans.update(replace(continued, continued_by=record.plan_id))
                 await uow.accounts.add_audit(self._entry(record, "plan.request", caller.key_id))
             for team in sorted({record.team for record in records}):
                 self._require_room(team, workloads, *await uow.plans.count_on_their_way(team))
@@ -259,10 +295,11 @@ class PlanningService:
         async with self._queue.place(turn) as place:
             record = await self._store(EVERY_TEAM, replace(record, state=PlanState.RUNNING), "plan.run")
             self._events.publish(plan_id, {"state": PlanState.RUNNING.value})
-            plan, problem = await self._attempt(record, place)
-        if plan is None:
-            record = replace(record, state=PlanState.FAILED, problem=problem)
+            made = await self._attempt(record, place)
+        if isinstance(made, str):
+            record = replace(record, state=PlanState.FAILED, problem=made)
         else:
+            plan, record = made
             plan = replace(plan, plan_id=plan_id, created_at=record.created_at, team=record.team)
             record = replace(record, state=PlanState.DONE, plan=plan)
             if not record.is_exploration:
@@ -319,7 +356,8 @@ class PlanningService:
     async def _overruns(self, record: PlanRecord, plan: Plan) -> tuple[str, ...]:
         return () if self._budgets is None else await self._budgets.find_overruns(record, plan)
 
-    async def _attempt(self, record: PlanRecord, place: Place) -> tuple[Plan | None, str | None]:
+    async def _attempt(self, record: PlanRecord, place: Place) -> tuple[Plan, PlanRecord] | str:
+        """The plan and the record of what it was made from, or the problem."""
         try:
             # In a thread, because a large document takes seconds, which would block the event loop.
             request = await asyncio.to_thread(self._read_request, record.document)
@@ -334,18 +372,38 @@ class PlanningService:
             offers = market.offers
             if record.variant is not None and record.variant.prices is not None:
                 offers = record.variant.prices.applied(offers)
-            options = replace(record.options, label=record.plan_id)
-            plan = await place.run(self._plan_call, request, offers, self._clock.now(), options)
-            if market.refusal_note:
+            sha256 = await asyncio.to_thread(market_sha256, request, offers)
+            record = replace(record, market_sha256=sha256)
+            plan = await self._made(record, request, offers, place)
+            if market.refusal_note and market.refusal_note not in plan.notes:
                 plan = replace(plan, notes=(*plan.notes, market.refusal_note))
             if self._price_forecasts is not None:
                 plan = replace(plan, price_forecasts=await self._price_forecasts.of(plan))
-            return plan, None
+            return plan, record
         except BrokerError as error:
-            return None, str(error)
+            return str(error)
         except Exception as error:  # a fault of the planner; the record must not stay "running"
             log.exception("plan %s failed unexpectedly", record.plan_id)
-            return None, f"unexpected {type(error).__name__}: {error}"
+            return f"unexpected {type(error).__name__}: {error}"
+
+    async def _made(
+        self, record: PlanRecord, request: PlanRequest, offers: tuple[Offer, ...], place: Place
+    ) -> Plan:
+        """The plan, or the continued one.
+
+        If the market is still that of the plan that it continues, it is made for the time of that plan, whose
+        bound then holds.
+        """
+        now, options = self._clock.now(), replace(record.options, label=record.plan_id)
+        if record.continues is None:
+            return await place.run(self._plan_call, request, offers, now, options)
+        old = await self._find(record.continues)
+        assert old.plan is not None
+        is_same = old.market_sha256 == record.market_sha256 and is_same_time(request, old.plan.as_of, now)
+        as_of = old.plan.as_of if is_same else now
+        going_on = InForce(old.plan, is_continued=True, same_market=is_same)
+        found = await place.run(self._replan_call, request, offers, as_of, options, going_on)
+        return found.plan
 
     async def _tell(self, record: PlanRecord) -> None:
         event: dict[str, object] = {"state": record.state.value}

@@ -363,6 +363,9 @@ def _values(record: PlanRecord) -> Values:
         "reserved_at": record.reserved_at,
         "comparison_id": None if record.variant is None else record.variant.comparison_id,
         "variant": None if record.variant is None else to_document(record.variant),
+        "continues": record.continues,
+        "continued_by": record.continued_by,
+        "market_sha256": record.market_sha256,
         "version": record.version,
     }
 
@@ -388,4 +391,7 @@ def _record(row: PlanRow) -> PlanRecord:
         intended_by=row.intended_by,
         reserved_at=row.reserved_at,
         variant=None if row.variant is None else from_document(Variant, row.variant),
+        continues=row.continues,
+        continued_by=row.continued_by,
+        market_sha256=row.market_sha256,
     )

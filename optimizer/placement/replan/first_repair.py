@@ -1,12 +1,12 @@
 """The first repair of an existing plan: each workload is tried elsewhere once while all others stay.
 
-It is completed regardless of the search's limit; only a guard stops it, and then it reports what was not
-tried.
+It is completed regardless of the search's limit, unless its caller limits it (``ended``); else only a guard
+stops it, and then it reports what was not tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -31,27 +31,28 @@ from optimizer.placement.search.plan_state import PlanState
 class FirstRepair:
     """Single changes of ``start``, except of ``frozen`` workloads.
 
-    ``pools``: those of runs, filled with columns at the end; ``untried``: leads of dependency groups that the
-    guard cut off.
+    ``ended``: whether it must stop. ``pools``: those of runs, filled with columns at the end; ``untried``:
+    leads of dependency groups that were cut off.
     """
 
     search: Search
     start: Mapping[str, Column]
     frozen: frozenset[str]
+    ended: Callable[[], bool]
     pools: dict[str, RunPool] = field(default_factory=dict)
     dependency_groups: tuple[DependencyGroup, ...] = ()
     untried: tuple[str, ...] = ()
 
     def run(self) -> None:
         """Reports the existing plan, then the plan after single changes."""
-        candidates, guarded = self.search.candidates, self.search.watch.guarded
+        candidates = self.search.candidates
         self.search.offer_columns(self.start, "re-costed")
-        candidates.bound_services(guarded, waiting=True)
+        candidates.bound_services(self.ended, waiting=True)
         self.pools = bare_pools(candidates)
         state = PlanState(candidates, dict(self.start))
         self.dependency_groups = tuple(self._dearest_first(state))
         for tried, group in enumerate(self.dependency_groups):
-            if guarded():
+            if self.ended():
                 self.untried = tuple(one.lead for one in self.dependency_groups[tried:])
                 break
             self._try(state, group)
@@ -105,5 +106,5 @@ class FirstRepair:
     ) -> list[Column]:
         """Exact fleets if they are found quickly, else coarse ones, so that no search takes long."""
         if self.search.candidates.is_small and is_quick(problem, case.service):
-            return model_fleets(problem, case, free, ends, openings, self.search.watch.guarded)
+            return model_fleets(problem, case, free, ends, openings, self.ended)
         return coarse_fleets(problem, case, free, ends, openings)

@@ -2,8 +2,8 @@
 
 The first answer is the old plan at today's prices, with the bound at the old dual prices. Then each workload
 is tried elsewhere once while all others stay, regardless of the limit. The limit counts what comes
-afterwards: the rounds of the search. Costs of leaving what is held are part of the search's objective and on
-no bill.
+afterwards: the rounds of the search; of a search that is continued it counts all. Costs of leaving what is
+held are part of the search's objective and on no bill.
 """
 
 from __future__ import annotations
@@ -28,7 +28,18 @@ from optimizer.placement.columns.known_bounds import KnownBounds, carry, carry_p
 from optimizer.placement.columns.prices import Row, StockPrices
 from optimizer.placement.columns.run_pool import RunPool
 from optimizer.placement.columns.search import Search
-from optimizer.placement.pipeline import build_plan, finished, processes_for, proven_on, telling_seconds
+from optimizer.placement.pipeline import (
+    LIMIT_NOTE,
+    baseline_seconds,
+    bounded,
+    build_plan,
+    finished,
+    processes_for,
+    proven_on,
+    simpler_plans,
+    telling_seconds,
+    told_of_limit,
+)
 from optimizer.placement.problem.columns import Column, in_cents
 from optimizer.placement.problem.estimates import build_estimates
 from optimizer.placement.problem.problem import Problem, build_problem
@@ -45,12 +56,14 @@ from optimizer.placement.search.solve import (
     Solution,
     bound_ends,
     end_earlier,
+    no_dearer_than,
     settling_seconds,
     solution_of,
 )
 from optimizer.placement.workers.worker_pool import worker_pool
 
 PROVE_SHARE = 0.6
+REPAIR_SHARE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +96,12 @@ def replan(
 
     def work(told: ProgressSink | None) -> Replanned:
         bound_usd = first_answer(request, offers, as_of, warm, whole, told)
-        watch = whole.ending(whole.limit_s - telling_seconds(request, options))
+        kept = baseline_seconds(options)
+        watch = whole.ending(whole.limit_s - kept - telling_seconds(request, options))
         problem = build_problem(request, offers, as_of, terms, memo)
         estimates = build_estimates(problem, estimator)
         problem = replace(problem, held=held_of(problem, estimates, warm))
-        with worker_pool(problem, processes_for(problem, options)) as workers:
+        with worker_pool(problem, processes_for(request, options)) as workers:
             asked = build_candidates(problem, estimates, workers=workers)
             candidates = asked.without(asked.impossible_followers())
             candidates.price_delays(_delay_prices(warm.plan))
@@ -95,20 +109,61 @@ def replan(
             search = Search(candidates, watch, options.gap, options.seed, told)
             search.prove(in_cents(bound_usd), "carried")
             frozen = frozen_of(problem, warm, start)
-            began_s = whole.seconds
-            first = FirstRepair(search, start, frozen)
-            first.run()
-            spent_s = whole.seconds - began_s
-            watch.limit_s += spent_s
-            whole.limit_s += spent_s
+            first = _repaired(search, start, frozen, warm, whole)
             found = resolve(search, start, warm, first.pools, frozen)
             unfinished = _unfinished(search, first)
-            plan = build_plan(candidates, found, replace(options, baselines=False), whole, asked=asked)
+            simpler = simpler_plans(candidates, found, options, kept, whole)
+            others = [one.chosen for one in simpler if one.chosen is not None]
+            found = no_dearer_than(search, found, others)
+            baselines = tuple(one.baseline for one in simpler)
+            plan = build_plan(candidates, found, options, whole, baselines=baselines, asked=asked)
             plan = proven_on(plan, search, options, whole)
             plan = finished(plan, problem, options, whole)
+            if warm.is_continued:
+                plan = told_of_limit(_no_dearer(plan, search, warm, options), search, options, whole)
         return replace(_replanned(plan, found, start), unfinished=unfinished)
 
     return with_heartbeat(work, whole, progress)
+
+
+def _repaired(
+    search: Search,
+    start: Mapping[str, Column],
+    frozen: frozenset[str],
+    warm: WarmStart,
+    whole: Stopwatch,
+) -> FirstRepair:
+    """The first repair, which is done: in a share of the limit if a search is continued, else beside it."""
+    if warm.is_continued:
+        first = FirstRepair(search, start, frozen, search.watch.until(REPAIR_SHARE))
+        first.run()
+        return first
+    began_s = whole.seconds
+    first = FirstRepair(search, start, frozen, search.watch.guarded)
+    first.run()
+    spent_s = whole.seconds - began_s
+    search.watch.limit_s += spent_s
+    whole.limit_s += spent_s
+    return first
+
+
+def _no_dearer(plan: Plan, search: Search, warm: WarmStart, options: PlanOptions) -> Plan:
+    """The plan; on the same market the one that it continues, with the search's bound, if that is cheaper."""
+    old = warm.plan
+    if warm.past is None or old.bound_usd is None:
+        return plan
+    if plan.bound_usd is not None and plan.objective_usd <= old.objective_usd:
+        return plan
+    notes = tuple(note for note in old.notes if not note.startswith(LIMIT_NOTE))
+    kept = replace(
+        old,
+        plan_id=plan.plan_id,
+        notes=notes,
+        baselines=plan.baselines,
+        solve_seconds=plan.solve_seconds,
+        scarcity_usd_per_node_hour=plan.scarcity_usd_per_node_hour,
+    )
+    return bounded(kept, search.candidates.problem, search.bound_cents, options.gap)
 
 
 def _delay_prices(plan: Plan) -> dict[str, Decimal]:

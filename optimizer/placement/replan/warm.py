@@ -54,6 +54,7 @@ class WarmStart:
       may change.
     - ``past``: the input of the old plan; if given, a bound is available before anything is estimated.
     - ``frozen``: workloads that stay, if possible, whenever they start.
+    - ``is_continued``: the search of the plan goes on, and its limit counts the first repair as well.
     """
 
     plan: Plan
@@ -61,6 +62,7 @@ class WarmStart:
     frozen_before: datetime | None = None
     past: Past | None = None
     frozen: frozenset[str] = frozenset()
+    is_continued: bool = False
 
 
 def held_of(problem: Problem, estimates: Estimates, warm: WarmStart) -> dict[str, Held]:

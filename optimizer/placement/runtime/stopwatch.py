@@ -1,5 +1,7 @@
 """The time of one plan, used and left: wall time, CPU time, or counted work.
 
+CPU time goes on only while the plan is worked at, so a busy machine finds the same plan later.
+
 Work is counted where loops ask whether their time is over. It is the same on every machine, so a search with
 a work limit ends at the same step, and with the same plan, wherever it runs.
 """
@@ -16,6 +18,8 @@ from broker.ports.planning import LimitClock
 ASK_S = 0.003
 """Seconds of work of one loop iteration: about the median time on one core."""
 UNLIMITED_S = 3600.0
+LEAST_CPU_SHARE = 1 / 3
+"""A limit that counts CPU time counts at least this share of the time that passes."""
 ENDED_S = 1e9
 """Reading of a work clock that was stopped from outside."""
 MEASURED_STEPS = 20
@@ -65,6 +69,35 @@ class WorkClock:
         self._counted_s += seconds
 
 
+class CpuClock:
+    """Counts seconds of the processor, at least ``LEAST_CPU_SHARE`` of the seconds that pass, and no more
+    than pass.
+
+    A limit is never over before its seconds have passed, and a busy machine delays it three times at most.
+    """
+
+    def __init__(
+        self, cpu: Callable[[], float] = time.process_time, wall: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._cpu, self._wall = cpu, wall
+        self._cpu_0_s, self._wall_0_s = cpu(), wall()
+
+    def __call__(self) -> float:
+        """Seconds since its creation."""
+        passed_s = self.passed_s
+        return min(passed_s, max(self._cpu() - self._cpu_0_s, LEAST_CPU_SHARE * passed_s))
+
+    @property
+    def passed_s(self) -> float:
+        """Seconds that passed since its creation."""
+        return self._wall() - self._wall_0_s
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether the processor had less than ``LEAST_CPU_SHARE`` of the time for it."""
+        return self._cpu() - self._cpu_0_s < LEAST_CPU_SHARE * self.passed_s
+
+
 def clock_of(
     kind: LimitClock, guard_s: float | None = None, wall: Callable[[], float] = time.monotonic
 ) -> Callable[[], float]:
@@ -72,8 +105,10 @@ def clock_of(
 
     A work clock stops when ``guard_s`` seconds by ``wall`` have passed (None: never).
     """
-    if kind is not LimitClock.WORK:
-        return time.process_time if kind is LimitClock.CPU else time.monotonic
+    if kind is LimitClock.WALL:
+        return time.monotonic
+    if kind is LimitClock.CPU:
+        return CpuClock()
     if guard_s is None:
         return WorkClock()
     end_s = wall() + guard_s
@@ -99,7 +134,7 @@ class Stopwatch:
 
     @property
     def counts_wall(self) -> bool:
-        """Whether it counts wall time, which solvers can limit; otherwise solvers limit their own work."""
+        """Whether it counts wall time alone; otherwise solvers limit their own work."""
         return self.clock is time.monotonic
 
     @property
@@ -116,9 +151,9 @@ class Stopwatch:
 
     @property
     def left(self) -> float:
-        """The wall time that a solver may take: what is left, or any time if the solver's work is limited."""
+        """The wall time that a solver may take: what is left, or any time if the limit counts work."""
         left = self._left
-        return left if self.counts_wall or not left else UNLIMITED_S
+        return UNLIMITED_S if left and isinstance(self.clock, WorkClock) else left
 
     @property
     def _left(self) -> float:

@@ -14,6 +14,7 @@ import pytest
 from api.schemas.base.times import format_time
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.moving.reoptimization import ProposalState, Reoptimization
+from broker.domain.planning.plan import PlanStatus
 from broker.ports.planning import PlanState
 from broker.store import create_store
 from tests.e2e.asking import document
@@ -27,6 +28,7 @@ FREE_STOCK = ("latitude", "cudo", "oci")
 RECORDED = {
     "/v1/plans": "plan.request",
     "/v1/plans/{plan_id}/approve": "plan.approve",
+    "/v1/plans/{plan_id}/continue": "plan.request",
     "/v1/plans/{plan_id}/intend": "plan.intend",
     "/v1/plans/{plan_id}/reject": "plan.reject",
     "/v1/plans/{plan_id}/reserve": "reservation.intend",
@@ -110,6 +112,20 @@ def looks_asked_for(client: httpx.Client) -> int:
 def deliveries_of(client: httpx.Client, webhook_id: str) -> int:
     """How many events went to a webhook."""
     return len(client.get(f"/v1/webhooks/{webhook_id}").json()["deliveries"])
+
+
+async def stopped(pair: Pair, plan_id: str) -> str:
+    """A draft of the same document whose limit ended its search, as the planner would have stored it."""
+    store = create_store(pair.database_url)
+    async with store.unit_of_work(EVERY_TEAM) as uow:
+        record = await uow.plans.find(plan_id)
+        assert record.plan is not None
+        plan = replace(record.plan, plan_id="plan-stopped", status=PlanStatus.FEASIBLE)
+        draft = replace(record, plan_id="plan-stopped", plan=plan, intended_by=None, version=0)
+        await uow.plans.add(replace(draft, reserved_at=None))
+        await uow.commit()
+    await store.close()
+    return "plan-stopped"
 
 
 async def proposed(pair: Pair, plan_id: str, name: str) -> str:
@@ -210,6 +226,10 @@ async def test_every_post_twice_at_once_has_one_effect(pair: Pair) -> None:
         wait_for("the look", 60, lambda: looks_asked_for(client) or None)
         await asyncio.sleep(2)  # in which a second look would end
         effects["/v1/reoptimizations"] = looks_asked_for(client)
+
+        short, before = await stopped(pair, plan_id), len(recorded(client, "plan.request"))
+        one_answer(await twins(pair, f"/v1/plans/{short}/continue", "k-continue", {}))
+        effects["/v1/plans/{plan_id}/continue"] = len(recorded(client, "plan.request")) - before
 
     print(f"{len(effects)} POSTs, each to 2 processes at once and twice more: effects {effects}")
     assert set(effects.values()) == {1}
