@@ -7,10 +7,11 @@ What their move frees is not counted, so a saving is never overstated.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 
 import numpy as np
 
@@ -21,12 +22,12 @@ from broker.domain.planning.workload import Policy, Serving, Training
 from optimizer.placement.columns.candidates import Candidates, unplaced_cents
 from optimizer.placement.columns.run_pool import RunPool, first_few
 from optimizer.placement.explain.extract import estimate_of
-from optimizer.placement.explain.machine_limits import bandwidth_binds, least_joined_usd, least_usd
+from optimizer.placement.explain.machine_limits import bandwidth_binds, least_joined_usd
 from optimizer.placement.problem.columns import Column, in_usd
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.problem.quotas import quota_rows, without_quotas
 from optimizer.placement.problem.stock import limits_at
-from optimizer.placement.runs.builder import build_run_candidates
+from optimizer.placement.runs.builder import least_whole_usd
 from optimizer.placement.runs.candidates import Run
 from optimizer.placement.runs.columns import build_run_column
 from optimizer.placement.search.moves import group_total_cents
@@ -38,7 +39,7 @@ LOOKED_AT = 48
 WISHES = 5
 MOST_SCARCE = 20
 MOST_MOVED = 4
-FEW_CANDIDATES = 64
+LEAST_SAVED_USD = 0.01
 LEAST_HOURS, LEAST_MS = 0.05, 1.0
 IN_WORDS: Mapping[BindingRule, str] = {
     BindingRule.STOCK: "stock",
@@ -165,41 +166,47 @@ def binding_limit(
         assert row is not None
         what = described_apart(candidates, mine, row)
         return Limit(held.rule, f"{IN_WORDS[held.rule]} limits it: {what} {held.because}")
-    run, problem = candidates.problem.request.workload(mine.workload), candidates.problem
+    run = candidates.problem.request.workload(mine.workload)
     if not tried:
         return Limit(BindingRule.PRICE)
     if isinstance(run, Serving):
         return _limit_of_service(candidates, state, run, mine)
+    now = min(mine.total_cents / 100, float(candidates.runs[run.name].total_usd.min(initial=np.inf)))
+    limit, least_usd = BindingRule.PRICE, now - LEAST_SAVED_USD
+    for rule, least in _without_each(candidates, run):
+        # The copy's own cost is part of the price. It limits the run only if without it another option would
+        # be best.
+        copied_usd = mine.transfer_cents / 100 if rule is BindingRule.EGRESS else 0.0
+        usd = least(least_usd - copied_usd)
+        if usd + copied_usd < least_usd:
+            limit, least_usd, told_usd = rule, usd + copied_usd, usd
+    if limit is BindingRule.PRICE:
+        return Limit(limit)
+    if limit is BindingRule.DEADLINE:
+        return Limit(limit, _says_of_deadline(candidates, run, now, told_usd))
+    return Limit(limit, _says_without(limit, usd_words(in_usd(round(100 * told_usd)))))
+
+
+def _without_each(candidates: Candidates, run: Run) -> Iterator[tuple[BindingRule, Callable[[float], float]]]:
+    """Each rule of a run, and its least cost in USD without that rule alone, if that is below a limit."""
+    problem, estimates = candidates.problem, candidates.estimates
+
+    def without(changed: Problem, relaxed: Run) -> Callable[[float], float]:
+        return lambda below_usd: least_whole_usd(changed, estimates, relaxed, below_usd)
+
     free = replace(problem, request=replace(problem.request, policy=Policy()))
-    options: list[tuple[BindingRule, Problem, Run]] = [
-        (BindingRule.RESIDENCY, free, replace(run, policy=Policy())),
-        (BindingRule.DEADLINE, problem, replace(run, deadline=run.deadline + FAR)),
-    ]
+    if {problem.request.policy, run.policy} != {Policy()}:
+        yield BindingRule.RESIDENCY, without(free, replace(run, policy=Policy()))
+    yield BindingRule.DEADLINE, without(problem, replace(run, deadline=run.deadline + FAR))
     if quota_rows(problem):
-        unlimited = without_quotas(problem)
-        options.append((BindingRule.QUOTA, unlimited, replace(run, policy=replace(run.policy, quotas=()))))
-    if isinstance(run, Training) and run.dataset is not None:
-        options.append((BindingRule.EGRESS, problem, replace(run, dataset=None)))
-    if isinstance(run, Training) and run.gpus.min > 1:
-        options.append((BindingRule.SIZE, problem, replace(run, gpus=replace(run.gpus, min=1))))
-    least = {
-        rule: least_usd(
-            build_run_candidates(changed, candidates.estimates, relaxed, FEW_CANDIDATES, bounded=False)
-        )
-        for rule, changed, relaxed in options
-    }
+        unlimited = replace(run, policy=replace(run.policy, quotas=()))
+        yield BindingRule.QUOTA, without(without_quotas(problem), unlimited)
     if isinstance(run, Training):
-        least[BindingRule.FABRIC] = least_joined_usd(candidates, run)
-    now = min(mine.total_cents / 100, least_usd(candidates.runs[run.name]))
-    # The copy's own cost is part of the price. It limits the run only if without it another option would be
-    # best.
-    copied = {BindingRule.EGRESS: mine.transfer_cents / 100}
-    best = min(least, key=lambda rule: least[rule] + copied.get(rule, 0.0))
-    if least[best] + copied.get(best, 0.0) >= now - 0.01:
-        return Limit(BindingRule.PRICE)
-    if best is BindingRule.DEADLINE:
-        return Limit(best, _says_of_deadline(candidates, run, now, least[best]))
-    return Limit(best, _says_without(best, usd_words(in_usd(round(100 * least[best])))))
+        if run.dataset is not None:
+            yield BindingRule.EGRESS, without(problem, replace(run, dataset=None))
+        if run.gpus.min > 1:
+            yield BindingRule.SIZE, without(problem, replace(run, gpus=replace(run.gpus, min=1)))
+        yield BindingRule.FABRIC, partial(least_joined_usd, candidates, run)
 
 
 def _limit_of_service(candidates: Candidates, state: PlanState, service: Serving, mine: Column) -> Limit:
@@ -211,11 +218,8 @@ def _limit_of_service(candidates: Candidates, state: PlanState, service: Serving
 def _says_of_deadline(candidates: Candidates, run: Run, now_usd: float, ever_usd: float) -> str:
     """What a run alone would cost without its deadline: within the horizon, or only without its end too."""
     later = replace(run, deadline=candidates.problem.request.horizon.end)
-    found = build_run_candidates(
-        candidates.problem, candidates.estimates, later, FEW_CANDIDATES, bounded=False
-    )
-    inside_usd = least_usd(found)
-    if inside_usd < now_usd - 0.01:
+    inside_usd = least_whole_usd(candidates.problem, candidates.estimates, later, now_usd)
+    if inside_usd < now_usd - LEAST_SAVED_USD:
         return _says_without(BindingRule.DEADLINE, usd_words(in_usd(round(100 * inside_usd))))
     usd = usd_words(in_usd(round(100 * ever_usd)))
     return f"the deadline and the horizon's end limit it: without both the cheapest way would cost {usd}"

@@ -36,8 +36,10 @@ def cheapest_dropped(candidates: Candidates, mine: Column) -> str | None:
         return None
     passing = open_gates(problem, workload).passing
     with_room = _rough_usd(candidates, workload, mine, roomy=False)
-    anywhere = _rough_usd(candidates, workload, mine, roomy=True)
-    host = np.where(passing & ~np.isfinite(with_room), anywhere, np.inf)
+    host = np.full(len(passing), np.inf)
+    if _lacks_room(candidates, workload):
+        anywhere = _rough_usd(candidates, workload, mine, roomy=True)
+        host = np.where(passing & ~np.isfinite(with_room), anywhere, np.inf)
     found: list[tuple[float, str]] = []
     for usd, words in ((host, None), *_by_rules(problem, workload, passing, with_room)):
         row = int(np.argmin(usd)) if len(usd) else -1
@@ -71,8 +73,18 @@ def _by_rules(
 
 
 def _opened(problem: Problem, workload: Workload, team: Policy, own: Policy) -> Bools:
-    wider = replace(problem, request=replace(problem.request, policy=team), kept={})
+    wider = problem.once(
+        ("under", team), lambda: replace(problem, request=replace(problem.request, policy=team), kept={})
+    )
     return open_gates(wider, replace(workload, policy=own)).passing
+
+
+def _lacks_room(candidates: Candidates, workload: Workload) -> bool:
+    """Whether a host has too little disk or memory for a workload."""
+    estimates, row = candidates.estimates, candidates.estimates.row_of[workload.name]
+    if isinstance(workload, Training):
+        return not np.array_equal(estimates.hours_with_room[row], estimates.training.hours[row])
+    return not np.array_equal(estimates.rates_with_room[row], estimates.serving.requests_per_s[row])
 
 
 def _rough_usd(candidates: Candidates, workload: Workload, mine: Column, *, roomy: bool) -> Floats:

@@ -45,7 +45,7 @@ from optimizer.placement.problem.units import HOUR_S, FleetCase
 from optimizer.placement.runs.candidates import Run, RunCandidates
 from optimizer.placement.runs.columns import build_run_column
 from optimizer.placement.search.improve import blockers
-from optimizer.placement.search.moves import group_total_cents
+from optimizer.placement.search.moves import FleetMaker, group_total_cents
 from optimizer.placement.search.plan_state import PlanState
 from optimizer.placement.search.runner_up import Rival, main_piece, named, rival_at, rival_in
 from optimizer.placement.search.solve import Solution
@@ -140,20 +140,18 @@ class Explainer:
         if len(self._told) >= LEAST_TOLD and self.ended():
             self.untold += 1
         else:
-            make = coarse_fleets if hurried else model_fleets
+            makers = self._makers(hurried=hurried)
             dropped = cheapest_dropped(self.candidates, column)
             ways = next_ways(self.candidates, self.solution.pools, known, column)
-            rivals = [rival_at(self.candidates, self._state, column.workload, way, make) for way in ways]
+            rivals = [rival_at(self.candidates, self._state, column.workload, way, makers[0]) for way in ways]
             rivals = [one for one in rivals if self._can_stand(one) and not self._lost_near_tie(one)]
-            rival = rival_in(
-                self.candidates,
-                self.solution.pools,
-                known,
-                self._state,
-                column.workload,
-                build=not hurried,
-                make=make,
-            )
+            pools, name = self.solution.pools, column.workload
+            for make in makers:
+                rival = rival_in(
+                    self.candidates, pools, known, self._state, name, build=not hurried, make=make
+                )
+                if rival is not None and self._can_stand(rival):
+                    break
         if rival is None or not self._can_stand(rival) or self._lost_near_tie(rival):
             rival = next(iter(rivals), None)
         elif main_piece(rival.column).offer not in {main_piece(one.column).offer for one in rivals}:
@@ -168,6 +166,12 @@ class Explainer:
         second = second_best(self.candidates, self._state, next(iter(others), None))
         next_best = tuple(known_ways[:NEXT_BEST])
         return _Told(self._runner_up(column, rival), next_best, limit.rule, tuple(limits), second, dropped)
+
+    def _makers(self, *, hurried: bool) -> tuple[FleetMaker, ...]:
+        """How fleets are built; a later one where those before find none that stands."""
+        if hurried:
+            return (coarse_fleets,)
+        return (model_fleets,) if self.candidates.is_small else (coarse_fleets, model_fleets)
 
     def _limits_of_fleets(self) -> Mapping[str, tuple[str, ...]]:
         if self._fleet_limits is None:

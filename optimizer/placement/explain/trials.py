@@ -23,7 +23,7 @@ from optimizer.placement.fleets.model import earliest_end, model_fleets
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.estimates import Estimates, build_estimates
 from optimizer.placement.problem.gpu_pools import build_pools
-from optimizer.placement.problem.problem import Floats, Problem, own_stock, under_quotas
+from optimizer.placement.problem.problem import Floats, OfferTable, Problem, own_stock, under_quotas
 from optimizer.placement.problem.quotas import QUOTA_ROWS
 from optimizer.placement.problem.transfers import placed_after
 from optimizer.placement.runs.builder import build_run_candidates
@@ -189,9 +189,8 @@ class Trials:
         old, table, of_market = problem.request, problem.table, problem.kept_of_market
         assumed = assumed_nodes(request)
         if _quotas(request) != _quotas(old) or assumed != assumed_nodes(old):
-            stock, pools = own_stock(table.offers, assumed), build_pools(table.offers, assumed)
-            table = under_quotas(request, replace(table, stock_nodes=stock, pools=pools))
-            of_market = {}
+            key = "market under", _quotas(request), assumed
+            table, of_market = problem.once(key, lambda: (_market_under(request, table, assumed), {}))
         needed = {*group.names, workload.starts_after if isinstance(workload, Serving) else None}
         kept = {key: made for key, made in problem.kept.items() if key != QUOTA_ROWS}
         if table is not problem.table or request.horizon != old.horizon:
@@ -212,6 +211,12 @@ class Trials:
         if _physics(workload) == _physics(self.candidates.problem.request.workload(workload.name)):
             return known
         return build_estimates(problem, known.estimator)
+
+
+def _market_under(request: PlanRequest, table: OfferTable, assumed: int) -> OfferTable:
+    """The market with other quotas, or with another number of assumed nodes."""
+    stock, pools = own_stock(table.offers, assumed), build_pools(table.offers, assumed)
+    return under_quotas(request, replace(table, stock_nodes=stock, pools=pools))
 
 
 def _quotas(request: PlanRequest) -> tuple[object, ...]:
