@@ -19,7 +19,7 @@ from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.host_needs import HostNeeds, serving_needs, training_needs
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.explain.alternatives import described
-from optimizer.placement.explain.policy_changes import RULES
+from optimizer.placement.explain.requirements import RULES
 from optimizer.placement.problem.columns import Column, in_usd
 from optimizer.placement.problem.gates import open_gates
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
@@ -61,7 +61,7 @@ def _by_rules(
     policies = (problem.request.policy, workload.policy)
     for rule in RULES:
         if any(rule.is_written(policy) for policy in policies):
-            wider = _opened(problem, workload, *(rule.drop(policy) for policy in policies))
+            wider = _opened(problem, workload, *(rule.dropped(policy) for policy in policies))
             extra = np.where(wider & ~passing, usd, np.inf)
             if np.isfinite(extra).any():
                 offer = problem.table.offers[int(np.argmin(extra))]
