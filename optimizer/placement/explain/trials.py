@@ -40,7 +40,7 @@ from optimizer.placement.search.moves import (
 )
 from optimizer.placement.workers.worker_pool import WorkerPool
 
-MOST_CANDIDATES = 200_000
+MOST_CANDIDATES = 30_000
 MOST_COLUMNS = 48
 LEAST_TRIALS = 2
 UNIT_HOUR_S, RUN_S = 5e-6, 2e-6
@@ -251,17 +251,17 @@ def fleets_under(
         inside = np.zeros_like(free)
         inside[list(offers)] = free[list(offers)]
         free = inside
-    made = model_fleets(problem, case, free, [mine.after_s])
+    made = trials.make(problem, case, free, [mine.after_s])
     linked = [placed_after(problem, column, mine.after_place) for column in made]
     return [column for column in linked if trial.room.allows(column)]
 
 
 def _under(request: PlanRequest, service: Serving, limits: FleetLimits) -> PlanRequest:
     """The request with these limits on a service's fleet, overriding the policies."""
-    changed = replace(service, fleet=limits, policy=_unlimited(service.policy))
+
+    def unlimited(policy: Policy) -> Policy:
+        return replace(policy, fleet=FleetLimits())
+
+    changed = replace(service, fleet=limits, policy=unlimited(service.policy))
     workloads = tuple(changed if w.name == service.name else w for w in request.workloads)
-    return replace(request, policy=_unlimited(request.policy), workloads=workloads)
-
-
-def _unlimited(policy: Policy) -> Policy:
-    return replace(policy, fleet=FleetLimits())
+    return replace(request, policy=unlimited(request.policy), workloads=workloads)
