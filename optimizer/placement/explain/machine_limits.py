@@ -45,12 +45,13 @@ def bandwidth_binds(candidates: Candidates, state: PlanState, service: Serving, 
         return False
     with state.without((service.name,)) as room:
         free = remaining_nodes(candidates, service, room.ledger, mine.after_s)
-    own = {(one.offer, one.choice) for one in mine.pieces}
-    units = candidates.fleets[service.name].units
-    pairs = zip(units.offer.tolist(), units.config.tolist(), strict=True)
-    case = only_units(
-        candidates.fleets[service.name], np.array([pair in own for pair in pairs], dtype=np.bool_)
-    )
+    for one in mine.pieces:
+        free[one.offer] = max([free[one.offer], *(nodes for _, _, nodes in one.spans)])
+    own, case = {(one.offer, one.choice) for one in mine.pieces}, candidates.fleets[service.name]
+    pairs = zip(case.units.offer.tolist(), case.units.config.tolist(), strict=True)
+    case = only_units(case, np.array([pair in own for pair in pairs], dtype=np.bool_))
+    if not len(case.units):
+        return False
 
     def least_usd(factor: float) -> float:
         return _least_usd(candidates.problem, _with_rate(candidates, case, piece, factor), free, mine.after_s)
@@ -150,15 +151,14 @@ def _joined(candidates: Candidates) -> tuple[Problem, Estimates] | None:
     best = max(fabrics, key=lambda fabric: fabric.gbit_s_per_node)
     most = estimates.node_counts[-1]
     had = [sku.fabric is not None and replace(sku.fabric, domain=best.domain) == best for sku in table.skus]
-    same = np.array(had, dtype=np.bool_)[table.sku_of] & (
-        table.joined_nodes >= np.minimum(most, table.stock_nodes)
-    )
+    enough = table.joined_nodes >= np.minimum(most, table.stock_nodes)
+    same = np.array(had, dtype=np.bool_)[table.sku_of] & enough
     if same.all():
         return None
-    changed = np.unique(table.sku_of[~same])
-    # A kind without a changed offer stands for one that has any: the core estimates each kind once.
-    place = np.where(np.isin(np.arange(len(table.skus)), changed), np.arange(len(table.skus)), changed[0])
-    skus = tuple(replace(table.skus[k], fabric=replace(best, max_nodes=UNLIMITED_NODES)) for k in place)
+    changed = set(table.sku_of[~same].tolist())
+    # The core estimates equal kinds once, so a kind without a changed offer is replaced by one that has any.
+    kinds = [kind if kind in changed else min(changed) for kind in range(len(table.skus))]
+    skus = tuple(replace(table.skus[k], fabric=replace(best, max_nodes=UNLIMITED_NODES)) for k in kinds)
     runs = [run for run in problem.runs() if isinstance(run, Training)]
     found = estimates.estimator.training(runs, skus, estimates.node_counts)
     wider = replace(
@@ -167,7 +167,5 @@ def _joined(candidates: Candidates) -> tuple[Problem, Estimates] | None:
         joined_nodes=np.full_like(table.joined_nodes, UNLIMITED_NODES),
         stock_nodes=np.where(same, 0, table.stock_nodes),
     )
-    return (
-        replace(problem, table=wider, kept={}, kept_of_market={}),
-        replace(estimates, training=found),
-    )
+    joined = replace(problem, table=wider, kept={}, kept_of_market={})
+    return joined, replace(estimates, training=found)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from optimizer.placement.explain.run_ties import easier_run, parts_of
 from optimizer.placement.explain.trials import Trials, fleets_under
 from optimizer.placement.fleets.columns import stacked
 from optimizer.placement.problem.columns import Column, Span, price_cents, with_switching
-from optimizer.placement.problem.problem import Floats, Ints, OfferTable, Problem
+from optimizer.placement.problem.problem import OfferTable, Problem
 from optimizer.placement.problem.transfers import with_transfers
 from optimizer.placement.search.moves import DependencyGroup, RemainingCapacity, dependency_groups
 from optimizer.placement.search.plan_state import PlanState
@@ -260,86 +259,47 @@ def held_through(
 
 
 def _filled(candidates: Candidates, column: Column, free: Sequence[bool], limit_cents: int) -> Column:
+    """The fleet with its cheapest gaps held while the cost allows it, each for at most an hour of a node."""
     problem = candidates.problem
+    left_usd = (limit_cents - column.cost_cents - len(column.pieces)) / 100
+    most_usd = _node_hour_cents(column) / 100 + 1e-9
     fleet = [levels_of(piece.spans) if may else [] for piece, may in zip(column.pieces, free, strict=True)]
-    gaps = Gaps(problem.table, [piece.offer for piece in column.pieces], fleet)
-    gaps.fill((limit_cents - column.cost_cents - len(column.pieces)) / 100, _node_hour_cents(column) / 100)
+    gaps = [
+        (usd, number, level, left, right)
+        for number, levels in enumerate(fleet)
+        for level, held in enumerate(levels)
+        for usd, left, right in _gaps(problem.table, column.pieces[number].offer, held)
+    ]
+    for usd, number, level, left, right in sorted(gaps):
+        if usd > min(left_usd, most_usd):
+            break
+        levels = fleet[number]
+        if level == 0 or any(start <= left and right <= end for start, end in levels[level - 1]):
+            left_usd -= usd
+            levels[level] = _joined(levels[level], left, right)
+    spans = [stacked([(a, b, 1) for held in levels for a, b in held]) for levels in fleet]
     pieces = tuple(
-        replace(piece, spans=spans, cost_cents=price_cents(problem, piece.offer, spans)) if spans else piece
-        for piece, spans in zip(column.pieces, gaps.spans(), strict=True)
+        replace(piece, spans=now, cost_cents=price_cents(problem, piece.offer, now)) if now else piece
+        for piece, now in zip(column.pieces, spans, strict=True)
     )
     return with_switching(problem, with_transfers(problem, replace(column, pieces=pieces)))
 
 
-class Gaps:
-    """Gaps between the intervals in which the k-th node of a piece is held, and the cost of holding them too.
+def _gaps(table: OfferTable, offer: int, stretches: Sequence[Stretch]) -> Iterator[tuple[float, int, int]]:
+    """The gaps between the stretches of one node, each with what holding it costs more."""
+    held = np.array(stretches, dtype=np.int64).reshape(-1, 2)
+    first, left, right, last = held[:-1, 0], held[:-1, 1], held[1:, 0], held[1:, 1]
+    offers = np.full(len(left), offer, dtype=np.int64)
+    whole, before, after = (
+        table.node_cost_usd(offers, held_s) for held_s in (last - first, left - first, last - right)
+    )
+    return zip((whole - before - after).tolist(), left.tolist(), right.tolist(), strict=True)
 
-    ``fleet`` holds the levels of each piece. A gap counts only while the level below is held throughout.
-    """
 
-    def __init__(
-        self, table: OfferTable, offers: Sequence[int], fleet: Sequence[list[list[Stretch]]]
-    ) -> None:
-        self._table = table
-        self._offers = offers
-        self._fleet = fleet
-        self._open: list[tuple[float, int, int, int, int]] = []
-        for piece, levels in enumerate(fleet):
-            for level in range(len(levels)):
-                self._push(piece, level)
-
-    def fill(self, usd: float, most_each_usd: float) -> None:
-        """Holds the cheapest gaps, each of which avoids one start, until ``usd`` are spent; none above
-        ``most_each_usd``.
-        """
-        while self._open:
-            known, piece, level, start, end = heapq.heappop(self._open)
-            more = self._more_usd(piece, level, start, end)
-            if more is None:
-                continue
-            if more > known + 1e-9:
-                heapq.heappush(self._open, (more, piece, level, start, end))
-                continue
-            if more > min(usd, most_each_usd + 1e-9):
-                return
-            usd -= more
-            self._merge(piece, level, start)
-
-    def spans(self) -> Iterator[tuple[Span, ...]]:
-        """The step function of each piece."""
-        for levels in self._fleet:
-            yield stacked([(a, b, 1) for level in levels for a, b in level])
-
-    def _push(self, piece: int, level: int, inside: Stretch | None = None) -> None:
-        held = np.array(self._fleet[piece][level], dtype=np.int64).reshape(-1, 2)
-        first, left, right, last = held[:-1, 0], held[:-1, 1], held[1:, 0], held[1:, 1]
-        whole, before, after = (self._cost_usd(piece, s) for s in (last - first, left - first, last - right))
-        for usd, start, end in zip(whole - before - after, left, right, strict=True):
-            if inside is None or (inside[0] <= start and end <= inside[1]):
-                heapq.heappush(self._open, (float(usd), piece, level, int(start), int(end)))
-
-    def _more_usd(self, piece: int, level: int, start: int, end: int) -> float | None:
-        """Present cost of holding a gap; None if it is no longer one, or the level below has a gap there."""
-        levels = self._fleet[piece]
-        if level and not any(a <= start and end <= b for a, b in levels[level - 1]):
-            return None
-        stretches = levels[level]
-        for (first, left), (right, last) in pairwise(stretches):
-            if (left, right) == (start, end):
-                held = np.array([last - first, left - first, last - right], dtype=np.int64)
-                return float(self._cost_usd(piece, held) @ np.array([1.0, -1.0, -1.0]))
-        return None
-
-    def _cost_usd(self, piece: int, held_s: Ints) -> Floats:
-        return self._table.node_cost_usd(np.full(len(held_s), self._offers[piece], dtype=np.int64), held_s)
-
-    def _merge(self, piece: int, level: int, start: int) -> None:
-        levels = self._fleet[piece]
-        at = next(i for i, (_, left) in enumerate(levels[level]) if left == start)
-        whole = (levels[level][at][0], levels[level][at + 1][1])
-        levels[level][at : at + 2] = [whole]
-        if level + 1 < len(levels):
-            self._push(piece, level + 1, whole)
+def _joined(stretches: Sequence[Stretch], left: int, right: int) -> list[Stretch]:
+    """The stretches with one gap held."""
+    at = next(number for number, (_, end) in enumerate(stretches) if end == left)
+    return [*stretches[:at], (stretches[at][0], stretches[at + 1][1]), *stretches[at + 2 :]]
 
 
 def _passed_over(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from math import inf
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,11 @@ def at(
             yield Change(words(value), asked.changed(field, value))
 
     return changes
+
+
+def once(field: str, value: object, says: str = "") -> Changes:
+    """A change of one field to the value that asks least, unless it has it."""
+    return at(field, lambda asked: () if attrgetter(field)(asked.workload) == value else (value,), says)
 
 
 def own_changes(workload: Any, reason: Obstacle) -> tuple[Sequence[Changes], Sequence[Changes]]:
@@ -241,6 +247,10 @@ def _fewer_zones(asked: Asked) -> range:
     return range(most, max(0, most - MOST_ZONES_TRIED), -1)
 
 
+def _more_pools(asked: Asked) -> range:
+    return range(rules_of(asked.request.policy, asked.workload).max_pools + 1, MOST_POOLS + 1)
+
+
 def _less_traffic(asked: Asked) -> Iterator[Change]:
     """The highest peak for which the capacity suffices, within a twentieth, with the curve in proportion.
 
@@ -319,31 +329,16 @@ OWN: Mapping[str, Changes] = {
     "gpus.max": at("gpus.max", partial(_gpus, end="max", free=None)),
     "gpus.min": at("gpus.min", partial(_gpus, end="min", free=1)),
     "deadline": _later_deadline,
-    "interruptible": at(
-        "interruptible", lambda asked: () if asked.workload.interruptible else (True,), "interruptible: true"
-    ),
-    "parts": at(
-        "parts",
-        lambda asked: () if asked.workload.parts is None else (None,),
-        "parts: null, any number of parts",
-    ),
+    "interruptible": once("interruptible", True, "interruptible: true"),
+    "parts": once("parts", None, "parts: null, any number of parts"),
     "narrower": at("precisions", partial(_precisions, narrower=True), _listed),
     "precisions": at("precisions", partial(_precisions, narrower=False), _listed),
     "precision": at("precision", _trained_in, "precision: {}"),
-    "engine": at(
-        "engine",
-        lambda asked: () if asked.workload.engine is ServingEngine.VLLM else (ServingEngine.VLLM,),
-        "engine: {}",
-    ),
+    "engine": once("engine", ServingEngine.VLLM, "engine: {}"),
     "slo": _looser_slo,
     "zones": at("redundancy.zones", _fewer_zones),
-    "spares": at(
-        "redundancy.spare_replicas", lambda asked: (0,) if asked.workload.redundancy.spare_replicas else ()
-    ),
-    "pools": at(
-        "fleet.max_pools",
-        lambda asked: range(rules_of(asked.request.policy, asked.workload).max_pools + 1, MOST_POOLS + 1),
-    ),
+    "spares": once("redundancy.spare_replicas", 0),
+    "pools": at("fleet.max_pools", _more_pools),
     "traffic": _less_traffic,
 }
 """The requirements of workloads by name."""
