@@ -95,7 +95,7 @@ class Explainer:
 
     def scarcity(self) -> tuple[Scarcity, ...]:
         """What more nodes of each contended offer would save."""
-        return scarcities(self.candidates, self._state, self._known)
+        return scarcities(self._state, self._known)
 
     def why(self, column: Column, piece: Piece) -> Why:
         """The explanation of one placement."""
@@ -156,14 +156,14 @@ class Explainer:
             rival = next(iter(rivals), None)
         elif main_piece(rival.column).offer not in {main_piece(one.column).offer for one in rivals}:
             rivals.append(rival)
-        others = ranked(self.candidates, self._state, rivals)
+        others = ranked(self._state, rivals)
         known_ways = [one.way for one in others]
-        limit = binding_limit(self.candidates, self._state, column, known_ways, tried=not hurried)
+        limit = binding_limit(self._state, column, known_ways, tried=not hurried)
         limits = [] if limit.says is None else [limit.says]
         named_first = [] if limit.rule is BindingRule.BANDWIDTH else limits
         of_fleet = self._limits_of_fleets().get(column.workload, ())
         limits = [*named_first, *of_fleet, *objective_rules(self.candidates, column), *limits]
-        second = second_best(self.candidates, self._state, next(iter(others), None))
+        second = second_best(self._state, next(iter(others), None))
         next_best = tuple(known_ways[:NEXT_BEST])
         return _Told(self._runner_up(column, rival), next_best, limit.rule, tuple(limits), second, dropped)
 
@@ -178,7 +178,7 @@ class Explainer:
             has_fleets = any(name in self.candidates.fleets for name in self._state.chosen)
             self.limits_untried = self.most_trials > 0 and has_fleets and self.ended()
             most = 0 if self.limits_untried else self.most_trials
-            self._fleet_limits = limits_told(self.candidates, self._state, self._known, self.ties, most)
+            self._fleet_limits = limits_told(self._state, self._known, self.ties, most)
         return self._fleet_limits
 
     def _can_stand(self, rival: Rival) -> bool:
@@ -195,7 +195,7 @@ class Explainer:
         if rival is None:
             return None
         offer = self.candidates.problem.table.offers[main_piece(rival.column).offer]
-        text = reason(self.candidates, self._state, column, rival)
+        text = reason(self._state, column, rival)
         return RunnerUp(offer.offer_id, in_usd(rival.column.cost_cents), text)
 
     def _bottleneck(self, name: str, piece: Piece) -> str:

@@ -13,7 +13,6 @@ import numpy as np
 
 from broker.domain.planning.effective_rules import MOST_POOLS, rules_of
 from broker.domain.planning.workload import FleetLimits, Serving
-from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.explain.near_ties import NearTie, upkeep_of
 from optimizer.placement.explain.trials import Trials, fleets_under
 from optimizer.placement.fleets.model import coarse_fleets
@@ -28,7 +27,6 @@ ORDINALS = {2: "second", 3: "third", 4: "fourth"}
 
 
 def limits_told(
-    candidates: Candidates,
     state: PlanState,
     known: Mapping[str, Sequence[Column]],
     ties: Mapping[str, NearTie],
@@ -39,7 +37,7 @@ def limits_told(
     The most expensive services are tried first, ``most`` limits in total. ``known``: fleets of each, cheapest
     first. A premium that a near tie paid is not a saving.
     """
-    problem = candidates.problem
+    candidates, problem = state.candidates, state.candidates.problem
     services = [(s, state.chosen[s.name]) for s in problem.services() if s.name in state.chosen]
     services.sort(key=lambda row: (-row[1].cost_cents, row[0].name))
     trials = Trials(candidates, state.chosen, most, make=coarse_fleets)

@@ -33,13 +33,13 @@ FASTER = 2.0
 Part = Literal["bandwidth", "compute"]
 
 
-def bandwidth_binds(candidates: Candidates, state: PlanState, service: Serving, mine: Column) -> bool:
+def bandwidth_binds(state: PlanState, service: Serving, mine: Column) -> bool:
     """Whether a service would cost less if its main GPU had twice the memory bandwidth at the same price.
 
     It must then also cost no more than with twice the compute; otherwise compute is the limit. Costs are
     those of the cheapest nodes of its own pools in each hour, from what other workloads leave.
     """
-    piece = main_piece(mine)
+    candidates, piece = state.candidates, main_piece(mine)
     memory = _rate_factor(candidates, service, piece, "bandwidth")
     if memory <= 1.0:
         return False

@@ -121,7 +121,7 @@ def decided(
     for group in dependency_groups(candidates):
         if hurry():
             break
-        tie = _decided_run(candidates, solution, state, group, left)
+        tie = _decided_run(solution, state, group, left)
         if tie is not None:
             told[group.lead] = tie
             left -= tie.more_cents
@@ -164,18 +164,16 @@ def one_pool_less(trials: Trials, service: Serving, mine: Column) -> list[Column
     return fleets_under(trials, service, mine, FleetLimits(pools - 1, kinds))
 
 
-def _decided_run(
-    candidates: Candidates, solution: Solution, state: PlanState, group: DependencyGroup, left: int
-) -> NearTie | None:
+def _decided_run(solution: Solution, state: PlanState, group: DependencyGroup, left: int) -> NearTie | None:
     """Places a run and its followers in an easier option; returns what that pays for, or None if there is
     none.
     """
-    problem = candidates.problem
+    problem = state.candidates.problem
     pool, mine = solution.pools.get(group.lead), state.chosen.get(group.lead)
     if pool is None or mine is None or not problem.held.keys().isdisjoint(group.names):
         return None
     premium = rules_of(problem.request.policy, problem.request.workload(group.lead)).premium
-    found = easier_run(candidates, pool, state, group, premium, left) if premium else None
+    found = easier_run(pool, state, group, premium, left) if premium else None
     if found is None:
         return None
     way, more_cents = found
