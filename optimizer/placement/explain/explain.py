@@ -27,7 +27,7 @@ from optimizer.placement.explain.alternatives import (
     second_best,
 )
 from optimizer.placement.explain.assumed import all_taken_rule, assumed_rules, objective_rules, tokens_rule
-from optimizer.placement.explain.clauses import Clause, Part, counted, duration, sentences_of
+from optimizer.placement.explain.clauses import Clause, Part, clauses_of, counted, duration, sentences_of
 from optimizer.placement.explain.dropped import cheapest_dropped
 from optimizer.placement.explain.extract import requests_of
 from optimizer.placement.explain.fleet_limits import limits_told
@@ -62,9 +62,7 @@ class _Told:
     runner_up: RunnerUp | None
     next_best: tuple[Alternative, ...]
     rule: BindingRule
-    limits: tuple[str, ...]
-    second: str | None
-    dropped: str | None
+    clauses: tuple[Clause, ...]
 
 
 @dataclass(slots=True)
@@ -99,7 +97,8 @@ class Explainer:
 
     def why(self, column: Column, piece: Piece) -> Why:
         """The explanation of one placement."""
-        workload = self.candidates.problem.request.workload(column.workload)
+        problem = self.candidates.problem
+        workload = problem.request.workload(column.workload)
         if isinstance(workload, Serving):
             rules = self._service_rules(workload, column, piece)
         else:
@@ -111,15 +110,12 @@ class Explainer:
             *rules,
             *self._launch_rule(piece),
             *self._spot_rule(workload, piece),
-            *self._taken_rule(piece),
+            *clauses_of(Part.ASSUMED, [all_taken_rule(problem, self._state.ledger, piece)]),
             *tokens_rule(self.candidates, workload, column),
         )
-        risks = [Clause(Part.RISK, says) for says in risk_rules(self.candidates, workload, column, piece)]
-        limits = [Clause(Part.LIMIT, says) for says in told.limits]
-        assumed = [Clause(Part.ASSUMED, says) for says in assumed_rules(self.candidates, workload, piece)]
-        second = [] if told.second is None else [Clause(Part.NEXT_BEST, told.second)]
-        gate = [] if told.dropped is None else [Clause(Part.GATE, told.dropped)]
-        sized = [Clause(Part.DETAIL, says) for says in sized_rules(self.candidates.problem, piece)]
+        risks = clauses_of(Part.RISK, risk_rules(self.candidates, workload, column, piece))
+        assumed = clauses_of(Part.ASSUMED, assumed_rules(self.candidates, workload, piece))
+        sized = clauses_of(Part.DETAIL, sized_rules(problem, piece))
         return Why(
             self._bottleneck(workload.name, piece),
             tuple(clause.says for clause in clauses),
@@ -127,7 +123,7 @@ class Explainer:
             told.rule,
             told.next_best,
             tuple(sorted(self.candidates.log(workload.name).dropped.items())),
-            sentences_of((*risks, *limits, *assumed, *second, *gate, *sized, *clauses)),
+            sentences_of((*risks, *told.clauses, *assumed, *sized, *clauses)),
             self.candidates.log(workload.name).left,
         )
 
@@ -160,12 +156,16 @@ class Explainer:
         known_ways = [one.way for one in others]
         limit = binding_limit(self._state, column, known_ways, tried=not hurried)
         limits = [] if limit.says is None else [limit.says]
-        named_first = [] if limit.rule is BindingRule.BANDWIDTH else limits
+        first = [] if limit.rule is BindingRule.BANDWIDTH else limits
         of_fleet = self._limits_of_fleets().get(column.workload, ())
-        limits = [*named_first, *of_fleet, *objective_rules(self.candidates, column), *limits]
         second = second_best(self._state, next(iter(others), None))
-        next_best = tuple(known_ways[:NEXT_BEST])
-        return _Told(self._runner_up(column, rival), next_best, limit.rule, tuple(limits), second, dropped)
+        clauses = (
+            *clauses_of(Part.LIMIT, [*first, *of_fleet, *objective_rules(self.candidates, column), *limits]),
+            *clauses_of(Part.NEXT_BEST, [second]),
+            *clauses_of(Part.GATE, [dropped]),
+        )
+        runner_up = self._runner_up(column, rival)
+        return _Told(runner_up, tuple(known_ways[:NEXT_BEST]), limit.rule, clauses)
 
     def _makers(self, *, hurried: bool) -> tuple[FleetMaker, ...]:
         """How fleets are built; a later one where those before find none that stands."""
@@ -320,11 +320,6 @@ class Explainer:
         if not any(estimates.serving.fits[row, kind, c] for c in smaller):
             return f"TP{config.tp} is needed: weights and SLO need {config.gpus_per_replica} GPUs"
         return f"TP{config.tp} serves more requests per dollar than smaller replicas here"
-
-    def _taken_rule(self, piece: Piece) -> Iterator[Clause]:
-        says = all_taken_rule(self.candidates.problem, self._state.ledger, piece)
-        if says is not None:
-            yield Clause(Part.ASSUMED, says)
 
     def _launch_rule(self, piece: Piece) -> Iterator[Clause]:
         """What this installation's own launches of the offer showed."""
