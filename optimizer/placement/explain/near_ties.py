@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from optimizer.placement.explain.run_ties import easier_run, parts_of
 from optimizer.placement.explain.trials import Trials, fleets_under
 from optimizer.placement.fleets.columns import stacked
 from optimizer.placement.problem.columns import Column, Span, price_cents, with_switching
-from optimizer.placement.problem.problem import OfferTable, Problem
+from optimizer.placement.problem.problem import Floats, Ints, OfferTable, Problem
 from optimizer.placement.problem.transfers import with_transfers
 from optimizer.placement.search.moves import DependencyGroup, RemainingCapacity, dependency_groups
 from optimizer.placement.search.plan_state import PlanState
@@ -73,18 +74,6 @@ def upkeep_of(problem: Problem, column: Column) -> Upkeep:
         for piece in column.pieces
     }
     return Upkeep(len(pools), len({provider for provider, *_ in pools}), 1, starts_of(column))
-
-
-@dataclass(frozen=True, slots=True)
-class Allowed:
-    """Limits on the cost of an option: a ``share`` above the cheapest, and ``most_cents`` in total."""
-
-    share: float
-    most_cents: int
-
-    def limit_cents(self, cheapest: Column) -> int:
-        """The most that an option may cost if ``cheapest`` is available."""
-        return min(cheapest.cost_cents + int(self.share * cheapest.cost_cents), self.most_cents)
 
 
 def starts_of(column: Column) -> int:
@@ -135,10 +124,9 @@ def decided(
             continue
         mine = state.chosen[name]
         premium = rules_of(candidates.problem.request.policy, workload).premium
-        allowed = Allowed(premium, mine.cost_cents + left)
         with state.without((name,)) as room:
             fewer = one_pool_less(trials, workload, mine) if build and premium and left > 0 else []
-            better = easier(candidates, (*known.get(name, ()), *fewer), room, mine, allowed)
+            better = easier(candidates, (*known.get(name, ()), *fewer), room, mine, premium, left)
         if better is not None:
             before, after = (upkeep_of(candidates.problem, column) for column in (mine, better))
             told[name] = NearTie(better.cost_cents - mine.cost_cents, before, after)
@@ -195,20 +183,30 @@ def spare_cents(solution: Solution, asked_gap: float) -> int:
 
 
 def easier(
-    candidates: Candidates, known: Sequence[Column], room: RemainingCapacity, mine: Column, allowed: Allowed
+    candidates: Candidates,
+    known: Sequence[Column],
+    room: RemainingCapacity,
+    mine: Column,
+    premium: float,
+    most_cents: int,
 ) -> Column | None:
-    """The option with the least operating effort among those ``allowed`` relative to the cheapest.
+    """The option with the least operating effort among those that cost at most the share ``premium`` more
+    than the cheapest, and ``most_cents`` more than ``mine``.
 
-    Only options that are allowed relative to ``mine`` and need no more effort are considered. None if
-    ``mine`` is the best. ``room``: what all other workloads leave.
+    Only options that may replace ``mine`` and need no more effort are considered. None if ``mine`` is the
+    best. ``room``: what all other workloads leave.
     """
+
+    def limit_cents(cheapest: Column) -> int:
+        return min(cheapest.cost_cents + int(premium * cheapest.cost_cents), mine.cost_cents + most_cents)
+
     same = [c for c in known if c.after == mine.after and c.pieces]
     problem = candidates.problem
 
     def rank(column: Column) -> tuple[Upkeep, int, int]:
         return upkeep_of(problem, column), len(column.pieces), column.cost_cents
 
-    most, dearest = upkeep_of(problem, mine), allowed.limit_cents(mine)
+    most, dearest = upkeep_of(problem, mine), limit_cents(mine)
     start_cents = _node_hour_cents(mine)
 
     def is_worth(column: Column) -> bool:
@@ -224,7 +222,7 @@ def easier(
         for c in same
         if c.cost_cents <= dearest and upkeep_of(problem, c) <= most and is_worth(c) and room.allows(c)
     ]
-    limit = allowed.limit_cents(min((mine, *near), key=lambda column: column.cost_cents))
+    limit = limit_cents(min((mine, *near), key=lambda column: column.cost_cents))
     ways = heapq.nsmallest(MOST_TRIED, (c for c in (mine, *near) if c.cost_cents <= limit), key=rank)
     made = (held_through(candidates, column, room, limit) for column in ways)
     best = min((*ways, *(column for column in made if column is not None)), key=rank)
@@ -257,47 +255,86 @@ def held_through(
 
 
 def _filled(candidates: Candidates, column: Column, free: Sequence[bool], limit_cents: int) -> Column:
-    """The fleet with its cheapest gaps held while the cost allows it, each for at most an hour of a node."""
     problem = candidates.problem
-    left_usd = (limit_cents - column.cost_cents - len(column.pieces)) / 100
-    most_usd = _node_hour_cents(column) / 100 + 1e-9
     fleet = [levels_of(piece.spans) if may else [] for piece, may in zip(column.pieces, free, strict=True)]
-    gaps = [
-        (usd, number, level, left, right)
-        for number, levels in enumerate(fleet)
-        for level, held in enumerate(levels)
-        for usd, left, right in _gaps(problem.table, column.pieces[number].offer, held)
-    ]
-    for usd, number, level, left, right in sorted(gaps):
-        if usd > min(left_usd, most_usd):
-            break
-        levels = fleet[number]
-        if level == 0 or any(start <= left and right <= end for start, end in levels[level - 1]):
-            left_usd -= usd
-            levels[level] = _joined(levels[level], left, right)
-    spans = [stacked([(a, b, 1) for held in levels for a, b in held]) for levels in fleet]
+    gaps = Gaps(problem.table, [piece.offer for piece in column.pieces], fleet)
+    gaps.fill((limit_cents - column.cost_cents - len(column.pieces)) / 100, _node_hour_cents(column) / 100)
     pieces = tuple(
-        replace(piece, spans=now, cost_cents=price_cents(problem, piece.offer, now)) if now else piece
-        for piece, now in zip(column.pieces, spans, strict=True)
+        replace(piece, spans=spans, cost_cents=price_cents(problem, piece.offer, spans)) if spans else piece
+        for piece, spans in zip(column.pieces, gaps.spans(), strict=True)
     )
     return with_switching(problem, with_transfers(problem, replace(column, pieces=pieces)))
 
 
-def _gaps(table: OfferTable, offer: int, stretches: Sequence[Stretch]) -> Iterator[tuple[float, int, int]]:
-    """The gaps between the stretches of one node, each with what holding it costs more."""
-    held = np.array(stretches, dtype=np.int64).reshape(-1, 2)
-    first, left, right, last = held[:-1, 0], held[:-1, 1], held[1:, 0], held[1:, 1]
-    offers = np.full(len(left), offer, dtype=np.int64)
-    whole, before, after = (
-        table.node_cost_usd(offers, held_s) for held_s in (last - first, left - first, last - right)
-    )
-    return zip((whole - before - after).tolist(), left.tolist(), right.tolist(), strict=True)
+class Gaps:
+    """Gaps between the intervals in which the k-th node of a piece is held, and the cost of holding them too.
 
+    ``fleet`` holds the levels of each piece. A gap counts only while the level below is held throughout.
+    """
 
-def _joined(stretches: Sequence[Stretch], left: int, right: int) -> list[Stretch]:
-    """The stretches with one gap held."""
-    at = next(number for number, (_, end) in enumerate(stretches) if end == left)
-    return [*stretches[:at], (stretches[at][0], stretches[at + 1][1]), *stretches[at + 2 :]]
+    def __init__(
+        self, table: OfferTable, offers: Sequence[int], fleet: Sequence[list[list[Stretch]]]
+    ) -> None:
+        self._table = table
+        self._offers = offers
+        self._fleet = fleet
+        self._open: list[tuple[float, int, int, int, int]] = []
+        for piece, levels in enumerate(fleet):
+            for level in range(len(levels)):
+                self._push(piece, level)
+
+    def fill(self, usd: float, most_each_usd: float) -> None:
+        """Holds the cheapest gaps, each of which avoids one start, until ``usd`` are spent; none above
+        ``most_each_usd``.
+        """
+        while self._open:
+            known, piece, level, start, end = heapq.heappop(self._open)
+            more = self._more_usd(piece, level, start, end)
+            if more is None:
+                continue
+            if more > known + 1e-9:
+                heapq.heappush(self._open, (more, piece, level, start, end))
+                continue
+            if more > min(usd, most_each_usd + 1e-9):
+                return
+            usd -= more
+            self._merge(piece, level, start)
+
+    def spans(self) -> Iterator[tuple[Span, ...]]:
+        """The step function of each piece."""
+        for levels in self._fleet:
+            yield stacked([(a, b, 1) for level in levels for a, b in level])
+
+    def _push(self, piece: int, level: int, inside: Stretch | None = None) -> None:
+        held = np.array(self._fleet[piece][level], dtype=np.int64).reshape(-1, 2)
+        first, left, right, last = held[:-1, 0], held[:-1, 1], held[1:, 0], held[1:, 1]
+        whole, before, after = (self._cost_usd(piece, s) for s in (last - first, left - first, last - right))
+        for usd, start, end in zip(whole - before - after, left, right, strict=True):
+            if inside is None or (inside[0] <= start and end <= inside[1]):
+                heapq.heappush(self._open, (float(usd), piece, level, int(start), int(end)))
+
+    def _more_usd(self, piece: int, level: int, start: int, end: int) -> float | None:
+        """Present cost of holding a gap; None if it is no longer one, or the level below has a gap there."""
+        levels = self._fleet[piece]
+        if level and not any(a <= start and end <= b for a, b in levels[level - 1]):
+            return None
+        stretches = levels[level]
+        for (first, left), (right, last) in pairwise(stretches):
+            if (left, right) == (start, end):
+                held = np.array([last - first, left - first, last - right], dtype=np.int64)
+                return float(self._cost_usd(piece, held) @ np.array([1.0, -1.0, -1.0]))
+        return None
+
+    def _cost_usd(self, piece: int, held_s: Ints) -> Floats:
+        return self._table.node_cost_usd(np.full(len(held_s), self._offers[piece], dtype=np.int64), held_s)
+
+    def _merge(self, piece: int, level: int, start: int) -> None:
+        levels = self._fleet[piece]
+        at = next(i for i, (_, left) in enumerate(levels[level]) if left == start)
+        whole = (levels[level][at][0], levels[level][at + 1][1])
+        levels[level][at : at + 2] = [whole]
+        if level + 1 < len(levels):
+            self._push(piece, level + 1, whole)
 
 
 def _passed_over(
