@@ -29,6 +29,16 @@ def test_long_answers_are_bound_by_bandwidth_and_long_questions_are_not(
     assert placed(planned([asked(*tokens)], [many]), "chat").why.rule is rule
 
 
+def test_bandwidth_binds_beside_another_service() -> None:
+    """What others hold is no reason to look at other offers, or at other rates."""
+    many = replace(ONE_A100, stock=Stock(nodes=100))
+    found = planned([asked(50, 1500), replace(asked(50, 1500), name="other")], [many])
+    assert {one.workload: one.why.rule for one in found.placements} == {
+        "chat": BindingRule.BANDWIDTH,
+        "other": BindingRule.BANDWIDTH,
+    }
+
+
 def test_bandwidth_that_decides_nothing_does_not_bind() -> None:
     """One node is enough with and without more of it."""
     small = replace(asked(50, 1500), traffic=Traffic(50, 1500, TrafficShape.FLAT, 0.1))

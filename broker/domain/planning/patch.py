@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -40,10 +40,15 @@ def patch_of(old: PlanRequest, new: PlanRequest) -> tuple[PatchOperation, ...]:
 
     Both must have the same workloads in the same order.
     """
-    before, after = to_document(old), to_document(new)
-    rows = zip(before.pop("workloads"), after.pop("workloads"), strict=True)
+    rows = enumerate(zip(old.workloads, new.workloads, strict=True))
+    changed = [index for index, (was, now) in rows if was != now or old.team != new.team]
+    before, after = (
+        to_document(replace(one, workloads=tuple(one.workloads[index] for index in changed)))
+        for one in (old, new)
+    )
+    pairs = zip(changed, before.pop("workloads"), after.pop("workloads"), strict=True)
     operations = [*_differences("", before, after)]
-    for index, (was, now) in enumerate(rows):
+    for index, was, now in pairs:
         operations += _differences(f"/workloads/{index}", was, now)
     return tuple(operations)
 

@@ -7,10 +7,11 @@ What their move frees is not counted, so a saving is never overstated.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 
 import numpy as np
 
@@ -21,12 +22,12 @@ from broker.domain.planning.workload import Policy, Serving, Training
 from optimizer.placement.columns.candidates import Candidates, unplaced_cents
 from optimizer.placement.columns.run_pool import RunPool, first_few
 from optimizer.placement.explain.extract import estimate_of
-from optimizer.placement.explain.machine_limits import bandwidth_binds, least_joined_usd, least_usd
+from optimizer.placement.explain.machine_limits import bandwidth_binds, least_joined_usd
 from optimizer.placement.problem.columns import Column, in_usd
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.problem.quotas import quota_rows, without_quotas
 from optimizer.placement.problem.stock import limits_at
-from optimizer.placement.runs.builder import build_run_candidates
+from optimizer.placement.runs.builder import least_whole_usd
 from optimizer.placement.runs.candidates import Run
 from optimizer.placement.runs.columns import build_run_column
 from optimizer.placement.search.moves import group_total_cents
@@ -38,7 +39,7 @@ LOOKED_AT = 48
 WISHES = 5
 MOST_SCARCE = 20
 MOST_MOVED = 4
-FEW_CANDIDATES = 64
+LEAST_SAVED_USD = 0.01
 LEAST_HOURS, LEAST_MS = 0.05, 1.0
 IN_WORDS: Mapping[BindingRule, str] = {
     BindingRule.STOCK: "stock",
@@ -87,30 +88,32 @@ def _fleets(known: Sequence[Column], mine: Column) -> Iterator[Column]:
     yield from sorted(same, key=lambda column: column.total_cents)
 
 
-def alternative(candidates: Candidates, state: PlanState, rival: Rival) -> Alternative:
+def alternative(state: PlanState, rival: Rival) -> Alternative:
     """A second-best option in the form in which the plan reports it."""
     column = rival.column
     mine = state.chosen[column.workload]
     more = column.total_cents - mine.total_cents
     if rival.way is not None:
-        of_all = rival.cents - (group_total_cents(candidates, state.chosen, rival.group) or 0)
+        of_all = rival.cents - (group_total_cents(state.candidates, state.chosen, rival.group) or 0)
         # A service that starts later is no saving, although it then costs fewer hours.
         more = max(more, of_all) if column.end_s > mine.end_s else of_all
     return Alternative(
-        offer_id=candidates.problem.table.offers[main_piece(column).offer].offer_id,
+        offer_id=state.candidates.problem.table.offers[main_piece(column).offer].offer_id,
         cost_usd=in_usd(column.cost_cents),
         more_usd=in_usd(more),
         later_hours=(column.end_s - mine.end_s) / 3600 if mine.end_s else None,
         rule=_against(state, mine, rival),
-        because=reason(candidates, state, mine, rival),
+        because=reason(state, mine, rival),
     )
 
 
-def reason(candidates: Candidates, state: PlanState, mine: Column, rival: Rival) -> str:
+def reason(state: PlanState, mine: Column, rival: Rival) -> str:
     """Why an option was not chosen, considering the workloads that hold what it needs."""
     if state.budget_cents is not None:
-        return because(candidates, state.chosen, mine, rival)
-    return because(candidates, near(state, rival.column, (mine.workload, *rival.group.names)), mine, rival)
+        return because(state.candidates, state.chosen, mine, rival)
+    return because(
+        state.candidates, near(state, rival.column, (mine.workload, *rival.group.names)), mine, rival
+    )
 
 
 def near(state: PlanState, wish: Column, names: Iterable[str] = ()) -> dict[str, Column]:
@@ -150,9 +153,7 @@ class Limit:
     says: str | None = None
 
 
-def binding_limit(
-    candidates: Candidates, state: PlanState, mine: Column, ways: Sequence[Alternative], *, tried: bool
-) -> Limit:
+def binding_limit(state: PlanState, mine: Column, ways: Sequence[Alternative], *, tried: bool) -> Limit:
     """The rule without which the workload would cost less.
 
     It is the rule that excludes a cheaper option. Otherwise, with ``tried``, the run's rules and the fabric
@@ -161,49 +162,55 @@ def binding_limit(
     """
     held = next((way for way in ways if way.more_usd < 0 and way.rule is not BindingRule.PRICE), None)
     if held is not None:
-        row = candidates.problem.row_of(held.offer_id)
+        row = state.candidates.problem.row_of(held.offer_id)
         assert row is not None
-        what = described_apart(candidates, mine, row)
+        what = described_apart(state.candidates, mine, row)
         return Limit(held.rule, f"{IN_WORDS[held.rule]} limits it: {what} {held.because}")
-    run, problem = candidates.problem.request.workload(mine.workload), candidates.problem
+    run = state.candidates.problem.request.workload(mine.workload)
     if not tried:
         return Limit(BindingRule.PRICE)
     if isinstance(run, Serving):
-        return _limit_of_service(candidates, state, run, mine)
+        return _limit_of_service(state, run, mine)
+    now = min(mine.total_cents / 100, float(state.candidates.runs[run.name].total_usd.min(initial=np.inf)))
+    limit, least_usd = BindingRule.PRICE, now - LEAST_SAVED_USD
+    for rule, least in _without_each(state.candidates, run):
+        # The copy's own cost is part of the price. It limits the run only if without it another option would
+        # be best.
+        copied_usd = mine.transfer_cents / 100 if rule is BindingRule.EGRESS else 0.0
+        usd = least(least_usd - copied_usd)
+        if usd + copied_usd < least_usd:
+            limit, least_usd, told_usd = rule, usd + copied_usd, usd
+    if limit is BindingRule.PRICE:
+        return Limit(limit)
+    if limit is BindingRule.DEADLINE:
+        return Limit(limit, _says_of_deadline(state.candidates, run, now, told_usd))
+    return Limit(limit, _says_without(limit, usd_words(in_usd(round(100 * told_usd)))))
+
+
+def _without_each(candidates: Candidates, run: Run) -> Iterator[tuple[BindingRule, Callable[[float], float]]]:
+    """Each rule of a run, and its least cost in USD without that rule alone, if that is below a limit."""
+    problem, estimates = candidates.problem, candidates.estimates
+
+    def without(changed: Problem, relaxed: Run) -> Callable[[float], float]:
+        return lambda below_usd: least_whole_usd(changed, estimates, relaxed, below_usd)
+
     free = replace(problem, request=replace(problem.request, policy=Policy()))
-    options: list[tuple[BindingRule, Problem, Run]] = [
-        (BindingRule.RESIDENCY, free, replace(run, policy=Policy())),
-        (BindingRule.DEADLINE, problem, replace(run, deadline=run.deadline + FAR)),
-    ]
+    if {problem.request.policy, run.policy} != {Policy()}:
+        yield BindingRule.RESIDENCY, without(free, replace(run, policy=Policy()))
+    yield BindingRule.DEADLINE, without(problem, replace(run, deadline=run.deadline + FAR))
     if quota_rows(problem):
-        unlimited = without_quotas(problem)
-        options.append((BindingRule.QUOTA, unlimited, replace(run, policy=replace(run.policy, quotas=()))))
-    if isinstance(run, Training) and run.dataset is not None:
-        options.append((BindingRule.EGRESS, problem, replace(run, dataset=None)))
-    if isinstance(run, Training) and run.gpus.min > 1:
-        options.append((BindingRule.SIZE, problem, replace(run, gpus=replace(run.gpus, min=1))))
-    least = {
-        rule: least_usd(
-            build_run_candidates(changed, candidates.estimates, relaxed, FEW_CANDIDATES, bounded=False)
-        )
-        for rule, changed, relaxed in options
-    }
+        unlimited = replace(run, policy=replace(run.policy, quotas=()))
+        yield BindingRule.QUOTA, without(without_quotas(problem), unlimited)
     if isinstance(run, Training):
-        least[BindingRule.FABRIC] = least_joined_usd(candidates, run)
-    now = min(mine.total_cents / 100, least_usd(candidates.runs[run.name]))
-    # The copy's own cost is part of the price. It limits the run only if without it another option would be
-    # best.
-    copied = {BindingRule.EGRESS: mine.transfer_cents / 100}
-    best = min(least, key=lambda rule: least[rule] + copied.get(rule, 0.0))
-    if least[best] + copied.get(best, 0.0) >= now - 0.01:
-        return Limit(BindingRule.PRICE)
-    if best is BindingRule.DEADLINE:
-        return Limit(best, _says_of_deadline(candidates, run, now, least[best]))
-    return Limit(best, _says_without(best, usd_words(in_usd(round(100 * least[best])))))
+        if run.dataset is not None:
+            yield BindingRule.EGRESS, without(problem, replace(run, dataset=None))
+        if run.gpus.min > 1:
+            yield BindingRule.SIZE, without(problem, replace(run, gpus=replace(run.gpus, min=1)))
+        yield BindingRule.FABRIC, partial(least_joined_usd, candidates, run)
 
 
-def _limit_of_service(candidates: Candidates, state: PlanState, service: Serving, mine: Column) -> Limit:
-    if not bandwidth_binds(candidates, state, service, mine):
+def _limit_of_service(state: PlanState, service: Serving, mine: Column) -> Limit:
+    if not bandwidth_binds(state, service, mine):
         return Limit(BindingRule.PRICE)
     return Limit(BindingRule.BANDWIDTH, "memory bandwidth limits it: with twice as much it would cost less")
 
@@ -211,11 +218,8 @@ def _limit_of_service(candidates: Candidates, state: PlanState, service: Serving
 def _says_of_deadline(candidates: Candidates, run: Run, now_usd: float, ever_usd: float) -> str:
     """What a run alone would cost without its deadline: within the horizon, or only without its end too."""
     later = replace(run, deadline=candidates.problem.request.horizon.end)
-    found = build_run_candidates(
-        candidates.problem, candidates.estimates, later, FEW_CANDIDATES, bounded=False
-    )
-    inside_usd = least_usd(found)
-    if inside_usd < now_usd - 0.01:
+    inside_usd = least_whole_usd(candidates.problem, candidates.estimates, later, now_usd)
+    if inside_usd < now_usd - LEAST_SAVED_USD:
         return _says_without(BindingRule.DEADLINE, usd_words(in_usd(round(100 * inside_usd))))
     usd = usd_words(in_usd(round(100 * ever_usd)))
     return f"the deadline and the horizon's end limit it: without both the cheapest way would cost {usd}"
@@ -269,13 +273,13 @@ class Ranked:
         return not self.is_open, self.way.more_usd, self.way.later_hours or 0.0
 
 
-def ranked(candidates: Candidates, state: PlanState, rivals: Iterable[Rival]) -> list[Ranked]:
+def ranked(state: PlanState, rivals: Iterable[Rival]) -> list[Ranked]:
     """Possible options by additional cost, the earlier one first if equal; then the impossible ones."""
-    ways = (Ranked(alternative(candidates, state, rival), rival) for rival in rivals)
+    ways = (Ranked(alternative(state, rival), rival) for rival in rivals)
     return sorted(ways, key=lambda one: one.order)
 
 
-def second_best(candidates: Candidates, state: PlanState, first: Ranked | None) -> str | None:
+def second_best(state: PlanState, first: Ranked | None) -> str | None:
     """The best of the ranked options, with what it costs more and how much later or slower it is.
 
     None if it is impossible; the reason for that is reported as a limit.
@@ -284,10 +288,10 @@ def second_best(candidates: Candidates, state: PlanState, first: Ranked | None) 
         return None
     column, more = first.rival.column, first.way.more_usd
     mine = state.chosen[column.workload]
-    what = described_apart(candidates, mine, main_piece(column).offer)
+    what = described_apart(state.candidates, mine, main_piece(column).offer)
     share = f" ({100 * float(more / in_usd(mine.cost_cents)):.1f} %)" if mine.cost_cents else ""
     money = f"it costs {usd_words(more)} more{share}" if more else "it costs the same"
-    return f"the next best is {what}: {money} and {_pace(candidates, mine, column)}"
+    return f"the next best is {what}: {money} and {_pace(state.candidates, mine, column)}"
 
 
 def _pace(candidates: Candidates, mine: Column, other: Column) -> str:
@@ -316,26 +320,24 @@ class _Wish:
     nodes: int
 
 
-def scarcities(
-    candidates: Candidates, state: PlanState, ways: Mapping[str, Sequence[Column]]
-) -> tuple[Scarcity, ...]:
+def scarcities(state: PlanState, ways: Mapping[str, Sequence[Column]]) -> tuple[Scarcity, ...]:
     """What more nodes of each contended offer would save, largest saving first. ``ways``: options of each
     workload.
     """
     by_offer: defaultdict[int, dict[str, _Wish]] = defaultdict(dict)
     for name in sorted(ways):
-        for wish in _wishes(candidates, state, name, ways[name]):
+        for wish in _wishes(state, name, ways[name]):
             best = by_offer[wish.offer].get(name)
             if best is None or wish > best:
                 by_offer[wish.offer][name] = wish
-    found = [_scarcity(candidates, offer, list(wishes.values())) for offer, wishes in by_offer.items()]
+    found = [_scarcity(state.candidates, offer, list(wishes.values())) for offer, wishes in by_offer.items()]
     found.sort(key=lambda row: (-row.saves_usd, row.offer_id))
     return tuple(found[:MOST_SCARCE])
 
 
-def _wishes(candidates: Candidates, state: PlanState, name: str, ways: Sequence[Column]) -> Iterator[_Wish]:
+def _wishes(state: PlanState, name: str, ways: Sequence[Column]) -> Iterator[_Wish]:
     placed = state.chosen.get(name)
-    now = placed.total_cents if placed is not None else unplaced_cents(candidates.problem, name)
+    now = placed.total_cents if placed is not None else unplaced_cents(state.candidates.problem, name)
     if now is None:
         return
     cheaper = sorted((way for way in ways if way.total_cents < now), key=lambda way: way.total_cents)

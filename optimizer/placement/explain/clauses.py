@@ -41,6 +41,11 @@ class Clause:
     says: str
 
 
+def clauses_of(part: Part, reasons: Iterable[str | None]) -> list[Clause]:
+    """The reasons that there are, as clauses of one kind."""
+    return [Clause(part, says) for says in reasons if says is not None]
+
+
 def sentences_of(clauses: Iterable[Clause]) -> tuple[str, ...]:
     """The clauses as sentences: first one or two of each kind by importance, then the rest by kind."""
     ordered = sorted(dict.fromkeys(clauses), key=lambda clause: clause.part)

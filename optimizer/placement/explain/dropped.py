@@ -19,7 +19,7 @@ from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.host_needs import HostNeeds, serving_needs, training_needs
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.explain.alternatives import described
-from optimizer.placement.explain.policy_changes import RULES
+from optimizer.placement.explain.requirements import RULES
 from optimizer.placement.problem.columns import Column, in_usd
 from optimizer.placement.problem.gates import open_gates
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
@@ -36,8 +36,10 @@ def cheapest_dropped(candidates: Candidates, mine: Column) -> str | None:
         return None
     passing = open_gates(problem, workload).passing
     with_room = _rough_usd(candidates, workload, mine, roomy=False)
-    anywhere = _rough_usd(candidates, workload, mine, roomy=True)
-    host = np.where(passing & ~np.isfinite(with_room), anywhere, np.inf)
+    host = np.full(len(passing), np.inf)
+    if _lacks_room(candidates, workload):
+        anywhere = _rough_usd(candidates, workload, mine, roomy=True)
+        host = np.where(passing & ~np.isfinite(with_room), anywhere, np.inf)
     found: list[tuple[float, str]] = []
     for usd, words in ((host, None), *_by_rules(problem, workload, passing, with_room)):
         row = int(np.argmin(usd)) if len(usd) else -1
@@ -59,7 +61,7 @@ def _by_rules(
     policies = (problem.request.policy, workload.policy)
     for rule in RULES:
         if any(rule.is_written(policy) for policy in policies):
-            wider = _opened(problem, workload, *(rule.drop(policy) for policy in policies))
+            wider = _opened(problem, workload, *(rule.dropped(policy) for policy in policies))
             extra = np.where(wider & ~passing, usd, np.inf)
             if np.isfinite(extra).any():
                 offer = problem.table.offers[int(np.argmin(extra))]
@@ -71,8 +73,18 @@ def _by_rules(
 
 
 def _opened(problem: Problem, workload: Workload, team: Policy, own: Policy) -> Bools:
-    wider = replace(problem, request=replace(problem.request, policy=team), kept={})
+    wider = problem.once(
+        ("under", team), lambda: replace(problem, request=replace(problem.request, policy=team), kept={})
+    )
     return open_gates(wider, replace(workload, policy=own)).passing
+
+
+def _lacks_room(candidates: Candidates, workload: Workload) -> bool:
+    """Whether a host has too little disk or memory for a workload."""
+    estimates, row = candidates.estimates, candidates.estimates.row_of[workload.name]
+    if isinstance(workload, Training):
+        return not np.array_equal(estimates.hours_with_room[row], estimates.training.hours[row])
+    return not np.array_equal(estimates.rates_with_room[row], estimates.serving.requests_per_s[row])
 
 
 def _rough_usd(candidates: Candidates, workload: Workload, mine: Column, *, roomy: bool) -> Floats:

@@ -27,7 +27,7 @@ from optimizer.placement.explain.alternatives import (
     second_best,
 )
 from optimizer.placement.explain.assumed import all_taken_rule, assumed_rules, objective_rules, tokens_rule
-from optimizer.placement.explain.clauses import Clause, Part, counted, duration, sentences_of
+from optimizer.placement.explain.clauses import Clause, Part, clauses_of, counted, duration, sentences_of
 from optimizer.placement.explain.dropped import cheapest_dropped
 from optimizer.placement.explain.extract import requests_of
 from optimizer.placement.explain.fleet_limits import limits_told
@@ -45,7 +45,7 @@ from optimizer.placement.problem.units import HOUR_S, FleetCase
 from optimizer.placement.runs.candidates import Run, RunCandidates
 from optimizer.placement.runs.columns import build_run_column
 from optimizer.placement.search.improve import blockers
-from optimizer.placement.search.moves import group_total_cents
+from optimizer.placement.search.moves import FleetMaker, group_total_cents
 from optimizer.placement.search.plan_state import PlanState
 from optimizer.placement.search.runner_up import Rival, main_piece, named, rival_at, rival_in
 from optimizer.placement.search.solve import Solution
@@ -62,9 +62,7 @@ class _Told:
     runner_up: RunnerUp | None
     next_best: tuple[Alternative, ...]
     rule: BindingRule
-    limits: tuple[str, ...]
-    second: str | None
-    dropped: str | None
+    clauses: tuple[Clause, ...]
 
 
 @dataclass(slots=True)
@@ -95,11 +93,12 @@ class Explainer:
 
     def scarcity(self) -> tuple[Scarcity, ...]:
         """What more nodes of each contended offer would save."""
-        return scarcities(self.candidates, self._state, self._known)
+        return scarcities(self._state, self._known)
 
     def why(self, column: Column, piece: Piece) -> Why:
         """The explanation of one placement."""
-        workload = self.candidates.problem.request.workload(column.workload)
+        problem = self.candidates.problem
+        workload = problem.request.workload(column.workload)
         if isinstance(workload, Serving):
             rules = self._service_rules(workload, column, piece)
         else:
@@ -111,15 +110,12 @@ class Explainer:
             *rules,
             *self._launch_rule(piece),
             *self._spot_rule(workload, piece),
-            *self._taken_rule(piece),
+            *clauses_of(Part.ASSUMED, [all_taken_rule(problem, self._state.ledger, piece)]),
             *tokens_rule(self.candidates, workload, column),
         )
-        risks = [Clause(Part.RISK, says) for says in risk_rules(self.candidates, workload, column, piece)]
-        limits = [Clause(Part.LIMIT, says) for says in told.limits]
-        assumed = [Clause(Part.ASSUMED, says) for says in assumed_rules(self.candidates, workload, piece)]
-        second = [] if told.second is None else [Clause(Part.NEXT_BEST, told.second)]
-        gate = [] if told.dropped is None else [Clause(Part.GATE, told.dropped)]
-        sized = [Clause(Part.DETAIL, says) for says in sized_rules(self.candidates.problem, piece)]
+        risks = clauses_of(Part.RISK, risk_rules(self.candidates, workload, column, piece))
+        assumed = clauses_of(Part.ASSUMED, assumed_rules(self.candidates, workload, piece))
+        sized = clauses_of(Part.DETAIL, sized_rules(problem, piece))
         return Why(
             self._bottleneck(workload.name, piece),
             tuple(clause.says for clause in clauses),
@@ -127,7 +123,7 @@ class Explainer:
             told.rule,
             told.next_best,
             tuple(sorted(self.candidates.log(workload.name).dropped.items())),
-            sentences_of((*risks, *limits, *assumed, *second, *gate, *sized, *clauses)),
+            sentences_of((*risks, *told.clauses, *assumed, *sized, *clauses)),
             self.candidates.log(workload.name).left,
         )
 
@@ -140,41 +136,49 @@ class Explainer:
         if len(self._told) >= LEAST_TOLD and self.ended():
             self.untold += 1
         else:
-            make = coarse_fleets if hurried else model_fleets
+            makers = self._makers(hurried=hurried)
             dropped = cheapest_dropped(self.candidates, column)
             ways = next_ways(self.candidates, self.solution.pools, known, column)
-            rivals = [rival_at(self.candidates, self._state, column.workload, way, make) for way in ways]
+            rivals = [rival_at(self.candidates, self._state, column.workload, way, makers[0]) for way in ways]
             rivals = [one for one in rivals if self._can_stand(one) and not self._lost_near_tie(one)]
-            rival = rival_in(
-                self.candidates,
-                self.solution.pools,
-                known,
-                self._state,
-                column.workload,
-                build=not hurried,
-                make=make,
-            )
+            pools, name = self.solution.pools, column.workload
+            for make in makers:
+                rival = rival_in(
+                    self.candidates, pools, known, self._state, name, build=not hurried, make=make
+                )
+                if rival is not None and self._can_stand(rival):
+                    break
         if rival is None or not self._can_stand(rival) or self._lost_near_tie(rival):
             rival = next(iter(rivals), None)
         elif main_piece(rival.column).offer not in {main_piece(one.column).offer for one in rivals}:
             rivals.append(rival)
-        others = ranked(self.candidates, self._state, rivals)
+        others = ranked(self._state, rivals)
         known_ways = [one.way for one in others]
-        limit = binding_limit(self.candidates, self._state, column, known_ways, tried=not hurried)
+        limit = binding_limit(self._state, column, known_ways, tried=not hurried)
         limits = [] if limit.says is None else [limit.says]
-        named_first = [] if limit.rule is BindingRule.BANDWIDTH else limits
+        first = [] if limit.rule is BindingRule.BANDWIDTH else limits
         of_fleet = self._limits_of_fleets().get(column.workload, ())
-        limits = [*named_first, *of_fleet, *objective_rules(self.candidates, column), *limits]
-        second = second_best(self.candidates, self._state, next(iter(others), None))
-        next_best = tuple(known_ways[:NEXT_BEST])
-        return _Told(self._runner_up(column, rival), next_best, limit.rule, tuple(limits), second, dropped)
+        second = second_best(self._state, next(iter(others), None))
+        clauses = (
+            *clauses_of(Part.LIMIT, [*first, *of_fleet, *objective_rules(self.candidates, column), *limits]),
+            *clauses_of(Part.NEXT_BEST, [second]),
+            *clauses_of(Part.GATE, [dropped]),
+        )
+        runner_up = self._runner_up(column, rival)
+        return _Told(runner_up, tuple(known_ways[:NEXT_BEST]), limit.rule, clauses)
+
+    def _makers(self, *, hurried: bool) -> tuple[FleetMaker, ...]:
+        """How fleets are built; a later one where those before find none that stands."""
+        if hurried:
+            return (coarse_fleets,)
+        return (model_fleets,) if self.candidates.is_small else (coarse_fleets, model_fleets)
 
     def _limits_of_fleets(self) -> Mapping[str, tuple[str, ...]]:
         if self._fleet_limits is None:
             has_fleets = any(name in self.candidates.fleets for name in self._state.chosen)
             self.limits_untried = self.most_trials > 0 and has_fleets and self.ended()
             most = 0 if self.limits_untried else self.most_trials
-            self._fleet_limits = limits_told(self.candidates, self._state, self._known, self.ties, most)
+            self._fleet_limits = limits_told(self._state, self._known, self.ties, most)
         return self._fleet_limits
 
     def _can_stand(self, rival: Rival) -> bool:
@@ -191,7 +195,7 @@ class Explainer:
         if rival is None:
             return None
         offer = self.candidates.problem.table.offers[main_piece(rival.column).offer]
-        text = reason(self.candidates, self._state, column, rival)
+        text = reason(self._state, column, rival)
         return RunnerUp(offer.offer_id, in_usd(rival.column.cost_cents), text)
 
     def _bottleneck(self, name: str, piece: Piece) -> str:
@@ -316,11 +320,6 @@ class Explainer:
         if not any(estimates.serving.fits[row, kind, c] for c in smaller):
             return f"TP{config.tp} is needed: weights and SLO need {config.gpus_per_replica} GPUs"
         return f"TP{config.tp} serves more requests per dollar than smaller replicas here"
-
-    def _taken_rule(self, piece: Piece) -> Iterator[Clause]:
-        says = all_taken_rule(self.candidates.problem, self._state.ledger, piece)
-        if says is not None:
-            yield Clause(Part.ASSUMED, says)
 
     def _launch_rule(self, piece: Piece) -> Iterator[Clause]:
         """What this installation's own launches of the offer showed."""

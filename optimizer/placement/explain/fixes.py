@@ -20,14 +20,15 @@ from broker.domain.planning.patch import patch_of
 from broker.domain.planning.plan import Fix, Obstacle
 from broker.domain.planning.workload import PlanRequest, Quota, Workload
 from optimizer.placement.columns.candidates import Candidates
-from optimizer.placement.explain.own_changes import (
+from optimizer.placement.explain.requirements import (
     RULES_FIRST,
     Asked,
     Change,
+    hosts_change,
     more_nodes,
-    own_proposers,
+    own_changes,
+    policy_changes,
 )
-from optimizer.placement.explain.policy_changes import hosts_change, policy_changes
 from optimizer.placement.explain.trials import Trials, Way
 from optimizer.placement.fleets.model import coarse_fleets
 from optimizer.placement.problem.columns import Column, in_cents, in_usd
@@ -81,38 +82,38 @@ class Fixer:
     def fixes(self, workload: Workload, reason: Obstacle) -> tuple[Fix, ...]:
         """Up to three fixes of a workload that ``reason`` excludes."""
         asked = self._asked(workload)
-        first, rest = own_proposers(workload, reason)
+        own, others = own_changes(workload, reason)
         found: list[Fix] = []
         if reason in (Obstacle.PRICE, Obstacle.BUDGET):
             same = self._one(asked, Change("", self._request))
             if same is not None and not self._is_affordable(workload, same):
                 found.append(self._with_money(asked, same))
-        for group in (
-            [propose(asked) for propose in first],
-            [propose(asked) for propose in rest],
+        for kinds in (
+            [changes(asked) for changes in own],
+            [changes(asked) for changes in others],
             [policy_changes(asked, reason)],
             [hosts_change(asked)],
         ):
-            within, beyond = self._tried(asked, group)
-            found += [self._fix(one.change, one.way) for one in within]
-            if beyond and not found:
-                found += [self._with_money(asked, one) for one in _nearest_and_least(beyond)]
+            found += self._found(asked, kinds, has_fix=bool(found))
             if found:
                 break
         if len(found) < MOST_FIXES and reason not in RULES_FIRST:
-            within, beyond = self._tried(asked, [more_nodes(asked)])
-            found += [self._fix(one.change, one.way) for one in within]
-            if beyond and not found:
-                found += [self._with_money(asked, one) for one in beyond]
+            found += self._found(asked, [more_nodes(asked)], has_fix=bool(found))
         self._count(asked.trials)
         return tuple(found[:MOST_FIXES])
+
+    def _found(self, asked: Asked, kinds: Iterable[Iterator[Change]], *, has_fix: bool) -> list[Fix]:
+        """The affordable changes; if there is no other fix, what is needed is more money."""
+        within, beyond = self._tried(asked, kinds)
+        if within or has_fix or not beyond:
+            return [self._fix(one.change, one.way) for one in within]
+        return [self._with_money(asked, one) for one in _nearest_and_least(beyond)]
 
     def quota_fix(self, workload: Workload, row: QuotaRow, limit: int) -> tuple[Fix, ...]:
         """A fix that raises a quota of the document; none if the quota is the installation's."""
         asked, request = self._asked(workload), self._request
         if row.workload is not None:
-            policy = replace(workload.policy, quotas=_raised(workload.policy.quotas, row, limit))
-            request = asked.with_workload(policy=policy)
+            request = asked.changed("policy.quotas", _raised(workload.policy.quotas, row, limit))
         else:
             quotas = _raised(request.policy.quotas, row, limit)
             request = replace(request, policy=replace(request.policy, quotas=quotas))
@@ -194,10 +195,7 @@ class Fixer:
         if price is not None and way.total_cents >= in_cents(price):
             price = max(Decimal(1), _whole_usd(in_usd(way.total_cents) * PRICE_MARGIN))
             told.append(f"unplaced_usd of {price:,}")
-            priced = (
-                replace(w, unplaced_usd=price) if w.name == workload.name else w for w in request.workloads
-            )
-            request = replace(request, workloads=tuple(priced))
+            request = replace(asked, request=request).changed("unplaced_usd", price)
         if tried.cost_cents > self._left_cents():
             assert request.budget_usd is not None
             rivals = tried.rivals or self._rivals(asked, request)

@@ -13,7 +13,6 @@ import numpy as np
 
 from broker.domain.planning.effective_rules import MOST_POOLS, rules_of
 from broker.domain.planning.workload import FleetLimits, Serving
-from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.explain.near_ties import NearTie, upkeep_of
 from optimizer.placement.explain.trials import Trials, fleets_under
 from optimizer.placement.problem.columns import Column, in_usd
@@ -27,7 +26,6 @@ ORDINALS = {2: "second", 3: "third", 4: "fourth"}
 
 
 def limits_told(
-    candidates: Candidates,
     state: PlanState,
     known: Mapping[str, Sequence[Column]],
     ties: Mapping[str, NearTie],
@@ -38,7 +36,7 @@ def limits_told(
     The most expensive services are tried first, ``most`` limits in total. ``known``: fleets of each, cheapest
     first. A premium that a near tie paid is not a saving.
     """
-    problem = candidates.problem
+    candidates, problem = state.candidates, state.candidates.problem
     services = [(s, state.chosen[s.name]) for s in problem.services() if s.name in state.chosen]
     services.sort(key=lambda row: (-row[1].cost_cents, row[0].name))
     trials = Trials(candidates, state.chosen, most)
@@ -67,29 +65,14 @@ def _told(
     rules = rules_of(problem.request.policy, service)
     pools = upkeep_of(problem, mine).pools
     kinds = len({problem.table.offers[piece.offer].sku.gpu for piece in mine.pieces})
-    if pools == rules.max_pools < MOST_POOLS:
-        more = FleetLimits(max_pools=pools + 1, max_gpu_kinds=rules.max_gpu_kinds)
-        saved = _saved_cents(trials, service, mine, now_cents, offers, more)
-        if saved:
-            noun = "pool is" if pools == 1 else "pools are"
-            yield f"at most {pools} {noun} allowed, and a {ORDINALS[pools + 1]} would save ${in_usd(saved):,}"
-    if kinds == rules.max_gpu_kinds < rules.max_pools:
-        more = FleetLimits(max_pools=rules.max_pools, max_gpu_kinds=kinds + 1)
-        saved = _saved_cents(trials, service, mine, now_cents, offers, more)
-        if saved:
-            noun = "kind of GPU is" if kinds == 1 else "kinds of GPU are"
-            yield f"at most {kinds} {noun} allowed, and a {ORDINALS[kinds + 1]} would save ${in_usd(saved):,}"
-
-
-def _saved_cents(
-    trials: Trials,
-    service: Serving,
-    mine: Column,
-    now_cents: int,
-    offers: Sequence[int],
-    limits: FleetLimits,
-) -> int:
-    """What a service saves under other limits on some offers; 0 if that is negligible."""
-    cents = (column.total_cents for column in fleets_under(trials, service, mine, limits, offers))
-    saved = now_cents - min(cents, default=now_cents)
-    return saved if saved > LEAST_SHARE * now_cents else 0
+    for what, count, limit, most, more in (
+        ("pool", pools, rules.max_pools, MOST_POOLS, FleetLimits(pools + 1, rules.max_gpu_kinds)),
+        ("kind", kinds, rules.max_gpu_kinds, rules.max_pools, FleetLimits(rules.max_pools, kinds + 1)),
+    ):
+        if count == limit < most:
+            cents = [fleet.total_cents for fleet in fleets_under(trials, service, mine, more, offers)]
+            saved = now_cents - min(cents, default=now_cents)
+            if saved > LEAST_SHARE * now_cents:
+                noun = f"{what}{'' if count == 1 else 's'}{' of GPU' * (what == 'kind')}"
+                are, next_one = "is" if count == 1 else "are", ORDINALS[count + 1]
+                yield f"at most {count} {noun} {are} allowed, and a {next_one} would save ${in_usd(saved):,}"

@@ -76,18 +76,6 @@ def upkeep_of(problem: Problem, column: Column) -> Upkeep:
     return Upkeep(len(pools), len({provider for provider, *_ in pools}), 1, starts_of(column))
 
 
-@dataclass(frozen=True, slots=True)
-class Allowed:
-    """Limits on the cost of an option: a ``share`` above the cheapest, and ``most_cents`` in total."""
-
-    share: float
-    most_cents: int
-
-    def limit_cents(self, cheapest: Column) -> int:
-        """The most that an option may cost if ``cheapest`` is available."""
-        return min(cheapest.cost_cents + int(self.share * cheapest.cost_cents), self.most_cents)
-
-
 def starts_of(column: Column) -> int:
     """How often a node's holding begins."""
     return sum(len(level) for piece in column.pieces for level in levels_of(piece.spans))
@@ -122,7 +110,7 @@ def decided(
     for group in dependency_groups(candidates):
         if hurry():
             break
-        tie = _decided_run(candidates, solution, state, group, left)
+        tie = _decided_run(solution, state, group, left)
         if tie is not None:
             told[group.lead] = tie
             left -= tie.more_cents
@@ -136,10 +124,9 @@ def decided(
             continue
         mine = state.chosen[name]
         premium = rules_of(candidates.problem.request.policy, workload).premium
-        allowed = Allowed(premium, mine.cost_cents + left)
         with state.without((name,)) as room:
             fewer = one_pool_less(trials, workload, mine) if build and premium and left > 0 else []
-            better = easier(candidates, (*known.get(name, ()), *fewer), room, mine, allowed)
+            better = easier(candidates, (*known.get(name, ()), *fewer), room, mine, premium, left)
         if better is not None:
             before, after = (upkeep_of(candidates.problem, column) for column in (mine, better))
             told[name] = NearTie(better.cost_cents - mine.cost_cents, before, after)
@@ -165,18 +152,16 @@ def one_pool_less(trials: Trials, service: Serving, mine: Column) -> list[Column
     return fleets_under(trials, service, mine, FleetLimits(pools - 1, kinds))
 
 
-def _decided_run(
-    candidates: Candidates, solution: Solution, state: PlanState, group: DependencyGroup, left: int
-) -> NearTie | None:
+def _decided_run(solution: Solution, state: PlanState, group: DependencyGroup, left: int) -> NearTie | None:
     """Places a run and its followers in an easier option; returns what that pays for, or None if there is
     none.
     """
-    problem = candidates.problem
+    problem = state.candidates.problem
     pool, mine = solution.pools.get(group.lead), state.chosen.get(group.lead)
     if pool is None or mine is None or not problem.held.keys().isdisjoint(group.names):
         return None
     premium = rules_of(problem.request.policy, problem.request.workload(group.lead)).premium
-    found = easier_run(candidates, pool, state, group, premium, left) if premium else None
+    found = easier_run(pool, state, group, premium, left) if premium else None
     if found is None:
         return None
     way, more_cents = found
@@ -198,20 +183,30 @@ def spare_cents(solution: Solution, asked_gap: float) -> int:
 
 
 def easier(
-    candidates: Candidates, known: Sequence[Column], room: RemainingCapacity, mine: Column, allowed: Allowed
+    candidates: Candidates,
+    known: Sequence[Column],
+    room: RemainingCapacity,
+    mine: Column,
+    premium: float,
+    most_cents: int,
 ) -> Column | None:
-    """The option with the least operating effort among those ``allowed`` relative to the cheapest.
+    """The option with the least operating effort among those that cost at most the share ``premium`` more
+    than the cheapest, and ``most_cents`` more than ``mine``.
 
-    Only options that are allowed relative to ``mine`` and need no more effort are considered. None if
-    ``mine`` is the best. ``room``: what all other workloads leave.
+    Only options that may replace ``mine`` and need no more effort are considered. None if ``mine`` is the
+    best. ``room``: what all other workloads leave.
     """
+
+    def limit_cents(cheapest: Column) -> int:
+        return min(cheapest.cost_cents + int(premium * cheapest.cost_cents), mine.cost_cents + most_cents)
+
     same = [c for c in known if c.after == mine.after and c.pieces]
     problem = candidates.problem
 
     def rank(column: Column) -> tuple[Upkeep, int, int]:
         return upkeep_of(problem, column), len(column.pieces), column.cost_cents
 
-    most, dearest = upkeep_of(problem, mine), allowed.limit_cents(mine)
+    most, dearest = upkeep_of(problem, mine), limit_cents(mine)
     start_cents = _node_hour_cents(mine)
 
     def is_worth(column: Column) -> bool:
@@ -227,7 +222,7 @@ def easier(
         for c in same
         if c.cost_cents <= dearest and upkeep_of(problem, c) <= most and is_worth(c) and room.allows(c)
     ]
-    limit = allowed.limit_cents(min((mine, *near), key=lambda column: column.cost_cents))
+    limit = limit_cents(min((mine, *near), key=lambda column: column.cost_cents))
     ways = heapq.nsmallest(MOST_TRIED, (c for c in (mine, *near) if c.cost_cents <= limit), key=rank)
     made = (held_through(candidates, column, room, limit) for column in ways)
     best = min((*ways, *(column for column in made if column is not None)), key=rank)

@@ -6,7 +6,7 @@ The followers of a run are placed again for each option, and count in its cost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -44,18 +44,13 @@ def parts_of(problem: Problem, column: Column) -> tuple[int, int, int]:
 
 
 def easier_run(
-    candidates: Candidates,
-    pool: RunPool,
-    state: PlanState,
-    group: DependencyGroup,
-    share: float,
-    most_cents: int,
+    pool: RunPool, state: PlanState, group: DependencyGroup, share: float, most_cents: int
 ) -> tuple[Way, int] | None:
     """The easier option of a run with its followers, and its additional cost in total; None if there is none.
 
     It costs at most ``share`` of the run more, and at most ``most_cents``.
     """
-    mine = state.chosen[group.lead]
+    candidates, mine = state.candidates, state.chosen[group.lead]
     now = group_total_cents(candidates, state.chosen, group)
     if now is None:
         return None
@@ -65,9 +60,9 @@ def easier_run(
         most = mine.total_cents + spare + 1
         divided = divided_beside(candidates, pool.found.run, room, most, easier=True)
     near += [column for column in divided if column != mine]
-    found = _fewer(candidates, state, group, near, now, spare)
+    found = _fewer(state, group, near, now + spare)
     base, total = (mine, now) if found is None else (found[0][group.lead], found[1])
-    sooner = _sooner(candidates, state, group, near, base, total, now + spare, share)
+    sooner = _sooner(state, group, near, base, total, now + spare, share)
     found = sooner or found
     return None if found is None else (found[0], found[1] - now)
 
@@ -87,25 +82,19 @@ def _near(
 
 
 def _fewer(
-    candidates: Candidates,
-    state: PlanState,
-    group: DependencyGroup,
-    near: list[Column],
-    now: int,
-    spare: int,
+    state: PlanState, group: DependencyGroup, near: Sequence[Column], most: int
 ) -> tuple[Way, int] | None:
     """The option with the fewest pools, sellers and parts, if these are fewer than now."""
-    problem, mine = candidates.problem, state.chosen[group.lead]
+    problem, mine = state.candidates.problem, state.chosen[group.lead]
     fewer = [column for column in near if parts_of(problem, column) < parts_of(problem, mine)]
     fewer.sort(key=lambda column: (parts_of(problem, column), column.total_cents))
-    return next(_followed(candidates, state, group, fewer, now + spare), None)
+    return next(_followed(state, group, fewer, most), None)
 
 
 def _sooner(
-    candidates: Candidates,
     state: PlanState,
     group: DependencyGroup,
-    near: list[Column],
+    near: Sequence[Column],
     base: Column,
     total: int,
     most: int,
@@ -116,13 +105,14 @@ def _sooner(
     The time saved is worth ``WORTH_OF_TIME``. If the upper end of the 80 % interval of ``base`` passes the
     deadline, avoiding a share of that overrun is worth the same share of the premium.
     """
+    candidates = state.candidates
     problem, run = candidates.problem, candidates.runs[group.lead].run
     whole_s = max(1.0, base.end_s - first_second(problem, run))
     overrun = overrun_hours(candidates, run, base)
     parts = parts_of(problem, base)
     sooner = [c for c in near if c.end_s < base.end_s - 1 and parts_of(problem, c) <= parts]
     sooner.sort(key=lambda column: (column.end_s, column.total_cents))
-    for way, cents in _followed(candidates, state, group, sooner, most):
+    for way, cents in _followed(state, group, sooner, most):
         saved = (base.end_s - way[group.lead].end_s) / whole_s
         worth = WORTH_OF_TIME * saved
         if overrun and worth < premium:
@@ -134,7 +124,7 @@ def _sooner(
 
 
 def _followed(
-    candidates: Candidates, state: PlanState, group: DependencyGroup, ways: list[Column], most: int
+    state: PlanState, group: DependencyGroup, ways: Sequence[Column], most: int
 ) -> Iterator[tuple[Way, int]]:
     """The options that fit together with the run's followers, and their total costs, at most ``most``."""
     tried = 0
@@ -142,7 +132,7 @@ def _followed(
         for column in ways:
             if not room.allows(column):
                 continue
-            found = with_followers(candidates, group, column, room, float(most + 1))
+            found = with_followers(state.candidates, group, column, room, float(most + 1))
             if found is not None:
                 yield found[0], int(found[1])
             tried += 1

@@ -23,7 +23,7 @@ from optimizer.placement.fleets.model import earliest_end, model_fleets
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.estimates import Estimates, build_estimates
 from optimizer.placement.problem.gpu_pools import build_pools
-from optimizer.placement.problem.problem import Floats, Problem, own_stock, under_quotas
+from optimizer.placement.problem.problem import Floats, OfferTable, Problem, own_stock, under_quotas
 from optimizer.placement.problem.quotas import QUOTA_ROWS
 from optimizer.placement.problem.transfers import placed_after
 from optimizer.placement.runs.builder import build_run_candidates
@@ -40,7 +40,7 @@ from optimizer.placement.search.moves import (
 )
 from optimizer.placement.workers.worker_pool import WorkerPool
 
-MOST_CANDIDATES = 200_000
+MOST_CANDIDATES = 30_000
 MOST_COLUMNS = 48
 LEAST_TRIALS = 2
 UNIT_HOUR_S, RUN_S = 5e-6, 2e-6
@@ -189,9 +189,8 @@ class Trials:
         old, table, of_market = problem.request, problem.table, problem.kept_of_market
         assumed = assumed_nodes(request)
         if _quotas(request) != _quotas(old) or assumed != assumed_nodes(old):
-            stock, pools = own_stock(table.offers, assumed), build_pools(table.offers, assumed)
-            table = under_quotas(request, replace(table, stock_nodes=stock, pools=pools))
-            of_market = {}
+            key = "market under", _quotas(request), assumed
+            table, of_market = problem.once(key, lambda: (_market_under(request, table, assumed), {}))
         needed = {*group.names, workload.starts_after if isinstance(workload, Serving) else None}
         kept = {key: made for key, made in problem.kept.items() if key != QUOTA_ROWS}
         if table is not problem.table or request.horizon != old.horizon:
@@ -212,6 +211,12 @@ class Trials:
         if _physics(workload) == _physics(self.candidates.problem.request.workload(workload.name)):
             return known
         return build_estimates(problem, known.estimator)
+
+
+def _market_under(request: PlanRequest, table: OfferTable, assumed: int) -> OfferTable:
+    """The market with other quotas, or with another number of assumed nodes."""
+    stock, pools = own_stock(table.offers, assumed), build_pools(table.offers, assumed)
+    return under_quotas(request, replace(table, stock_nodes=stock, pools=pools))
 
 
 def _quotas(request: PlanRequest) -> tuple[object, ...]:
@@ -246,17 +251,17 @@ def fleets_under(
         inside = np.zeros_like(free)
         inside[list(offers)] = free[list(offers)]
         free = inside
-    made = model_fleets(problem, case, free, [mine.after_s])
+    made = trials.make(problem, case, free, [mine.after_s])
     linked = [placed_after(problem, column, mine.after_place) for column in made]
     return [column for column in linked if trial.room.allows(column)]
 
 
 def _under(request: PlanRequest, service: Serving, limits: FleetLimits) -> PlanRequest:
     """The request with these limits on a service's fleet, overriding the policies."""
-    changed = replace(service, fleet=limits, policy=_unlimited(service.policy))
+
+    def unlimited(policy: Policy) -> Policy:
+        return replace(policy, fleet=FleetLimits())
+
+    changed = replace(service, fleet=limits, policy=unlimited(service.policy))
     workloads = tuple(changed if w.name == service.name else w for w in request.workloads)
-    return replace(request, policy=_unlimited(request.policy), workloads=workloads)
-
-
-def _unlimited(policy: Policy) -> Policy:
-    return replace(policy, fleet=FleetLimits())
+    return replace(request, policy=unlimited(request.policy), workloads=workloads)

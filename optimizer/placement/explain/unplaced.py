@@ -10,7 +10,7 @@ import numpy as np
 
 from broker.domain.basics.money import usd_words
 from broker.domain.market.offer import Offer
-from broker.domain.planning.plan import Obstacle, Unplaced
+from broker.domain.planning.plan import Fix, Obstacle, Unplaced
 from broker.domain.planning.workload import Serving, Workload
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.fleet_pool import free_nodes
@@ -68,13 +68,16 @@ def explain_unplaced(
     untried = 0
     for workload in out:
         stopped = found[workload.name]
-        if _waits_for_left_out(placed, workload):
-            told.append(Unplaced(workload.name, stopped.reason, stopped.text))
-        elif len(told) >= LEAST_TRIED and ended():
-            told.append(Unplaced(workload.name, stopped.reason, stopped.text))
+        fixes: tuple[Fix, ...] = ()
+        waits = _waits_for_left_out(placed, workload)
+        if not waits and len(told) >= LEAST_TRIED and ended():
             untried += 1
-        else:
-            told.append(_unplaced(fixer, workload, stopped))
+        elif not waits and stopped.quota is not None:
+            fixes = fixer.quota_fix(workload, *stopped.quota)
+        elif not waits:
+            fixes = fixer.fixes(workload, stopped.reason)
+        nearest = fixes[0].says if fixes else stopped.text
+        told.append(Unplaced(workload.name, stopped.reason, nearest, fixes))
     return tuple(told), untried
 
 
@@ -88,15 +91,6 @@ class _Stopped:
     reason: Obstacle
     text: str
     quota: tuple[QuotaRow, int] | None = None
-
-
-def _unplaced(fixer: Fixer, workload: Workload, stopped: _Stopped) -> Unplaced:
-    if stopped.quota is not None:
-        fixes = fixer.quota_fix(workload, *stopped.quota)
-    else:
-        fixes = fixer.fixes(workload, stopped.reason)
-    nearest = fixes[0].says if fixes else stopped.text
-    return Unplaced(workload.name, stopped.reason, nearest, fixes)
 
 
 def _waits_for_left_out(placed: Mapping[str, Column], workload: Workload) -> bool:

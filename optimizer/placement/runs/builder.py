@@ -48,6 +48,7 @@ MOST_OF_ALL_RUNS = 2_000_000
 LEAST_OF_A_RUN = 2_000
 FEW_RUNS = 30
 """With more runs, splits are tried only where they could cost less than the whole run."""
+FEW_CANDIDATES = 64
 SHORT = 4
 """The cost limit is doubled while it admits fewer than 1/SHORT of the wanted candidates."""
 
@@ -58,11 +59,18 @@ def most_each(runs: int) -> int:
 
 
 def build_run_candidates(
-    problem: Problem, estimates: Estimates, run: Run, most: int = MOST_OF_ALL_RUNS, *, bounded: bool = True
+    problem: Problem,
+    estimates: Estimates,
+    run: Run,
+    most: int = MOST_OF_ALL_RUNS,
+    *,
+    bounded: bool = True,
+    below_usd: float = np.inf,
 ) -> RunCandidates:
     """About the ``most`` cheapest candidates that pass the gates, at their first possible starts.
 
-    ``bounded`` False: ``other_usd`` is 0, where only the candidates themselves are wanted.
+    ``bounded`` False: ``other_usd`` is 0, where only the candidates themselves are wanted. What costs more
+    than ``below_usd`` is not wanted.
     """
     opened = open_gates(problem, run)
     log = opened.log()
@@ -73,23 +81,32 @@ def build_run_candidates(
     )
     _window_gate(opened, sizes, at_windows, log)
     pairs = _Pairs.of(opened, sizes)
-    ceiling = pairs.ceiling_usd(most) if len(pairs.group) else _ceiling_of(at_windows, most)
+    ceiling = min(below_usd, pairs.ceiling_usd(most) if len(pairs.group) else _ceiling_of(at_windows, most))
     free = _free_starts(problem, estimates, run, sizes, pairs, ceiling)
-    while np.isfinite(ceiling) and len(free.offer) < most // SHORT and len(pairs.group):
-        ceiling = 2 * ceiling if pairs.most_usd() > 2 * ceiling else np.inf
+    while ceiling < below_usd and len(free.offer) < most // SHORT and len(pairs.group):
+        ceiling = min(below_usd, 2 * ceiling if pairs.most_usd() > 2 * ceiling else np.inf)
         free = _free_starts(problem, estimates, run, sizes, pairs, ceiling)
     cheap = at_windows.where(at_windows.cost_usd <= ceiling)
     split, next_usd = None, float("inf")
     if isinstance(run, Training) and run.interruptible:
         runs = len(problem.runs())
         whole_usd = min(float(part.cost_usd.min(initial=np.inf)) for part in (free, cheap))
-        worth_usd = whole_usd if runs > FEW_RUNS else np.inf
-        split, next_usd = build_splits(problem, estimates, run, opened, sizes, most_splits(runs), worth_usd)
+        worth_usd = min(below_usd, whole_usd if runs > FEW_RUNS else np.inf)
+        most_kept = most_splits(runs)
+        split, next_usd = build_splits(
+            problem, estimates, run, opened, sizes, most_kept, worth_usd, bounded=below_usd == np.inf
+        )
     found = _candidates(problem, run, log, sizes, (free, cheap), min(ceiling, next_usd) * (1 - 1e-9), split)
-    if not len(found) and not _open_to_parts(problem, estimates, run, log):
+    if not len(found) and below_usd == np.inf and not _open_to_parts(problem, estimates, run, log):
         log.keep(Obstacle.DEADLINE, 0)
     other_usd = _least_of_others_usd(problem, estimates, run, sizes) if bounded else 0.0
     return replace(found, other_usd=other_usd)
+
+
+def least_whole_usd(problem: Problem, estimates: Estimates, run: Run, below_usd: float) -> float:
+    """Cost of the cheapest candidate, with lateness; inf if none costs at most ``below_usd``."""
+    found = build_run_candidates(problem, estimates, run, FEW_CANDIDATES, bounded=False, below_usd=below_usd)
+    return float(found.total_usd.min(initial=np.inf))
 
 
 def _least_of_others_usd(problem: Problem, estimates: Estimates, run: Run, sizes: Sizes) -> float:

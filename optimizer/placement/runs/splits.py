@@ -6,6 +6,7 @@ start-up, and a checkpoint is copied between their places. W parts in windows, F
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -84,14 +85,20 @@ def build_splits(
     sizes: Sizes,
     most: int,
     whole_usd: float,
+    *,
+    bounded: bool = True,
 ) -> tuple[TwoParts | None, float]:
     """The ``most`` cheapest splits of an interruptible run (None if there is none), and a lower bound on all
-    others.
+    others, unless it is not ``bounded``.
 
     ``whole_usd``: node counts with which no split can cost less are not tried.
     """
     builder = _Builder(problem, estimates, run, opened, sizes, whole_usd)
-    made = [way for size in range(len(sizes.counts)) for way in builder.of_size(size)]
+    made = [
+        way
+        for size in (range(len(sizes.counts)) if bounded else builder.worth_trying())
+        for way in builder.of_size(size)
+    ]
     if not made:
         return None, builder.left_usd
     ways = TwoParts(Ways.joined([m.first for m in made]), Splits.joined([m.second for m in made]))
@@ -126,6 +133,20 @@ class _Builder:
         self.rows = np.flatnonzero(opened.passing[self.windows.offer])
         self.data_usd = dataset_usd(problem, run)
         self.limit = limit_of(problem.table, sizes.limit)
+
+    def worth_trying(self) -> Iterator[int]:
+        """Sizes with which the whole run would cost less than ``whole_usd`` if it paid for its work alone."""
+        table, windows, rows = self.problem.table, self.windows, self.rows
+        passing = self.opened.passing & ~table.is_window
+        usd = np.full(len(table.skus), np.inf)
+        np.minimum.at(usd, table.sku_of[passing], table.price_usd[passing])
+        hours = (windows.free_until_s[rows] - windows.start_s[rows]) / 3600
+        offers = windows.offer[rows]
+        listed = np.where(windows.whole[rows], windows.node_cost_usd[rows] / hours, table.price_usd[offers])
+        np.minimum.at(usd, table.sku_of[offers], listed)
+        work_h = np.maximum(self.sizes.needed_s - self.startup_s, 1.0) / 3600
+        least = (work_h * self.sizes.counts * usd[:, None]).min(axis=0, initial=np.inf)
+        return iter(np.flatnonzero(least < self.whole_usd).tolist() if len(rows) else ())
 
     def of_size(self, size: int) -> list[TwoParts]:
         """Pairs of parts with one node count."""
