@@ -140,20 +140,6 @@ def take_over(handed: Handed) -> None:
     catch_the_rest()
 
 
-def to_argument() -> str:
-    """Log settings without secrets, for a child process's command line."""
-    bound = {name: str(value) for name, value in get_contextvars().items()}
-    return json.dumps({"level": _form.level, "as_json": _form.as_json, "bound": bound})
-
-
-def take_argument(argument: str) -> None:
-    """In the child process: applies the settings of ``to_argument``."""
-    said = json.loads(argument)
-    begin(level=said["level"], as_json=said["as_json"])
-    catch_the_rest()
-    structlog.contextvars.bind_contextvars(**said["bound"])
-
-
 def bound_now() -> Mapping[str, Any]:
     """Fields of all records of the current request (its ``trace_id``), for ``on_behalf``."""
     return get_contextvars()

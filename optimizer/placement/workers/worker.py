@@ -1,7 +1,6 @@
-"""A worker process that answers questions from its standard input until that is closed.
+"""A worker process that answers the questions of the process that started it, and ends with it.
 
-It is started by ``python -m optimizer.placement.workers.worker`` and ends with its parent, even if that was
-killed.
+It is started by ``python -m optimizer.placement.workers.worker`` with the number of its ``Connection``.
 """
 
 from __future__ import annotations
@@ -11,47 +10,36 @@ import signal
 import sys
 import threading
 import time
-from queue import SimpleQueue
-from typing import Any
+from contextlib import suppress
+from multiprocessing.connection import Connection
 
 from broker import logs
 from optimizer.placement.runtime.stopwatch import never
-from optimizer.placement.workers.wire import TaskReceiver, send
+from optimizer.placement.workers.wire import Receiver
 
 PARENT_LOOKED_FOR_S = 1.0
 
 
 def main() -> None:
-    """Answers one question after another; logs in the way of the process that started it."""
-    logs.take_argument(sys.argv[1])
+    """Logs as its parent does, and answers one question after another."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = os.getppid()
-    threading.Thread(target=_end_with, args=(parent,), name="parent-watch", daemon=True).start()
-    receiver = TaskReceiver(os.fdopen(os.dup(sys.stdin.fileno()), "rb"))
-    outbox = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    # Anything else that is printed must not be mistaken for an answer.
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    try:
-        problem = receiver.receive_problem()
-        asks: SimpleQueue[Any] = SimpleQueue()
-        threading.Thread(target=_listen, args=(receiver, asks), name="listener", daemon=True).start()
-        while True:
-            send(outbox, asks.get().answer(problem, never))
-    except (EOFError, BrokenPipeError):
-        os._exit(0)
+    threading.Thread(target=_end_with, args=(os.getppid(),), name="parent-watch", daemon=True).start()
+    connection = Connection(int(sys.argv[1]))
+    with suppress(EOFError, OSError):  # the parent is gone
+        handed, bound = connection.recv()
+        logs.take_over(handed)
+        logs.on_behalf(bound, _answer_all, connection)
 
 
-def _listen(receiver: TaskReceiver, asks: SimpleQueue[Any]) -> None:
-    """Notices at once when the other end is gone, even while a question is being answered."""
-    try:
-        while True:
-            asks.put(receiver.receive())
-    except (EOFError, OSError):
-        os._exit(0)
+def _answer_all(connection: Connection) -> None:
+    receiver = Receiver(connection)
+    while True:
+        ask, problem = receiver.receive()
+        connection.send(ask.answer(problem, never))
 
 
 def _end_with(parent: int) -> None:
-    """Ends this process with its parent. The pipe alone does not tell, as another child may hold it open."""
+    """Ends this process with its parent, even if that was killed while a question is being answered."""
     while os.getppid() == parent:
         time.sleep(PARENT_LOOKED_FOR_S)
     os._exit(0)

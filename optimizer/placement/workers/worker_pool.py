@@ -13,9 +13,10 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
+from multiprocessing import Pipe
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -25,7 +26,7 @@ from broker import logs
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.runtime.stopwatch import never
 from optimizer.placement.workers.asks import Ask
-from optimizer.placement.workers.wire import TaskSender, receive
+from optimizer.placement.workers.wire import Sender
 
 MOST_PROCESSES = 7
 AHEAD = 2
@@ -58,29 +59,28 @@ class _Process:
 
     def __init__(self, workers: WorkerPool) -> None:
         self._workers = workers
-        self.popen = subprocess.Popen(  # noqa: S603  nothing of it comes from outside
-            [sys.executable, "-m", "optimizer.placement.workers.worker", logs.to_argument()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=_environment(),
-        )
+        self._connection, theirs = Pipe()
+        # Not ``multiprocessing.Process``: a planning process of the API is a daemon, which may start none.
+        with theirs:
+            self.popen = subprocess.Popen(  # noqa: S603  nothing of it comes from outside
+                [sys.executable, "-m", "optimizer.placement.workers.worker", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=_environment(),
+            )
         self.thread = threading.Thread(
             target=copy_context().run, args=(self._talk,), name="oracle", daemon=True
         )
         self.thread.start()
 
     def _talk(self) -> None:
-        assert self.popen.stdin is not None
-        assert self.popen.stdout is not None
-        outbox, task = TaskSender(self.popen.stdin, self._workers.problem), None
+        sender, task = Sender(self._connection), None
         try:
-            outbox.send_problem()
-            while True:
-                task = self._workers.next_task()
-                if task is None:
-                    return
-                outbox.send(task.ask)
-                self._workers.answered(task, receive(self.popen.stdout))
+            self._connection.send((logs.handed_on(), dict(logs.bound_now())))
+            while (task := self._workers.next_task()) is not None:
+                sender.send((task.ask, self._workers.problem))
+                self._workers.answered(task, self._connection.recv())
         except Exception as problem:  # boundary of a thread: the search must learn that no answer will come
             self._workers.lost(self, task, problem)
 
@@ -89,11 +89,7 @@ class _Process:
         self.popen.kill()
         self.popen.wait()
         self.thread.join(ENDING_S)
-        for stream in (self.popen.stdin, self.popen.stdout):
-            if stream is not None:
-                # Data that the process has not read is lost with it.
-                with suppress(OSError):
-                    stream.close()
+        self._connection.close()
 
 
 class WorkerPool:
@@ -102,10 +98,9 @@ class WorkerPool:
     def __init__(self, problem: Problem, processes: int = 0) -> None:
         self.problem = problem
         self._urgent: deque[Task] = deque()
-        self._later: deque[Task] = deque()
+        self._later: dict[Hashable, Task] = {}
         self._under_way: set[Hashable] = set()
         self._awaited: set[Hashable] = set()
-        self._overtaken: set[Hashable] = set()
         self._changed = threading.Condition()
         self._answers: SimpleQueue[tuple[Task, Any]] = SimpleQueue()
         self._ended = False
@@ -132,12 +127,7 @@ class WorkerPool:
         """
         for task in tasks:
             self.collect()
-            self._overtaken.add(task.key)
-            if task.key in self._under_way:
-                self._awaited.add(task.key)
-            elif len(self._awaited) < AHEAD * self._alive:
-                self._submit(task)
-            else:
+            if not self._is_awaited(task):
                 task.done(task.ask.answer(self.problem, out_of_time))
         while self._awaited and not out_of_time():
             self.collect(WAIT_S)
@@ -148,8 +138,7 @@ class WorkerPool:
         if not self._alive:
             return
         with self._changed:
-            self._later = deque(task for task in tasks if task.key not in self._under_way)
-            self._overtaken.clear()
+            self._later = {task.key: task for task in tasks if task.key not in self._under_way}
             self._changed.notify_all()
 
     def collect(self, wait_s: float = 0.0) -> None:
@@ -166,26 +155,30 @@ class WorkerPool:
                 answer = task.ask.answer(self.problem, never)
             task.done(answer)
 
-    def _submit(self, task: Task) -> None:
+    def _is_awaited(self, task: Task) -> bool:
+        """Whether a worker answers the task, now or as soon as one is idle."""
         with self._changed:
+            self._later.pop(task.key, None)
+            if task.key not in self._under_way:
+                if len(self._awaited) >= AHEAD * self._alive:
+                    return False
+                self._under_way.add(task.key)
+                self._urgent.append(task)
+                self._changed.notify()
             self._awaited.add(task.key)
-            self._under_way.add(task.key)
-            self._urgent.append(task)
-            self._changed.notify()
+            return True
 
     def next_task(self) -> Task | None:
         """The next task of a worker; None when the pool is closed."""
         with self._changed:
-            while not self._ended:
-                if self._urgent:
-                    return self._urgent.popleft()
-                while self._later:
-                    task = self._later.popleft()
-                    if task.key not in self._under_way and task.key not in self._overtaken:
-                        self._under_way.add(task.key)
-                        return task
-                self._changed.wait()
-        return None
+            self._changed.wait_for(lambda: self._ended or self._urgent or self._later)
+            if self._ended:
+                return None
+            if self._urgent:
+                return self._urgent.popleft()
+            task = self._later.pop(next(iter(self._later)))
+            self._under_way.add(task.key)
+            return task
 
     def answered(self, task: Task, answer: object) -> None:
         """Called by a worker's thread with an answer."""
