@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -181,11 +182,25 @@ class Unsendable:
         return "by ourselves"
 
 
-def test_what_cannot_be_sent_is_answered_here() -> None:
+@dataclass(frozen=True)
+class CutOff:
+    """An ask whose worker dies in the middle of its answer, after five of a thousand bytes."""
+
+    asked_by: int
+
+    def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> str:
+        if os.getpid() == self.asked_by:
+            return "by ourselves"
+        os.write(int(sys.argv[1]), struct.pack("!i", 1000) + b"begun")
+        os._exit(1)
+
+
+@pytest.mark.parametrize("ask", [Unsendable(), CutOff(os.getpid())], ids=["not sent", "cut off"])
+def test_what_is_not_sent_or_not_answered_whole_is_answered_here(ask: Any) -> None:
     """The thread that sends ends with the failure; who waits for the answer still has one."""
     found: list[str] = []
     with workers_of(2) as (_, workers), capture_logs() as logs:
-        workers.run(Task(number, Unsendable(), found.append) for number in range(6))
+        workers.run(Task(number, ask, found.append) for number in range(6))
         until = time.monotonic() + PATIENCE_S
         while len(found) < 6 and time.monotonic() < until:
             workers.collect(0.05)
