@@ -101,9 +101,14 @@ class Candidates:
 
     def bound_with_terms(self, out_of_time: Callable[[], bool], known_usd: Mapping[str, float]) -> None:
         """Tightens the bounds of bounded services by including minimum terms, until ``out_of_time``. The
-        services with the largest gap between known cost and bound come first.
+        services with the largest gap between known cost and bound, for each unit that a search looks at, come
+        first.
         """
-        open_usd = {name: known_usd.get(name, 0.0) - self.bounds[name].from_due(0.0) for name in self.bounded}
+        open_usd = {
+            name: (known_usd.get(name, 0.0) - self.bounds[name].from_due(0.0))
+            / max(1, len(self.fleets[name].units))
+            for name in self.bounded
+        }
 
         def tasks() -> Iterator[Task]:
             for name in sorted(open_usd, key=lambda n: (-open_usd[n], n)):

@@ -27,6 +27,8 @@ from optimizer.placement.fleets.terms import BANDS
 from optimizer.placement.problem.problem import Bools, Floats, Ints
 
 MOST_STATES = 20_000
+MOST_EXACT_STATES = 500_000
+"""States of a set without minimum terms up to which it is bounded over all hours."""
 NONE = np.zeros(0, dtype=np.int64)
 
 
@@ -88,10 +90,10 @@ class SetCosts:
     def least_usd(self, at: Ints, levels: Ints, counts: Ints, limit: float) -> float:
         """Lower bound on a set of parts [m]; it is not improved further once it reaches ``limit``."""
         usd, start_usd = self.parts.least_usd[at], self.parts.least_start_usd[at]
-        if int(np.prod(counts)) > MOST_STATES:
+        termed = np.flatnonzero(self.parts.term_h[at])
+        if int(np.prod(counts)) > (MOST_STATES if len(termed) else MOST_EXACT_STATES):
             return 0.0
         least = self.over_hours_usd(at, levels, counts, usd, start_usd)
-        termed = np.flatnonzero(self.parts.term_h[at])
         # Nodes that are held throughout cost more at their full rate than with a rate and a start.
         for dearer in _all_and_each(termed):
             if least < limit:
