@@ -38,6 +38,9 @@ NO_PRICES: Mapping[str, Decimal] = MappingProxyType({})
 MOST_AMOUNTS = MOST_PLACEMENTS + 1
 """Amounts, each rounded to cents, of a service that follows a run: its placements and its delay."""
 
+CLOSED_SHARE = 0.003
+"""A bound this close to the known cost of a service is not searched for again."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
@@ -96,36 +99,38 @@ class Candidates:
 
         with_terms = None if self.is_small else False
         alone = not self.is_small and self.fleets[name].service.starts_after is None
-        ask = BoundAsk(self.fleets[name], self._earliest_s(name), with_terms, alone)
+        ask = BoundAsk(self.fleets[name], self._earliest_s(name), with_terms, np.inf if alone else None)
         return Task(("bound", name), ask, take)
 
-    def bound_with_terms(self, out_of_time: Callable[[], bool], known_usd: Mapping[str, float]) -> None:
+    def bound_with_terms(
+        self, out_of_time: Callable[[], bool], known_usd: Mapping[str, float], most_work: int | None = None
+    ) -> None:
         """Tightens the bounds of bounded services by including minimum terms, until ``out_of_time``. The
         services with the largest gap between known cost and bound, for each unit that a search looks at, come
-        first.
+        first. ``most_work``: how many levels each search may try.
         """
-        open_usd = {
-            name: (known_usd.get(name, 0.0) - self.bounds[name].from_due(0.0))
-            / max(1, len(self.fleets[name].units))
-            for name in self.bounded
-        }
+        open_usd = {name: known_usd.get(name, 0.0) - self.bounds[name].from_due(0.0) for name in self.bounded}
+        worth = {name: usd / max(1, len(self.fleets[name].units)) for name, usd in open_usd.items()}
 
         def tasks() -> Iterator[Task]:
-            for name in sorted(open_usd, key=lambda n: (-open_usd[n], n)):
+            for name in sorted(worth, key=lambda n: (-worth[n], n)):
                 if out_of_time():
                     return
-                yield self._terms_task(name)
+                if open_usd[name] > CLOSED_SHARE * known_usd.get(name, 0.0):
+                    yield self._terms_task(name, known_usd.get(name, np.inf), most_work)
 
         self.workers.run(tasks(), out_of_time)
 
-    def _terms_task(self, name: str) -> Task:
-        """The task that computes one service's bound with its minimum terms."""
+    def _terms_task(self, name: str, known_usd: float, most_work: int | None) -> Task:
+        """The task that computes one service's bound with its minimum terms, beside a known fleet."""
 
         def take(bound: FleetBound) -> None:
             self.bounds[name] = bound.with_starts_of(self.bounds[name])
 
-        ask = BoundAsk(self.fleets[name], self._earliest_s(name), with_terms=True)
-        return Task(("bound with terms", name), ask, take)
+        alone = self.fleets[name].service.starts_after is None
+        incumbent_usd = known_usd if alone else None
+        ask = BoundAsk(self.fleets[name], self._earliest_s(name), True, incumbent_usd, most_work)
+        return Task(("bound with terms", name, most_work), ask, take)
 
     def _earliest_s(self, name: str) -> float | None:
         """The earliest end of the run that a service follows."""

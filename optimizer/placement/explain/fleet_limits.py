@@ -15,6 +15,7 @@ from broker.domain.planning.effective_rules import MOST_POOLS, rules_of
 from broker.domain.planning.workload import FleetLimits, Serving
 from optimizer.placement.explain.near_ties import NearTie, upkeep_of
 from optimizer.placement.explain.trials import Trials, fleets_under
+from optimizer.placement.fleets.model import coarse_fleets, model_fleets
 from optimizer.placement.problem.columns import Column, in_usd
 from optimizer.placement.problem.units import Units
 from optimizer.placement.search.plan_state import PlanState
@@ -39,7 +40,8 @@ def limits_told(
     candidates, problem = state.candidates, state.candidates.problem
     services = [(s, state.chosen[s.name]) for s in problem.services() if s.name in state.chosen]
     services.sort(key=lambda row: (-row[1].cost_cents, row[0].name))
-    trials = Trials(candidates, state.chosen, most)
+    make = model_fleets if candidates.is_small else coarse_fleets
+    trials = Trials(candidates, state.chosen, most, make=make)
     told = {}
     for service, mine in services:
         paid = max(0, ties[service.name].more_cents) if service.name in ties else 0

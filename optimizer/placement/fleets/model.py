@@ -19,7 +19,7 @@ from optimizer.placement.fleets.bound import FleetBound, hourly_bound, in_whole_
 from optimizer.placement.fleets.columns import ServiceTime, Slot, build_slots_column, due_s, time_of
 from optimizer.placement.fleets.hours import hour_classes
 from optimizer.placement.fleets.joint_pools import needed_pools, paired_parts
-from optimizer.placement.fleets.pool_search import FEW_POOLS, SetSearch
+from optimizer.placement.fleets.pool_search import FEW_POOLS, MOST_WORK, MOST_WORK_OF_MANY, SetSearch
 from optimizer.placement.fleets.pool_table import PoolTable
 from optimizer.placement.fleets.pools import FIRST_UNITS, at_highest_rates, build_pools_of, on_promising
 from optimizer.placement.fleets.rules import fleet_rules
@@ -39,9 +39,7 @@ FEW_ENDS = 6
 MOST_EXACT = 10
 """Up to this many workloads, each is planned by the exact model before there is any plan."""
 MOST_WITH_TERMS = 60
-"""Up to this many workloads, minimum terms are considered for every service with few pools."""
-MOST_TERM_POOLS = 150
-"""With more pools, planning minimum terms takes seconds and proves nothing more."""
+"""Up to this many workloads, minimum terms are considered for every service."""
 DAY_H, WEEK_H = 24, 168
 FLEETS_KEPT = 3
 RIVALS_KEPT = 16
@@ -106,7 +104,7 @@ def answer_fleet(
     same hour is accepted.
 
     ``with_terms`` False: minimum terms that end before the horizon are ignored, which is proven sooner. None:
-    they are ignored if there are very many workloads or, unless there are few workloads, many pools.
+    they are ignored if there are very many workloads.
     """
     if with_terms is None:
         with_terms = len(problem.request.workloads) <= MOST_WITH_TERMS
@@ -137,9 +135,8 @@ def answer_fleet(
     if with_terms and _has_use_for_terms(problem, case):
         # Without minimum terms the service costs no more, so this is a lower bound and is found sooner.
         without = answer_fleet(problem, case, free, prices, after_s, out_of_time, openings, with_terms=False)
-        plans_terms = is_small(problem) or len(without.table) <= MOST_TERM_POOLS
-        if not plans_terms or out_of_time():
-            problem.kept[key] = found = replace(without, complete=not plans_terms and without.complete)
+        if out_of_time():
+            problem.kept[key] = found = replace(without, complete=False)
             return found
     if prices:
         case = surcharged(case, prices)
@@ -166,12 +163,15 @@ def _between(base: FleetAnswer, openings: Openings, first: int) -> FleetAnswer:
 def _searched(
     problem: Problem, case: FleetCase, due: float, out_of_time: Callable[[], bool],
     openings: Openings | None, *, with_terms: bool, incumbent_usd: float = np.inf,
+    most_work: int | None = None,
 ) -> FleetAnswer:  # fmt: skip
     """Runs a search and returns its answer; beside a known fleet of ``incumbent_usd`` only the bound."""
     if not len(case.units) or due // HOUR_S >= len(case.demand):
         return FleetAnswer(case, PoolTable.nothing(), (), 0.0 if len(case.units) else np.inf, due)
     search = _search_of(problem, case, due, out_of_time, openings, with_terms=with_terms)
     search.incumbent_usd = incumbent_usd
+    if most_work is not None:
+        search.most_work = most_work
     return _answer(problem, case, due, search)
 
 
@@ -195,7 +195,7 @@ def _whatever_the_rates(
 
 def _bound_of_even(
     problem: Problem, case: FleetCase, due: float, incumbent_usd: float, out_of_time: Callable[[], bool],
-    *, with_terms: bool,
+    *, with_terms: bool, most_work: int | None = None,
 ) -> FleetAnswer:  # fmt: skip
     """The bound of a case in which all nodes of a pool have the pool's highest rate.
 
@@ -203,7 +203,7 @@ def _bound_of_even(
     of single hours holds.
     """
     prices = tuple(sorted(case.surcharge_usd.items()))
-    key = ("even", *_stands_on(problem, case), case.units.most.tobytes(), prices, due, with_terms)
+    key = ("even", *_stands_on(problem, case), case.units.most.tobytes(), prices, due, with_terms, most_work)
     known = problem.kept.get(key)
     if isinstance(known, FleetAnswer) and (known.complete or out_of_time()):
         return known
@@ -212,8 +212,9 @@ def _bound_of_even(
     found = FleetAnswer(case, PoolTable.nothing(), (), usd, due, hourly_usd)
     if case.spare <= 1:
         searched = _searched(
-            problem, case, due, out_of_time, None, with_terms=with_terms, incumbent_usd=incumbent_usd
-        )
+            problem, case, due, out_of_time, None, with_terms=with_terms, incumbent_usd=incumbent_usd,
+            most_work=most_work,
+        )  # fmt: skip
         found = replace(
             found,
             bound_usd=max(usd, searched.bound_usd),
@@ -225,19 +226,31 @@ def _bound_of_even(
     return found
 
 
-def bound_alone(problem: Problem, case: FleetCase, out_of_time: Callable[[], bool] = never) -> FleetBound:
-    """The bound of a service that starts at its own time, where minimum terms are ignored.
+def bound_alone(
+    problem: Problem, case: FleetCase, out_of_time: Callable[[], bool] = never, *, with_terms: bool = False,
+    incumbent_usd: float = np.inf, most_work: int | None = None,
+) -> FleetBound:  # fmt: skip
+    """The bound of a service that starts at its own time; without ``with_terms``, minimum terms are ignored.
 
     Where nodes of one pool differ in their rates, only the search at the highest rates is run;
-    ``answer_fleet`` runs another one for the fleets.
+    ``answer_fleet`` runs another one for the fleets. ``incumbent_usd``: cost of a known fleet, beside which
+    only the bound is searched; ``most_work``: how many levels the search may try.
     """
     due = _due_s(problem, case, None)
     units = at_highest_rates(problem, case.units)
-    if units is None:
-        return bound_of(problem, case, answer_fleet(problem, case, out_of_time=out_of_time, with_terms=False))
-    even = replace(case, units=units)
-    bound = _bound_of_even(problem, even, due, np.inf, out_of_time, with_terms=False)
-    return bound_of(problem, case, bound)
+    if units is not None:
+        even = replace(case, units=units)
+        found = _bound_of_even(
+            problem, even, due, incumbent_usd, out_of_time, with_terms=with_terms, most_work=most_work
+        )
+    elif with_terms:
+        found = _searched(
+            problem, case, due, out_of_time, None, with_terms=True, incumbent_usd=incumbent_usd,
+            most_work=most_work,
+        )  # fmt: skip
+    else:
+        found = answer_fleet(problem, case, out_of_time=out_of_time, with_terms=False)
+    return bound_of(problem, case, found)
 
 
 def _has_use_for_terms(problem: Problem, case: FleetCase) -> bool:
@@ -301,7 +314,9 @@ def _search_of(
     if openings is not None:
         openings = replace(openings, of_hour=openings.of_hour[first:])
     nodes = np.stack((case.units.offer, case.units.nodes))
-    return SetSearch(table, classes, rules, tolerance, out_of_time, openings, nodes)
+    search = SetSearch(table, classes, rules, tolerance, out_of_time, openings, nodes)
+    search.most_work = MOST_WORK if is_small(problem) else MOST_WORK_OF_MANY
+    return search
 
 
 def _answer(problem: Problem, case: FleetCase, due: float, search: SetSearch) -> FleetAnswer:

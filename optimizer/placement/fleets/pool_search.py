@@ -68,6 +68,8 @@ MOST_BETWEEN = 6
 """Sets that are priced again for what other workloads leave."""
 MOST_WORK = 600_000_000
 """Levels tried in one search: about five seconds."""
+MOST_WORK_OF_MANY = 150_000_000
+"""The same in a problem of many workloads."""
 
 
 @dataclass(slots=True, eq=False)
@@ -77,6 +79,7 @@ class SetSearch:
     ``openings``: what other workloads leave over time; the bound ignores it. ``units`` [2, U]: offer and
     nodes of the case's units. ``table`` combines the pools that are not dominated. ``incumbent_usd``: cost of
     a fleet that is already known; if it is finite, only the bound is searched, and no fleet is built.
+    ``most_work``: levels that may be tried.
     """
 
     parts: PoolTable
@@ -87,6 +90,7 @@ class SetSearch:
     openings: Openings | None = None
     units: Ints = field(default_factory=lambda: np.zeros((2, 0), dtype=np.int64))
     incumbent_usd: float = np.inf
+    most_work: int = MOST_WORK
     best: PoolFleet | None = None
     fleets: list[PoolFleet] = field(default_factory=list)
     bound_usd: float = 0.0
@@ -253,7 +257,7 @@ class SetSearch:
             sets, table.usd, table.most, table.rate, table.place, classes.demand, classes.dual,
             classes.weight, float(rules.spare), rules.loss_share, rules.least_share, rules.places, further,
             branch.largest, branch.smallest, branch.step, branch.further_usd[further], branch.any_usd,
-            branch.onward, self.limit, self.work, MOST_WORK,
+            branch.onward, self.limit, self.work, self.most_work,
         )  # fmt: skip
 
     def _quick_bounds_with_one_more(self, sets: Ints, branch: Branch) -> Floats:
@@ -266,11 +270,12 @@ class SetSearch:
             np.where(np.isfinite(each), each, 0.0), branch.onward, self.limit,
         )  # fmt: skip
 
-    def _covers(self, sets: Ints, most_work: int = MOST_WORK, limit: float | None = None) -> Floats:
+    def _covers(self, sets: Ints, most_work: int | None = None, limit: float | None = None) -> Floats:
         """Lower bounds of sets, summed over hours; inf from the limit on and for sets that break a rule, NaN
         if there was no time.
         """
         limit = self.limit if limit is None else limit
+        most_work = self.most_work if most_work is None else most_work
         table, classes = self.table, self.classes
         every, onward = np.arange(len(table)), self.whole.onward
         least = self._covered(sets, table.usd, every, classes.dual, onward, most_work, limit)
@@ -349,7 +354,7 @@ class SetSearch:
         """Prices the sets with the lowest bounds until one is cheaper than all before; None if none of a few
         is.
         """
-        least = self._covers(sets, MOST_WORK)
+        least = self._covers(sets)
         before, left = self.limit, FIRST_TRIED_OF_TERMS if self.classes.bands is not None else 1
         for at in np.argsort(np.where(np.isnan(least), np.inf, least), kind="stable"):
             one = tuple(int(i) for i in sets[at])

@@ -26,6 +26,7 @@ from optimizer.placement.columns.prices import StockPrices
 from optimizer.placement.columns.run_pool import RunPool, bound_anew, build_run_pools
 from optimizer.placement.columns.search import Search as Search
 from optimizer.placement.columns.search import choice_from, gap_of
+from optimizer.placement.fleets.pool_search import MOST_WORK_OF_MANY
 from optimizer.placement.problem.columns import Column, in_cents
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.problem.transfers import linked
@@ -44,7 +45,9 @@ FIRST_SHARE = 0.5
 BOUNDS_SHARE = 0.4
 ENDS_SHARE = 0.5
 COMPOSE_SHARE = 0.5
-TERMS_SHARE, TERMS_BOUND_SHARE = 0.15, 0.6
+TERMS_SHARE, TERMS_BOUND_SHARE = 0.3, 0.5
+LONGER_PROOFS = (4, 16)
+"""Multiples of the usual work of a search, for bounds that are still open after the rounds."""
 IMPROVE_SHARE = 0.5
 SETTLE_SECONDS_EACH = 0.01
 MOST_SETTLE_SHARE = 0.1
@@ -109,6 +112,7 @@ def solve(search: Search) -> Solution:
         rounds.run(hasty=not few)
         rounds.proof.prove_in_background()
         columns = rounds.pool.all()
+        prove_longer(search, pools, columns)
 
     best = finish(search, pools, columns, _finishing_seconds(search, settling))
     search.watch.limit_s += settling
@@ -199,6 +203,16 @@ def plan_terms(search: Search, pools: Mapping[str, RunPool], columns: list[Colum
     search.candidates.bound_with_terms(out_of_time, _cheapest_usd(columns))
     search.prove(separate_bound_cents(search.candidates, pools), "bounded with terms")
     return columns
+
+
+def prove_longer(search: Search, pools: Mapping[str, RunPool], columns: Sequence[Column]) -> None:
+    """Bounds again, with more work each, the services whose gap is open, while time is left."""
+    known_usd = _cheapest_usd(columns)
+    for factor in LONGER_PROOFS:
+        if search.done:
+            return
+        search.candidates.bound_with_terms(search.watch.over, known_usd, factor * MOST_WORK_OF_MANY)
+        search.prove(separate_bound_cents(search.candidates, pools), "bounded with terms")
 
 
 def first_plan(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:

@@ -39,19 +39,24 @@ class Ask(Protocol, Generic[Answer]):
 class BoundAsk:
     """Asks for the lower bound of a service that starts at its own time or after a run.
 
-    ``with_terms``: whether minimum terms are included (None: if the problem is small). ``alone``: only
-    the bound is needed, of a service that starts at its own time.
+    ``with_terms``: whether minimum terms are included (None: if the problem is small).
+    ``incumbent_usd``: only the bound is needed, of a service that starts at its own time, beside a fleet of
+    that cost (inf: none), for which at most ``most_work`` levels are tried (None: the usual number).
     """
 
     case: FleetCase
     after_s: float | None = None
     with_terms: bool | None = None
-    alone: bool = False
+    incumbent_usd: float | None = None
+    most_work: int | None = None
 
     def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> FleetBound:
         """The bound, valid for this start and for others."""
-        if self.alone:
-            return bound_alone(problem, self.case, out_of_time)
+        if self.incumbent_usd is not None:
+            return bound_alone(
+                problem, self.case, out_of_time, with_terms=bool(self.with_terms),
+                incumbent_usd=self.incumbent_usd, most_work=self.most_work,
+            )  # fmt: skip
         found = answer_fleet(
             problem, self.case, after_s=self.after_s, out_of_time=out_of_time, with_terms=self.with_terms
         )
