@@ -48,10 +48,12 @@ LEAST_TELLING_SECONDS_EACH = 0.007
 """Least seconds for explaining and checking a plan, for each workload."""
 BASELINE_SHARE = 0.2
 BASELINE_SECONDS = 12.0
+SECONDS_OF_BASELINE_WORK = 0.5
+"""Seconds reserved for each second of the work that baselines may take; most need less of both."""
 TELLING_SHARE = 0.02
-TELLING_SECONDS_EACH = 0.025
+TELLING_SECONDS_EACH = 0.03
 SECONDS_A_TRIAL = 20.0
-TRIAL_SECONDS = 1.0
+TRIAL_SECONDS = 0.3
 MOST_TELLING_SHARE = 0.25
 CHECKING_SECONDS_EACH = 0.005
 MOST_CHECKING_SHARE = 0.05
@@ -95,9 +97,7 @@ def _make(
     progress: ProgressSink | None,
     workers: WorkerPool,
 ) -> Plan:
-    kept = baseline_seconds(options)
-    telling = telling_seconds(problem.request, options)
-    watch = whole.ending(whole.limit_s - kept - telling)
+    watch = search_watch(problem.request, options, whole)
     asked = build_candidates(problem, build_estimates(problem, estimator), workers=workers)
     if asked.is_small:
         asked.bound_services(watch.until(SERVICES_SHARE), waiting=True)
@@ -107,7 +107,7 @@ def _make(
     pace = pace_of(problem.request, options, watch)
     search = Search(candidates, watch, options.gap, options.seed, progress, pace)
     solution = solve(search)
-    simpler = simpler_plans(candidates, solution, options, kept, whole)
+    simpler = simpler_plans(candidates, solution, options, whole)
     others = [one.chosen for one in simpler if one.chosen is not None]
     solution = no_dearer_than(search, solution, others)
     solution, ties = decided(candidates, solution, options.gap, whole.until(TIES_SHARE))
@@ -119,7 +119,7 @@ def _make(
 
 
 def simpler_plans(
-    candidates: Candidates, solution: Solution, options: PlanOptions, work_s: float, whole: Stopwatch
+    candidates: Candidates, solution: Solution, options: PlanOptions, whole: Stopwatch
 ) -> tuple[Simpler, ...]:
     """The plans of the baselines, if they are asked for and as far as they are ready before the plan is
     explained.
@@ -131,7 +131,7 @@ def simpler_plans(
     def ended() -> bool:
         return whole.limit_s <= 0
 
-    return build_baselines(candidates, solution.choice.columns, work_s, ended, end.passed)
+    return build_baselines(candidates, solution.choice.columns, baseline_work_s(options), ended, end.passed)
 
 
 def proven_on(plan: Plan, search: Search, options: PlanOptions, whole: Stopwatch) -> Plan:
@@ -164,9 +164,15 @@ def limit_clock(request: PlanRequest, options: PlanOptions) -> LimitClock:
     return LimitClock.WALL if processes_for(request, options) else options.limit_clock
 
 
-def baseline_seconds(options: PlanOptions) -> float:
-    """Time reserved for baselines, which is also the work that they may take."""
+def baseline_work_s(options: PlanOptions) -> float:
+    """The work that baselines may take, in seconds."""
     return min(BASELINE_SECONDS, BASELINE_SHARE * options.time_limit_s) if options.baselines else 0.0
+
+
+def search_watch(request: PlanRequest, options: PlanOptions, whole: Stopwatch) -> Stopwatch:
+    """The watch of the search: what the baselines and the explanation leave of the whole time."""
+    reserved_s = SECONDS_OF_BASELINE_WORK * baseline_work_s(options) + telling_seconds(request, options)
+    return whole.ending(whole.limit_s - reserved_s)
 
 
 def fleet_trials(options: PlanOptions) -> int:

@@ -30,14 +30,13 @@ from optimizer.placement.columns.run_pool import RunPool
 from optimizer.placement.columns.search import Search
 from optimizer.placement.pipeline import (
     LIMIT_NOTE,
-    baseline_seconds,
     bounded,
     build_plan,
     finished,
     processes_for,
     proven_on,
+    search_watch,
     simpler_plans,
-    telling_seconds,
     told_of_limit,
 )
 from optimizer.placement.problem.columns import Column, in_cents
@@ -96,8 +95,7 @@ def replan(
 
     def work(told: ProgressSink | None) -> Replanned:
         bound_usd = first_answer(request, offers, as_of, warm, whole, told)
-        kept = baseline_seconds(options)
-        watch = whole.ending(whole.limit_s - kept - telling_seconds(request, options))
+        watch = search_watch(request, options, whole)
         problem = build_problem(request, offers, as_of, terms, memo)
         estimates = build_estimates(problem, estimator)
         problem = replace(problem, held=held_of(problem, estimates, warm))
@@ -112,7 +110,7 @@ def replan(
             first = _repaired(search, start, frozen, warm, whole)
             found = resolve(search, start, warm, first.pools, frozen)
             unfinished = _unfinished(search, first)
-            simpler = simpler_plans(candidates, found, options, kept, whole)
+            simpler = simpler_plans(candidates, found, options, whole)
             others = [one.chosen for one in simpler if one.chosen is not None]
             found = no_dearer_than(search, found, others)
             baselines = tuple(one.baseline for one in simpler)
