@@ -39,30 +39,12 @@ from optimizer.placement.problem.estimates import build_estimates
 from optimizer.placement.problem.problem import Problem, build_problem
 from optimizer.placement.runtime.heartbeat import with_heartbeat
 from optimizer.placement.runtime.stopwatch import CpuClock, Pace, Stopwatch, clock_of
-from optimizer.placement.search.solve import SERVICES_SHARE, Solution, no_dearer_than, solve
+from optimizer.placement.runtime.tuning import TUNING
+from optimizer.placement.search.solve import Solution, no_dearer_than, solve
 from optimizer.placement.workers.worker_pool import WorkerPool, usable_cores, worker_pool
 
 LATE_SHARE, LATE_SECONDS = 0.1, 1.0
 """A plan may take longer than its time limit by at most this share plus this many seconds."""
-LEAST_TELLING_SECONDS_EACH = 0.007
-"""Least seconds for explaining and checking a plan, for each workload."""
-BASELINE_SHARE = 0.2
-BASELINE_SECONDS = 12.0
-SECONDS_OF_BASELINE_WORK = 0.5
-"""Seconds reserved for each second of the work that baselines may take; most need less of both."""
-TELLING_SHARE = 0.02
-TELLING_SECONDS_EACH = 0.03
-SECONDS_A_TRIAL = 20.0
-TRIAL_SECONDS = 0.3
-MOST_TELLING_SHARE = 0.25
-CHECKING_SECONDS_EACH = 0.005
-MOST_CHECKING_SHARE = 0.05
-EXPLAIN_SHARE = 0.5
-HOSTS_SHARE = 0.5
-TIES_SHARE = 0.1
-FIXES_SHARE = 0.2
-LEAST_SERVICES = 20
-LEAST_SECONDS = 10.0
 LIMIT_NOTE = "the time limit"
 """What the note begins with that tells of the search's end."""
 NO_TIES: Mapping[str, NearTie] = MappingProxyType({})
@@ -100,7 +82,7 @@ def _make(
     watch = search_watch(problem.request, options, whole)
     asked = build_candidates(problem, build_estimates(problem, estimator), workers=workers)
     if asked.is_small:
-        asked.bound_services(watch.until(SERVICES_SHARE), waiting=True)
+        asked.bound_services(watch.until(TUNING.search.services_share), waiting=True)
     candidates = asked.without(asked.impossible_followers())
     if progress is not None:
         progress(Progress(whole.seconds, None, None, None, "loaded"))
@@ -110,7 +92,7 @@ def _make(
     simpler = simpler_plans(candidates, solution, options, whole)
     others = [one.chosen for one in simpler if one.chosen is not None]
     solution = no_dearer_than(search, solution, others)
-    solution, ties = decided(candidates, solution, options.gap, whole.until(TIES_SHARE))
+    solution, ties = decided(candidates, solution, options.gap, whole.until(TUNING.pipeline.ties_share))
     baselines = tuple(one.baseline for one in simpler)
     plan = build_plan(candidates, solution, options, whole, ties, baselines, asked)
     is_first = search.proof is None and not search.near and whole.passed()
@@ -153,7 +135,7 @@ def proven_on(plan: Plan, search: Search, options: PlanOptions, whole: Stopwatch
 def processes_for(request: PlanRequest, options: PlanOptions) -> int:
     """How many worker processes help a search: none for a small one or one whose limit counts work."""
     services = sum(isinstance(workload, Serving) for workload in request.workloads)
-    many = services >= LEAST_SERVICES and options.time_limit_s >= LEAST_SECONDS
+    many = services >= TUNING.pipeline.least_services and options.time_limit_s >= TUNING.pipeline.least_s
     if not many or options.limit_clock is LimitClock.WORK:
         return 0
     return (usable_cores() if options.workers is None else options.workers) - 1
@@ -166,25 +148,33 @@ def limit_clock(request: PlanRequest, options: PlanOptions) -> LimitClock:
 
 def baseline_work_s(options: PlanOptions) -> float:
     """The work that baselines may take, in seconds."""
-    return min(BASELINE_SECONDS, BASELINE_SHARE * options.time_limit_s) if options.baselines else 0.0
+    return (
+        min(TUNING.pipeline.baseline_s, TUNING.pipeline.baseline_share * options.time_limit_s)
+        if options.baselines
+        else 0.0
+    )
 
 
 def search_watch(request: PlanRequest, options: PlanOptions, whole: Stopwatch) -> Stopwatch:
     """The watch of the search: what the baselines and the explanation leave of the whole time."""
-    reserved_s = SECONDS_OF_BASELINE_WORK * baseline_work_s(options) + telling_seconds(request, options)
+    reserved_s = TUNING.pipeline.s_of_baseline_work * baseline_work_s(options) + telling_seconds(
+        request, options
+    )
     return whole.ending(whole.limit_s - reserved_s)
 
 
 def fleet_trials(options: PlanOptions) -> int:
     """How many fleet limits are tried to find out what they cost, in proportion to the time limit."""
-    return int(options.time_limit_s / SECONDS_A_TRIAL)
+    return int(options.time_limit_s / TUNING.pipeline.s_a_trial)
 
 
 def telling_seconds(request: PlanRequest, options: PlanOptions) -> float:
     """Time reserved for explaining and checking the plan."""
-    needed = TELLING_SHARE * options.time_limit_s + TELLING_SECONDS_EACH * len(request.workloads)
-    needed += TRIAL_SECONDS * fleet_trials(options)
-    return min(needed, MOST_TELLING_SHARE * options.time_limit_s)
+    needed = TUNING.pipeline.telling_share * options.time_limit_s + TUNING.pipeline.telling_s_each * len(
+        request.workloads
+    )
+    needed += TUNING.pipeline.trial_s * fleet_trials(options)
+    return min(needed, TUNING.pipeline.most_telling_share * options.time_limit_s)
 
 
 def pace_of(request: PlanRequest, options: PlanOptions, watch: Stopwatch) -> Pace | None:
@@ -192,14 +182,17 @@ def pace_of(request: PlanRequest, options: PlanOptions, watch: Stopwatch) -> Pac
     workloads = len(request.workloads)
     if workloads <= ALWAYS_PLANNED_WORKLOADS or options.limit_clock is LimitClock.WORK:
         return None
-    told_s = LEAST_TELLING_SECONDS_EACH * workloads
+    told_s = TUNING.pipeline.least_telling_s_each * workloads
     latest_s = (1 + LATE_SHARE) * options.time_limit_s + LATE_SECONDS - told_s
     return Pace(watch, options.time_limit_s, latest_s, told_s, workloads)
 
 
 def checking_seconds(request: PlanRequest, options: PlanOptions) -> float:
     """Time reserved for checking the plan."""
-    return min(CHECKING_SECONDS_EACH * len(request.workloads), MOST_CHECKING_SHARE * options.time_limit_s)
+    return min(
+        TUNING.pipeline.checking_s_each * len(request.workloads),
+        TUNING.pipeline.most_checking_share * options.time_limit_s,
+    )
 
 
 def build_plan(
@@ -217,17 +210,28 @@ def build_plan(
     """
     asked = asked or candidates
     request = asked.problem.request
-    looked = whole.ending(whole.limit_s - LEAST_TELLING_SECONDS_EACH * len(request.workloads))
+    looked = whole.ending(whole.limit_s - TUNING.pipeline.least_telling_s_each * len(request.workloads))
     explainer = Explainer(
-        candidates, solution, whole.until(EXPLAIN_SHARE), ties, fleet_trials(options), looked.passed
+        candidates,
+        solution,
+        whole.until(TUNING.pipeline.explain_share),
+        ties,
+        fleet_trials(options),
+        looked.passed,
     )
     placements = build_placements(candidates, solution.choice.columns.values(), explainer.why)
-    hosts = community_notes(candidates, solution, whole.until(HOSTS_SHARE)) if options.baselines else ()
+    hosts = (
+        community_notes(candidates, solution, whole.until(TUNING.pipeline.hosts_share))
+        if options.baselines
+        else ()
+    )
     cost = to_cents(sum((placement.cost_usd for placement in placements), ZERO))
     chosen = solution.choice.columns
     penalty = in_usd(solution.billed_cents - sum(c.delay_cents for c in chosen.values())) - cost
     waits = waits_of(candidates.problem, chosen, placements)
-    unplaced, untried = explain_unplaced(asked, solution, FIXES_SHARE * options.time_limit_s, looked.passed)
+    unplaced, untried = explain_unplaced(
+        asked, solution, TUNING.pipeline.fixes_share * options.time_limit_s, looked.passed
+    )
     not_done = untold_notes(explainer.untold, untried, options, limits_untried=explainer.limits_untried)
     plan = Plan(
         plan_id=_plan_id(asked, options),

@@ -22,7 +22,8 @@ from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import PlanOptions, Progress
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.placement.workers.worker_pool import MOST_PROCESSES, usable_cores
+from optimizer.placement.runtime.tuning import TUNING
+from optimizer.placement.workers.worker_pool import usable_cores
 from optimizer.planner import JointPlanner
 from tests.bench.instances import SIZES, START, make_offers, make_request
 
@@ -108,7 +109,7 @@ def cpu_seconds() -> float:
 def most_gb(case: Case) -> float:
     """Peak of this process, and the highest of its workers' peaks for each of them."""
     own, worker = (resource.getrusage(w).ru_maxrss for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    workers = min(MOST_PROCESSES, (case.workers or usable_cores()) - 1)
+    workers = min(TUNING.workers.most_processes, (case.workers or usable_cores()) - 1)
     return (own + workers * worker) / 1e6
 
 

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from optimizer.placement.fleets import pool_search
 from optimizer.placement.fleets.hours import hour_classes
 from optimizer.placement.fleets.pool_search import SetSearch
 from optimizer.placement.fleets.pool_table import Pool, table_of
 from optimizer.placement.fleets.rules import FleetRules
 from optimizer.placement.fleets.set_costs import PoolFleet
 from optimizer.placement.problem.problem import Floats, Ints
+from optimizer.placement.runtime.tuning import TUNING
+from tests.placement.tuned import tuned
 
 PROFILE = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
@@ -121,16 +122,15 @@ def markets(draw: st.DrawFn) -> Market:
     return Market(stands, demand, rules)
 
 
-@pytest.mark.parametrize("most", [0, pool_search.MOST_UNBRANCHED], ids=["kind by kind", "all kinds at once"])
+@pytest.mark.parametrize(
+    "most", [0, TUNING.fleets.most_unbranched], ids=["kind by kind", "all kinds at once"]
+)
 @PROFILE
-@given(market=markets(), first=st.sampled_from([0, pool_search.FIRST_POOLS]))
+@given(market=markets(), first=st.sampled_from([0, TUNING.fleets.first_pools]))
 def test_the_fleet_and_the_bound_are_those_of_all_fleets(market: Market, first: int, most: int) -> None:
     """``first``: with no promising pools to begin with, bounds alone decide what is looked at."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pool_search, "MOST_UNBRANCHED", most)
-        patched.setattr(pool_search, "MOST_UNBRANCHED_OF_MANY", most)
-        patched.setattr(pool_search, "FIRST_POOLS", first)
-        patched.setattr(pool_search, "FIRST_OF_BRANCH", first // 2)
+    sets = {"most_unbranched": most, "most_unbranched_of_many": most}
+    with tuned(TUNING.fleets, **sets, first_pools=first, first_of_branch=first // 2):
         search = searched(market)
     least = cheapest(market)
     if search.best is None:

@@ -18,9 +18,10 @@ from optimizer.performance.estimator import Estimator
 from optimizer.placement.columns.candidates import Candidates, build_candidates
 from optimizer.placement.fleets.bound import least_usd
 from optimizer.placement.fleets.model import quick_fleets, termless_fleets
-from optimizer.placement.fleets.pools import MOST_UNITS, on_promising
+from optimizer.placement.fleets.pools import on_promising
 from optimizer.placement.problem.estimates import build_estimates
 from optimizer.placement.problem.problem import build_problem
+from optimizer.placement.runtime.tuning import TUNING
 from tests.depth import examples
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import T0, offer, plan, request, serving
@@ -92,7 +93,7 @@ def test_a_first_fleet_is_found_on_promising_pools() -> None:
     ]
     found = candidates_of(asked, offers)
     case, problem = found.fleets["chat"], found.problem
-    assert len(on_promising(problem, case).units) < MOST_UNITS < len(case.units)
+    assert len(on_promising(problem, case).units) < TUNING.fleets.most_units < len(case.units)
     quick = quick_fleets(problem, case, problem.table.stock_nodes, [None])
     best = float(plan(asked, offers).cost_usd)
     assert min(column.total_cents for column in quick) / 100 <= 1.05 * best

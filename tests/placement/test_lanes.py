@@ -30,7 +30,8 @@ from broker.domain.planning.workload import (
     Starts,
 )
 from broker.ports.planning import PlanOptions
-from optimizer.placement.fleets.lanes import MOST_LANES, LaneDemand, LaneOptions, find_lanes
+from optimizer.placement.fleets.lanes import LaneDemand, LaneOptions, find_lanes
+from optimizer.placement.runtime.tuning import TUNING
 from tests.depth import examples
 from tests.placement.fake_estimator import GPUS, FakeEstimator
 from tests.placement.market import T0, offer, planner, request, serving, training
@@ -168,7 +169,7 @@ def test_every_lane_has_its_spares_and_there_are_few() -> None:
     of, demand = menu(rates, [1.0] * 6), flat(600.0, [1 / 6] * 6)
     parts = find_lanes(of, demand, 20.0)
     assert parts is not None
-    assert (parts.sum(axis=1) > 0).sum() == MOST_LANES
+    assert (parts.sum(axis=1) > 0).sum() == TUNING.fleets.most_lanes
     # Spares of so many units in each lane cost more than what is gained by more than one.
     spared = find_lanes(replace(of, spare_units=np.full(6, 190.0)), flat(6.0, [1 / 6] * 6), 20.0)
     assert spared is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from decimal import Decimal
 
 import pytest
@@ -10,18 +11,18 @@ import pytest
 from broker.domain.market.offer import Offer, Tier
 from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import PlanOptions, Progress
-from optimizer.placement.explain import near_ties
-from optimizer.placement.search import solve
+from optimizer.placement.runtime.tuning import TUNING
 from tests.placement.market import T0, at, offer, plan, planner, request, serving, total, training
+from tests.placement.tuned import tuned
 
 AT_ONCE = 20
 """Chosen at once here: dual prices and rounds are the same for sixty, which take four times as long."""
 
 
 @pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (solve, near_ties):
-        monkeypatch.setattr(module, "MOST_AT_ONCE", AT_ONCE)
+def _at_once() -> Iterator[None]:
+    with tuned(TUNING.search, most_at_once=AT_ONCE):
+        yield
 
 
 def crowd(seed: int) -> tuple[PlanRequest, list[Offer]]:

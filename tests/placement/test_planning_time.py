@@ -10,7 +10,8 @@ from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import LimitClock, PlanOptions
 from optimizer.placement.columns.fleet_pool import first_fleets
 from optimizer.placement.pipeline import pace_of
-from optimizer.placement.runtime.stopwatch import MEASURED_STEPS, Pace, Stopwatch, WorkClock
+from optimizer.placement.runtime.stopwatch import Pace, Stopwatch, WorkClock
+from optimizer.placement.runtime.tuning import TUNING
 from tests.placement.market import offer, plan, request, serving
 from tests.placement.test_hourly_bound import candidates_of
 
@@ -66,7 +67,7 @@ def test_a_pace_that_is_too_slow_ends_the_search_for_a_first_plan(step_s: float)
         return
     with pytest.raises(InputError, match=r"found 100 s for 120 workloads, expected at least 450 s"):
         search()
-    assert clock.now_s == (MEASURED_STEPS + 2) * step_s
+    assert clock.now_s == (TUNING.runtime.measured_steps + 2) * step_s
 
 
 def test_hurried_fleets_serve_as_well_and_cost_little_more() -> None:

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimizer.placement.fleets.states import term_usd
-from optimizer.placement.fleets.terms import BANDS, LONGEST_REST_H, term_bands
+from optimizer.placement.fleets.terms import term_bands
 from optimizer.placement.problem.problem import Bools, Floats
+from optimizer.placement.runtime.tuning import TUNING
 
 PROFILE = settings(max_examples=150, deadline=None, derandomize=True)
 DAYS = st.integers(1, 6)
@@ -36,10 +37,10 @@ def test_no_stretch_is_charged_more_than_its_rate_and_a_start(
     begin = data.draw(st.integers(0, len(demand) - 1))
     end = data.draw(st.integers(begin + 1, len(demand)))
     held = length[begin:end]
-    for charged in range(1, BANDS + 1):
+    for charged in range(1, TUNING.fleets.bands + 1):
         share = bands.share[charged][bands.band[begin:end]]
         assert float(share @ held) <= held.sum() + bands.rest_h[charged] + 1e-9
-        assert 0 <= bands.rest_h[charged] <= LONGEST_REST_H
+        assert 0 <= bands.rest_h[charged] <= TUNING.fleets.longest_rest_h
 
 
 def test_nights_are_free_and_days_pay_for_them() -> None:

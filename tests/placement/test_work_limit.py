@@ -16,10 +16,10 @@ from broker.ports.planning import LimitClock, PlanOptions
 from optimizer.placement import pipeline
 from optimizer.placement.explain import fixes, trials
 from optimizer.placement.explain.unplaced import explain_unplaced
-from optimizer.placement.fleets.model import TERM_POOLS
 from optimizer.placement.fleets.pool_search import SetSearch
 from optimizer.placement.replan.warm import WarmStart
 from optimizer.placement.runtime.stopwatch import ASK_S, CpuClock, Stopwatch, clock_of, never
+from optimizer.placement.runtime.tuning import TUNING
 from optimizer.placement.search.solve import solve as plain_solve
 from tests.placement.market import T0, offer, planner, request, serving, training
 
@@ -169,7 +169,7 @@ def left_out(offers: Sequence[Offer], count: int, limit_s: float, monkeypatch: p
 def test_changes_are_tried_for_a_counted_share_of_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """However short the limit, each left-out workload has its first few trials; a long one tries more."""
     short, long = (left_out(MANY, 3, limit_s, monkeypatch) for limit_s in (0.01, 300.0))
-    assert short == 3 * trials.LEAST_TRIALS
+    assert short == 3 * TUNING.explain.least_trials
     assert long > short
 
 
@@ -202,7 +202,7 @@ def test_only_first_fleets_on_few_pools_do_not_ask_for_the_time(monkeypatch: pyt
     plain_run = SetSearch.run
 
     def run(self: SetSearch) -> None:
-        large.append(self.rules.pools > TERM_POOLS)
+        large.append(self.rules.pools > TUNING.fleets.term_pools)
         unlimited.append(self.out_of_time is never and large[-1])
         plain_run(self)
 

@@ -26,21 +26,11 @@ from optimizer.placement.problem.columns import Column, in_cents, in_usd
 from optimizer.placement.problem.problem import Bools, OfferTable, Problem
 from optimizer.placement.problem.stock import Ledger
 from optimizer.placement.runtime.stopwatch import Stopwatch, WorkClock, never
+from optimizer.placement.runtime.tuning import TUNING
 from optimizer.placement.search.group_search import placed_by_groups
 
-LEAST_WORK_SECONDS = 2.0
 NAMES = ("single_shape", "single_provider", "cheapest_gpu_hour", "converged")
-GROUP_SHARE, SIMPLE_SHARE = 0.4, 0.1
-GROUP_SECONDS_EACH = 0.03
 TURN_SECONDS = 0.001
-BOUND_SECONDS_EACH, POOL_BOUND_SECONDS_EACH = 0.001, 0.00005
-"""Time to compute the lower bound of one workload on a group of offers."""
-PLACED_SECONDS = 0.01
-"""Time to place one run by the cheapest GPU-hours, or one workload on a pool."""
-FLEET_SECONDS = 0.04
-"""Time to place one service by the cheapest GPU-hours."""
-PLACED_GROUP_SECONDS = 0.15
-"""Time to place one dependency group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +92,14 @@ def build_baselines(
         text = "nothing to compare: the plan places nothing"
         return tuple(Simpler(Baseline(name, None, text)) for name in NAMES)
     placed = tuple(sorted(names))
-    clock = WorkClock(TURN_SECONDS, lambda: ended() or (clock.work_s >= LEAST_WORK_SECONDS and late()))
+    clock = WorkClock(
+        TURN_SECONDS, lambda: ended() or (clock.work_s >= TUNING.baselines.least_work_s and late())
+    )
     inputs = _Inputs(candidates, placed, clock)
-    group_s, simple_s = (max(LEAST_WORK_SECONDS, share * work_s) for share in (GROUP_SHARE, SIMPLE_SHARE))
+    group_s, simple_s = (
+        max(TUNING.baselines.least_work_s, share * work_s)
+        for share in (TUNING.baselines.group_share, TUNING.baselines.simple_share)
+    )
     table, only = candidates.problem.table, _only_placed(candidates.problem, placed)
 
     def least(mask: Bools) -> float | str:
@@ -120,7 +115,7 @@ def build_baselines(
         return _pooled(inputs, only.restricted(mask))
 
     shapes, sellers, pools = shape_groups(table), provider_groups(table), steady_groups(candidates.problem)
-    bound_s, pool_bound_s = BOUND_SECONDS_EACH, POOL_BOUND_SECONDS_EACH
+    bound_s, pool_bound_s = TUNING.baselines.bound_s_each, TUNING.baselines.pool_bound_s_each
     by_gpu_hour = _cheapest_gpu_hour(inputs, only, simple_s)
     return (
         _cheapest_group(inputs, NAMES[0], "kinds of node", shapes, least, searched, bound_s, group_s),
@@ -178,7 +173,7 @@ def _cheapest_group(
         return Simpler(Baseline(name, None, _none_able(noun, least)))
     best: tuple[int, str, _GroupPlan] | None = None
     work = inputs.work(work_s)
-    cut, tried, longest = False, 0, GROUP_SECONDS_EACH * len(inputs.placed)
+    cut, tried, longest = False, 0, TUNING.baselines.group_s_each * len(inputs.placed)
     for cents, label in able:
         left_s = work.limit_s - work.seconds
         if (best is not None and cents >= best[0]) or left_s <= longest or inputs.clock.ended():
@@ -242,7 +237,7 @@ def _searched(inputs: _Inputs, problem: Problem, left_s: float) -> _GroupResult:
     work = inputs.work(left_s)
 
     def out_of_work() -> bool:
-        inputs.clock.count(PLACED_GROUP_SECONDS)
+        inputs.clock.count(TUNING.baselines.placed_group_s)
         return work.over()
 
     candidates = build_candidates(problem, inputs.candidates.estimates)
@@ -256,7 +251,7 @@ def _searched(inputs: _Inputs, problem: Problem, left_s: float) -> _GroupResult:
 
 def _pooled(inputs: _Inputs, problem: Problem) -> _GroupResult:
     """One pool on the offers of the restricted problem."""
-    inputs.clock.count(PLACED_SECONDS * len(inputs.placed))
+    inputs.clock.count(TUNING.baselines.placed_s * len(inputs.placed))
     candidates = build_candidates(problem, inputs.candidates.estimates)
     pool = converged_pool(candidates)
     if pool is None:
@@ -288,7 +283,9 @@ def _cheapest_gpu_hour(inputs: _Inputs, problem: Problem, work_s: float) -> Simp
         if work.over():
             text = f"work ended after {len(chosen)} of {len(inputs.placed)} workloads"
             return Simpler(Baseline(name, None, text, completed=False))
-        inputs.clock.count(PLACED_SECONDS if workload in inputs.candidates.runs else FLEET_SECONDS)
+        inputs.clock.count(
+            TUNING.baselines.placed_s if workload in inputs.candidates.runs else TUNING.baselines.fleet_s
+        )
         made = cheapest_gpu_hour_column(inputs.candidates, workload, ledger, chosen)
         if made is None:
             return Simpler(Baseline(name, None, f"no offer with stock left can carry {workload} this way"))

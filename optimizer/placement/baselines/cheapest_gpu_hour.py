@@ -15,8 +15,8 @@ from optimizer.placement.problem.stock import Ledger
 from optimizer.placement.problem.transfers import placed_after
 from optimizer.placement.problem.units import with_remaining_stock
 from optimizer.placement.runs.columns import build_run_column
+from optimizer.placement.runtime.tuning import TUNING
 
-TRIED = 200
 COUNTS = (1, *sorted(base << power for base in (2, 3) for power in range(16)))
 """How many of the cheapest offers are admitted, in increasing order."""
 
@@ -41,7 +41,7 @@ def _gpu_hour_usd(table: OfferTable, offers: Ints) -> np.ndarray:
 def _run_columns(candidates: Candidates, name: str) -> Iterator[Column]:
     found, table = candidates.runs[name], candidates.problem.table
     order = np.lexsort((found.total_usd, found.nodes, found.offer, _gpu_hour_usd(table, found.offer)))
-    for index in order[:TRIED]:
+    for index in order[: TUNING.baselines.most_runs_tried]:
         column = build_run_column(candidates.problem, candidates.estimates, found, int(index))
         if column is not None:
             yield column

@@ -25,8 +25,7 @@ from optimizer.placement.problem.stock import Ledger
 from optimizer.placement.problem.transfers import placed_after
 from optimizer.placement.problem.units import HOUR_S
 from optimizer.placement.runs.columns import build_run_column
-
-MOST_RUNS_TRIED = 200
+from optimizer.placement.runtime.tuning import TUNING
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ def converged_pool(candidates: Candidates) -> ConvergedPool | None:
 
 def _runs(candidates: Candidates, name: str) -> Iterator[Column]:
     found = candidates.runs[name]
-    for index in np.lexsort((found.end_s, found.nodes))[:MOST_RUNS_TRIED]:
+    for index in np.lexsort((found.end_s, found.nodes))[: TUNING.baselines.most_runs_tried]:
         column = build_run_column(candidates.problem, candidates.estimates, found, int(index))
         if column is not None:
             yield column

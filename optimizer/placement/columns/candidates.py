@@ -26,20 +26,14 @@ from optimizer.placement.problem.problem import Floats, Problem
 from optimizer.placement.problem.units import HOUR_S, FleetCase
 from optimizer.placement.runs.builder import build_run_candidates, most_each
 from optimizer.placement.runs.candidates import RunCandidates, last_second
+from optimizer.placement.runtime.tuning import TUNING
 from optimizer.placement.workers.asks import BoundAsk
 from optimizer.placement.workers.worker_pool import Task, WorkerPool, nothing
 
-MOST_ENDS = 8
-"""How many ends of a run are evaluated when the services that follow it are bounded."""
-REACH_S = 24 * HOUR_S
-"""A bound for one start of a service is useful for starts up to this much earlier."""
 MOST_PLACEMENTS = 32
 NO_PRICES: Mapping[str, Decimal] = MappingProxyType({})
 MOST_AMOUNTS = MOST_PLACEMENTS + 1
 """Amounts, each rounded to cents, of a service that follows a run: its placements and its delay."""
-
-CLOSED_SHARE = 0.003
-"""A bound this close to the known cost of a service is not searched for again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +110,7 @@ class Candidates:
             for name in sorted(worth, key=lambda n: (-worth[n], n)):
                 if out_of_time():
                     return
-                if open_usd[name] > CLOSED_SHARE * known_usd.get(name, 0.0):
+                if open_usd[name] > TUNING.columns.closed_share * known_usd.get(name, 0.0):
                     yield self._terms_task(name, known_usd.get(name, np.inf), most_work)
 
         self.workers.run(tasks(), out_of_time)
@@ -146,7 +140,7 @@ class Candidates:
         """
         for name, found in self.runs.items():
             followers = [s.name for s in self.problem.followers(name) if s.name in self.bounded]
-            for _ in range(MOST_ENDS if followers and len(found) else 0):
+            for _ in range(TUNING.columns.most_ends if followers and len(found) else 0):
                 end = self._open_end_s(found, followers, most_usd.get(name, np.inf))
                 tasks = [
                     self._end_task(service, end) for service in followers if not self._knows(service, end)
@@ -189,7 +183,9 @@ class Candidates:
         )
         first = float(ends[np.argmin(total)])
         known_s = max(self.bounds[service].next_known_s(self._due_s(service, first)) for service in followers)
-        asked = (total < most_usd) & (ends >= first) & (ends <= first + min(REACH_S, known_s / 2))
+        asked = (
+            (total < most_usd) & (ends >= first) & (ends <= first + min(TUNING.columns.reach_s, known_s / 2))
+        )
         return float(ends[asked].max(initial=first))
 
     def carry(self, name: str, bound: FleetBound, *, same: bool) -> None:

@@ -26,13 +26,12 @@ from optimizer.placement.columns.run_pool import RunPool
 from optimizer.placement.fleets.columns import time_of
 from optimizer.placement.problem.units import FleetCase, surcharged
 from optimizer.placement.runs.parts import is_divisible
-from optimizer.placement.runs.stretches import FEW_RUNS
 from optimizer.placement.runtime.stopwatch import never
+from optimizer.placement.runtime.tuning import TUNING
 from optimizer.placement.workers.asks import PricedAnswer, PricedAsk
 from optimizer.placement.workers.worker_pool import Task
 
 ROUNDING_USD = 0.005
-KEPT_PRICES = 4
 
 Paid = frozenset[tuple[int, float]]
 """(offer, USD per node-hour) for every priced offer that a service could use."""
@@ -97,7 +96,9 @@ class Dual:
         self.asked = 0
         self._keys: defaultdict[str, deque[tuple[StockPrices, Paid]]] = defaultdict(_few)
         self._answered: set[tuple[str, Paid]] = set()
-        self._run_costs: deque[tuple[StockPrices, Mapping[str, float]]] = deque(maxlen=KEPT_PRICES)
+        self._run_costs: deque[tuple[StockPrices, Mapping[str, float]]] = deque(
+            maxlen=TUNING.columns.kept_prices
+        )
         self._known = {
             service.name: {NO_PRICES: _placed_usd(candidates, service)}
             for service in candidates.problem.services()
@@ -248,7 +249,7 @@ class Dual:
         followers = len(self.candidates.problem.followers(name))
         found, run = self.cheapest_run(name, prices), self.pools[name].found.run
         placed = self.pools[name].beyond_usd if found is None else min(found.usd, self.pools[name].beyond_usd)
-        if isinstance(run, Batch) and is_divisible(run) and len(self.pools) <= FEW_RUNS:
+        if isinstance(run, Batch) and is_divisible(run) and len(self.pools) <= TUNING.runs.few_stretched:
             placed = max(self.pools[name].beyond_usd, least_parts_at_prices(self.candidates, run, prices))
         least = min(placed - ROUNDING_USD * (1 + MOST_AMOUNTS * followers), self._left_usd(name))
         return float(least) if np.isfinite(least) else 0.0
@@ -264,7 +265,7 @@ class Dual:
 
 
 def _few() -> deque[tuple[StockPrices, Paid]]:
-    return deque(maxlen=KEPT_PRICES)
+    return deque(maxlen=TUNING.columns.kept_prices)
 
 
 def _placed_usd(candidates: Candidates, service: Serving) -> float:

@@ -19,7 +19,6 @@ from optimizer.placement.fleets.model import (
     quick_fleets,
     termless_fleets,
 )
-from optimizer.placement.fleets.pools import HURRIED_UNITS
 from optimizer.placement.fleets.set_costs import Openings
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Ints, Problem
@@ -27,6 +26,7 @@ from optimizer.placement.problem.quotas import within_quotas
 from optimizer.placement.problem.stock import Ledger
 from optimizer.placement.problem.units import HOUR_S, FleetCase
 from optimizer.placement.runtime.stopwatch import Pace, never
+from optimizer.placement.runtime.tuning import TUNING
 
 Ends = Sequence[float | None]
 
@@ -57,7 +57,7 @@ def first_fleets(
         free = remaining_nodes(candidates, service, ledger, nominal)
         case = candidates.fleets[service.name]
         if quick and out_of_time():
-            columns = quick_fleets(candidates.problem, case, free, ends, HURRIED_UNITS)
+            columns = quick_fleets(candidates.problem, case, free, ends, TUNING.fleets.hurried_units)
             if pace is not None:
                 pace.require(len(services) - number)
         elif quick:

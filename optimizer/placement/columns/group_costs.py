@@ -18,8 +18,7 @@ from optimizer.placement.problem.units import HOUR_S
 from optimizer.placement.runs.builder import build_run_candidates
 from optimizer.placement.runs.candidates import Run, first_second
 from optimizer.placement.runs.parts import is_divisible, least_parts_usd
-
-FEW = 64
+from optimizer.placement.runtime.tuning import TUNING
 
 
 def least_cents(candidates: Candidates, placed: Sequence[str], mask: Bools) -> float | str:
@@ -51,7 +50,9 @@ def _least_run_usd(candidates: Candidates, run: Run, restricted: Problem) -> flo
     least = float(found.total_usd[inside].min(initial=np.inf))
     if np.isfinite(least) or not np.isfinite(found.rest_usd):
         return least
-    anew = build_run_candidates(restricted, candidates.estimates, run, FEW, bounded=False)
+    anew = build_run_candidates(
+        restricted, candidates.estimates, run, TUNING.columns.few_candidates, bounded=False
+    )
     return float(anew.total_usd.min(initial=np.inf))
 
 

@@ -16,9 +16,8 @@ from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.runs.candidates import RunCandidates, deadline_s, last_second
 from optimizer.placement.runs.columns import begun_later
 from optimizer.placement.runs.parts import divided_ways, is_divisible, least_parts_usd
-from optimizer.placement.runs.stretches import FEW_RUNS, Charges
-
-RUNS_AT_PRICES = 3
+from optimizer.placement.runs.stretches import Charges
+from optimizer.placement.runtime.tuning import TUNING
 
 
 def runs_at_prices(candidates: Candidates, pool: RunPool, prices: StockPrices) -> list[Column]:
@@ -26,15 +25,17 @@ def runs_at_prices(candidates: Candidates, pool: RunPool, prices: StockPrices) -
     if not prices.usd:
         return []
     run, made, seen = pool.found.run, list[Column](), set[int]()
-    if isinstance(run, Batch) and is_divisible(run) and len(candidates.runs) <= FEW_RUNS:
+    if isinstance(run, Batch) and is_divisible(run) and len(candidates.runs) <= TUNING.runs.few_stretched:
         charges = charges_of(candidates.problem, prices)
-        made += divided_ways(candidates.problem, candidates.estimates, run, charges=charges)[:RUNS_AT_PRICES]
+        made += divided_ways(candidates.problem, candidates.estimates, run, charges=charges)[
+            : TUNING.columns.runs_at_prices
+        ]
     if not len(pool.found):
         return made
     usd, start = priced_runs(candidates, pool, prices)
-    for index in usd.argsort(kind="stable")[: 8 * RUNS_AT_PRICES]:
+    for index in usd.argsort(kind="stable")[: 8 * TUNING.columns.runs_at_prices]:
         offer = int(pool.found.offer[index])
-        if offer in seen or len(seen) >= RUNS_AT_PRICES:
+        if offer in seen or len(seen) >= TUNING.columns.runs_at_prices:
             continue
         seen.add(offer)
         keep(candidates, pool, int(index))

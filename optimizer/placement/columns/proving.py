@@ -9,11 +9,7 @@ from optimizer.placement.columns.dual import Dual, DualPoint
 from optimizer.placement.columns.known_bounds import remember
 from optimizer.placement.columns.prices import StockPrices, mixed
 from optimizer.placement.columns.search import Search
-
-FIRST_STEP = 1.0
-LEAST_STEP = 0.05
-SHORTEST_WAY = 0.25
-WORTH_SHARE = 0.1
+from optimizer.placement.runtime.tuning import TUNING
 
 
 class Proving:
@@ -31,7 +27,7 @@ class Proving:
         self.aim = aim
         self.centre = dual.evaluate(StockPrices(), {}, float("inf"), lambda: False)
         self._workloads = max(1, workloads)
-        self._step = FIRST_STEP
+        self._step = TUNING.columns.first_step_share
         self._asked_last: StockPrices | None = None
         self._way: tuple[tuple[StockPrices, StockPrices, float], StockPrices] | None = None
 
@@ -39,7 +35,7 @@ class Proving:
         """The least gain in USD for which a service is evaluated: its share of the allowed gap."""
         best = self.search.best
         total = self.search.bound_cents if best is None else best.objective_cents
-        return WORTH_SHARE * self.search.asked_gap * total / 100 / self._workloads
+        return TUNING.columns.worth_share * self.search.asked_gap * total / 100 / self._workloads
 
     def open_usd(self, relaxed_usd: float) -> float:
         """How much other prices could still add to the bound, if the known columns were all that exist."""
@@ -54,14 +50,19 @@ class Proving:
         more = self._take(self._point(prices, out_of_time))
         self._asked_last = None if more or not out_of_time() else prices
         if self._asked_last is None:
-            self._step = min(1.0, 2 * self._step) if more else max(LEAST_STEP, self._step / 2)
+            self._step = (
+                min(1.0, 2 * self._step) if more else max(TUNING.columns.least_step_share, self._step / 2)
+            )
         return more
 
     def prove_next(self, out_of_time: Callable[[], bool]) -> bool:
         """Evaluates the next prices, with shorter steps while they prove nothing; returns whether time is
         left.
         """
-        while not self.prove(self._next_prices(), out_of_time) and self._step > SHORTEST_WAY:
+        while (
+            not self.prove(self._next_prices(), out_of_time)
+            and self._step > TUNING.columns.shortest_way_share
+        ):
             if self.search.done or out_of_time():
                 return False
         return not self.search.done and not out_of_time()

@@ -30,9 +30,8 @@ from optimizer.placement.problem.problem import UNLIMITED_NODES, Floats, Ints, P
 from optimizer.placement.problem.quotas import QuotaRow, quota_rows
 from optimizer.placement.problem.stock import limits_at
 from optimizer.placement.runtime.stopwatch import Stopwatch
+from optimizer.placement.runtime.tuning import TUNING
 
-MAX_ROUNDS = 12
-KEEP_OPTIONS = 60
 USED, WHOLE = 1e-6, 0.999
 A_LITTLE, PASSED = 1e-4, 1e-3
 DUAL_SIMPLEX = "use_dual_simplex: true"
@@ -68,7 +67,7 @@ def relax(
     options = {name: _options(pool, name, prices) for name in sorted(pool.by_workload)}
     program, found = _Program(pool, options, leave_usd), None
     program.require(rows)
-    for _ in range(MAX_ROUNDS):
+    for _ in range(TUNING.columns.most_relaxations):
         found = program.solve(watch) or found
         if found is None or watch.over():
             break
@@ -81,9 +80,9 @@ def relax(
 
 def _options(pool: ColumnPool, name: str, prices: StockPrices) -> list[Column]:
     columns = pool.of(name)
-    if len(columns) <= KEEP_OPTIONS:
+    if len(columns) <= TUNING.columns.kept_options:
         return list(columns)
-    half = KEEP_OPTIONS // 2
+    half = TUNING.columns.kept_options // 2
     priced = sorted(columns, key=lambda column: pool.priced_usd(prices, column))
     return list(dict.fromkeys([*columns[:half], *priced[:half]]))
 

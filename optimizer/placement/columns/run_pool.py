@@ -16,18 +16,8 @@ from optimizer.placement.problem.stock import contended_rows
 from optimizer.placement.runs.candidates import RunCandidates
 from optimizer.placement.runs.columns import begun_later, build_run_column
 from optimizer.placement.runs.parts import divided_ways, is_divisible
+from optimizer.placement.runtime.tuning import TUNING
 
-KEEP_OFFERS = 32
-KEEP_CHEAPEST = 16
-KEEP_FASTEST = 4
-KEEP_LEADING = 20
-KEEP_AT_WINDOW = 40
-LEAN_OFFERS = 8
-LEAN_CHEAPEST = 4
-LEAN_FASTEST = 2
-SORTED_AT_MOST = 4096
-MAX_STARTS = 24
-START_ROUNDS = 3
 DUMMY_END_S = -1.0
 
 
@@ -98,7 +88,11 @@ def _bare(candidates: Candidates, found: RunCandidates) -> RunPool:
 
 def add_first_columns(candidates: Candidates, pools: Mapping[str, RunPool], *, lean: bool) -> None:
     """Builds columns of every run at its first starts; ``lean``: only a few."""
-    sizes = (LEAN_CHEAPEST, LEAN_OFFERS, LEAN_FASTEST) if lean else (KEEP_CHEAPEST, KEEP_OFFERS, KEEP_FASTEST)
+    sizes = (
+        (TUNING.columns.lean_cheapest, TUNING.columns.lean_offers, TUNING.columns.lean_fastest)
+        if lean
+        else (TUNING.columns.kept_cheapest, TUNING.columns.kept_offers, TUNING.columns.kept_fastest)
+    )
     for name, pool in pools.items():
         leads = bool(candidates.problem.followers(name))
         for index in _chosen(pool.found, pool.total_usd, leads, sizes):
@@ -118,15 +112,15 @@ def keep(candidates: Candidates, pool: RunPool, index: int) -> None:
 
 def _chosen(found: RunCandidates, total: Floats, leads: bool, sizes: tuple[int, int, int]) -> list[int]:
     """The cheapest candidates, the cheapest of each of the cheapest offers, and the fastest."""
-    cheap = first_few(total, SORTED_AT_MOST)
+    cheap = first_few(total, TUNING.columns.most_sorted)
     order = cheap[np.lexsort((found.nodes[cheap], found.end_s[cheap], total[cheap]))]
     _, first = np.unique(found.offer[order], return_index=True)
     best_by_offer = order[np.sort(first)]
-    fast = first_few(found.end_s, SORTED_AT_MOST)
+    fast = first_few(found.end_s, TUNING.columns.most_sorted)
     fastest = fast[np.lexsort((total[fast], found.end_s[fast]))]
     parts = (order[: sizes[0]], best_by_offer[: sizes[1]], fastest[: sizes[2]])
     chosen = list(dict.fromkeys(int(i) for part in parts for i in part))
-    return chosen[:KEEP_LEADING] if leads else chosen
+    return chosen[: TUNING.columns.kept_leading] if leads else chosen
 
 
 def first_few(values: Floats, count: int) -> Ints:
@@ -152,7 +146,7 @@ def _add_window_rows(candidates: Candidates, pools: Mapping[str, RunPool]) -> No
             for pool in pools.values():
                 inside = np.flatnonzero(pool.found.offer == offer)
                 order = inside[np.lexsort((pool.found.start_s[inside], pool.total_usd[inside]))]
-                for index in order[:KEEP_AT_WINDOW]:
+                for index in order[: TUNING.columns.kept_at_window]:
                     keep(candidates, pool, int(index))
 
 
@@ -170,7 +164,7 @@ def _add_later_starts(candidates: Candidates, pools: Mapping[str, RunPool]) -> N
             continue
         here = {name: pools[name] for name in users[offer]}
         free = {name: pool for name, pool in here.items() if not problem.followers(name)}
-        for _ in range(START_ROUNDS):
+        for _ in range(TUNING.columns.start_rounds):
             if not _one_round(candidates, here, free, offer):
                 break
         else:
@@ -207,7 +201,7 @@ def _start_at(candidates: Candidates, pool: RunPool, index: int, starts: Sequenc
         column = begun_later(candidates.problem, pool.found.run, pool.kept[index], start)
         if column is None:
             break
-        if mine >= MAX_STARTS:
+        if mine >= TUNING.columns.most_starts:
             pool.truncated.add(int(pool.found.offer[index]))
             break
         pool.later[index, start] = column

@@ -30,16 +30,11 @@ from optimizer.placement.problem.stock import limits_at
 from optimizer.placement.runs.builder import least_whole_usd
 from optimizer.placement.runs.candidates import Run
 from optimizer.placement.runs.columns import build_run_column
+from optimizer.placement.runtime.tuning import TUNING
 from optimizer.placement.search.moves import group_total_cents
 from optimizer.placement.search.plan_state import PlanState
 from optimizer.placement.search.runner_up import Rival, because, main_piece, named
 
-NEXT_BEST = 3
-LOOKED_AT = 48
-WISHES = 5
-MOST_SCARCE = 20
-MOST_MOVED = 4
-LEAST_SAVED_USD = 0.01
 LEAST_HOURS, LEAST_MS = 0.05, 1.0
 IN_WORDS: Mapping[BindingRule, str] = {
     BindingRule.STOCK: "stock",
@@ -66,13 +61,13 @@ def next_ways(
         if offer not in used:
             used.add(offer)
             ways.append(column)
-            if len(ways) == NEXT_BEST:
+            if len(ways) == TUNING.explain.next_best:
                 break
     return ways
 
 
 def _runs(candidates: Candidates, pool: RunPool) -> Iterator[Column]:
-    few = first_few(pool.total_usd, LOOKED_AT)
+    few = first_few(pool.total_usd, TUNING.explain.most_alternatives)
     seen: set[int] = set()
     for index in few[np.argsort(pool.total_usd[few], kind="stable")]:
         offer = int(pool.found.offer[index])
@@ -172,7 +167,7 @@ def binding_limit(state: PlanState, mine: Column, ways: Sequence[Alternative], *
     if isinstance(run, Serving):
         return _limit_of_service(state, run, mine)
     now = min(mine.total_cents / 100, float(state.candidates.runs[run.name].total_usd.min(initial=np.inf)))
-    limit, least_usd = BindingRule.PRICE, now - LEAST_SAVED_USD
+    limit, least_usd = BindingRule.PRICE, now - TUNING.explain.least_saved_usd
     for rule, least in _without_each(state.candidates, run):
         # The copy's own cost is part of the price. It limits the run only if without it another option would
         # be best.
@@ -219,7 +214,7 @@ def _says_of_deadline(candidates: Candidates, run: Run, now_usd: float, ever_usd
     """What a run alone would cost without its deadline: within the horizon, or only without its end too."""
     later = replace(run, deadline=candidates.problem.request.horizon.end)
     inside_usd = least_whole_usd(candidates.problem, candidates.estimates, later, now_usd)
-    if inside_usd < now_usd - LEAST_SAVED_USD:
+    if inside_usd < now_usd - TUNING.explain.least_saved_usd:
         return _says_without(BindingRule.DEADLINE, usd_words(in_usd(round(100 * inside_usd))))
     usd = usd_words(in_usd(round(100 * ever_usd)))
     return f"the deadline and the horizon's end limit it: without both the cheapest way would cost {usd}"
@@ -332,7 +327,7 @@ def scarcities(state: PlanState, ways: Mapping[str, Sequence[Column]]) -> tuple[
                 by_offer[wish.offer][name] = wish
     found = [_scarcity(state.candidates, offer, list(wishes.values())) for offer, wishes in by_offer.items()]
     found.sort(key=lambda row: (-row.saves_usd, row.offer_id))
-    return tuple(found[:MOST_SCARCE])
+    return tuple(found[: TUNING.explain.most_scarce])
 
 
 def _wishes(state: PlanState, name: str, ways: Sequence[Column]) -> Iterator[_Wish]:
@@ -342,7 +337,7 @@ def _wishes(state: PlanState, name: str, ways: Sequence[Column]) -> Iterator[_Wi
         return
     cheaper = sorted((way for way in ways if way.total_cents < now), key=lambda way: way.total_cents)
     with state.without((name,)) as room:
-        for way in cheaper[:WISHES]:
+        for way in cheaper[: TUNING.explain.most_wishes]:
             affordable = room.budget_cents is None or way.cost_cents <= room.budget_cents
             short = {o: n for o in {p.offer for p in way.pieces} if (n := short_nodes(state, way, o))}
             if affordable and len(short) == 1:
@@ -368,7 +363,7 @@ def _level(times: np.ndarray, spans: Sequence[tuple[int, int, int]]) -> np.ndarr
 
 
 def _scarcity(candidates: Candidates, offer: int, wishes: Sequence[_Wish]) -> Scarcity:
-    best = sorted(wishes, key=lambda wish: (-wish.saves_cents, wish.workload))[:MOST_MOVED]
+    best = sorted(wishes, key=lambda wish: (-wish.saves_cents, wish.workload))[: TUNING.explain.most_moved]
     nodes, saves = sum(wish.nodes for wish in best), in_usd(sum(wish.saves_cents for wish in best))
     names = tuple(wish.workload for wish in best)
     offer_id = candidates.problem.table.offers[offer].offer_id

@@ -20,6 +20,7 @@ from optimizer.placement.columns.run_pool import bare_pools
 from optimizer.placement.problem.columns import Column, in_usd
 from optimizer.placement.problem.gates import open_gates
 from optimizer.placement.problem.problem import Bools, Problem
+from optimizer.placement.runtime.tuning import TUNING
 from optimizer.placement.search.moves import (
     DependencyGroup,
     cheaper_way,
@@ -28,9 +29,6 @@ from optimizer.placement.search.moves import (
     remaining_capacity,
 )
 from optimizer.placement.search.solve import Solution
-
-MOST_GROUPS = 8
-MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +57,13 @@ def community_notes(
     ways = [f"{_with(one)} at {' and '.join(one.providers)}" for one in found]
     if len(found) > 1:
         ways = [f"{way} {usd_words(in_usd(one.saved_cents))}" for way, one in zip(ways, found, strict=True)]
-    more = f", {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    more = (
+        f", {len(found) - TUNING.explain.most_named} more" if len(found) > TUNING.explain.most_named else ""
+    )
     saving = f"hosts: [datacenter, community] would save {usd_words(in_usd(saved))} or more"
-    return (f"{saving}, with everything else as planned, {', '.join(ways[:MOST_NAMED])}{more}",)
+    return (
+        f"{saving}, with everything else as planned, {', '.join(ways[: TUNING.explain.most_named])}{more}",
+    )
 
 
 def _with(one: Cheaper) -> str:
@@ -116,7 +118,9 @@ def _dearest(candidates: Candidates, chosen: Mapping[str, Column]) -> list[Depen
     """Placed dependency groups, most expensive first."""
     placed = [group for group in dependency_groups(candidates) if group.lead in chosen]
     cents = {group: group_total_cents(candidates, chosen, group) or 0 for group in placed}
-    return sorted(placed, key=lambda group: (-cents[group], group.lead))[:MOST_GROUPS]
+    return sorted(placed, key=lambda group: (-cents[group], group.lead))[
+        : TUNING.explain.most_community_groups
+    ]
 
 
 def _with_community(candidates: Candidates, tried: Sequence[DependencyGroup]) -> Problem:

@@ -17,7 +17,6 @@ from broker.domain.planning.workload import Batch, Serving, Training, Workload
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.greedy import by_workload
 from optimizer.placement.explain.alternatives import (
-    NEXT_BEST,
     binding_limit,
     near,
     next_ways,
@@ -44,15 +43,12 @@ from optimizer.placement.problem.transfers import transfers_of
 from optimizer.placement.problem.units import HOUR_S, FleetCase
 from optimizer.placement.runs.candidates import Run, RunCandidates
 from optimizer.placement.runs.columns import build_run_column
+from optimizer.placement.runtime.tuning import TUNING
 from optimizer.placement.search.improve import blockers
 from optimizer.placement.search.moves import FleetMaker, group_total_cents
 from optimizer.placement.search.plan_state import PlanState
 from optimizer.placement.search.runner_up import Rival, main_piece, named, rival_at, rival_in
 from optimizer.placement.search.solve import Solution
-
-CHEAPER_LOOKED_AT = 5
-LEAST_TOLD = 20
-"""For this many workloads, second-best options are found even if time is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +129,7 @@ class Explainer:
         rivals: list[Rival] = []
         rival: Rival | None = None
         dropped: str | None = None
-        if len(self._told) >= LEAST_TOLD and self.ended():
+        if len(self._told) >= TUNING.explain.least_told and self.ended():
             self.untold += 1
         else:
             makers = self._makers(hurried=hurried)
@@ -165,7 +161,7 @@ class Explainer:
             *clauses_of(Part.GATE, [dropped]),
         )
         runner_up = self._runner_up(column, rival)
-        return _Told(runner_up, tuple(known_ways[:NEXT_BEST]), limit.rule, clauses)
+        return _Told(runner_up, tuple(known_ways[: TUNING.explain.next_best]), limit.rule, clauses)
 
     def _makers(self, *, hurried: bool) -> tuple[FleetMaker, ...]:
         """How fleets are built; a later one where those before find none that stands."""
@@ -257,7 +253,7 @@ class Explainer:
 
     def _holders(self, found: RunCandidates, order: np.ndarray) -> list[str]:
         seen: dict[str, None] = {}
-        for index in order[:CHEAPER_LOOKED_AT]:
+        for index in order[: TUNING.explain.most_cheaper]:
             column = build_run_column(self.candidates.problem, self.candidates.estimates, found, int(index))
             if column is not None:
                 rivals_near = near(self._state, column)

@@ -33,14 +33,8 @@ from optimizer.placement.explain.trials import Trials, Way
 from optimizer.placement.fleets.model import coarse_fleets
 from optimizer.placement.problem.columns import Column, in_cents, in_usd
 from optimizer.placement.problem.quotas import QuotaRow, Unit
+from optimizer.placement.runtime.tuning import TUNING
 
-MOST_FIXES = 3
-MOST_TRIALS = 30
-"""For one workload; four times as many for all together."""
-MOST_LOOKED_AT = 8
-"""Changes of one kind, beginning with the smallest."""
-MUCH_CHEAPER = 0.8
-MOST_RIVALS = 6
 PRICE_MARGIN = Decimal("1.01")
 """The proposed price exceeds the cost found by this factor, as a search ends within its gap of the
 optimum.
@@ -76,7 +70,7 @@ class Fixer:
     ) -> None:
         self._request = candidates.problem.request
         self._candidates, self._chosen, self._out = candidates, chosen, out
-        self._left, self._left_s, self._waiting = 4 * MOST_TRIALS, work_s, len(out)
+        self._left, self._left_s, self._waiting = 4 * TUNING.explain.most_trials, work_s, len(out)
         self._spent_cents = sum(column.cost_cents for column in chosen.values())
 
     def fixes(self, workload: Workload, reason: Obstacle) -> tuple[Fix, ...]:
@@ -97,10 +91,10 @@ class Fixer:
             found += self._found(asked, kinds, has_fix=bool(found))
             if found:
                 break
-        if len(found) < MOST_FIXES and reason not in RULES_FIRST:
+        if len(found) < TUNING.explain.most_fixes and reason not in RULES_FIRST:
             found += self._found(asked, [more_nodes(asked)], has_fix=bool(found))
         self._count(asked.trials)
-        return tuple(found[:MOST_FIXES])
+        return tuple(found[: TUNING.explain.most_fixes])
 
     def _found(self, asked: Asked, kinds: Iterable[Iterator[Change]], *, has_fix: bool) -> list[Fix]:
         """The affordable changes; if there is no other fix, what is needed is more money."""
@@ -126,7 +120,13 @@ class Fixer:
 
     def _asked(self, workload: Workload) -> Asked:
         share_s = self._left_s / max(1, self._waiting)
-        trials = Trials(self._candidates, self._chosen, min(MOST_TRIALS, self._left), share_s, coarse_fleets)
+        trials = Trials(
+            self._candidates,
+            self._chosen,
+            min(TUNING.explain.most_trials, self._left),
+            share_s,
+            coarse_fleets,
+        )
         return Asked(trials, self._request, workload, self._below_cents(workload))
 
     def _count(self, trials: Trials) -> None:
@@ -151,18 +151,21 @@ class Fixer:
         beyond: list[_Tried] = []
         for changes in kinds:
             last: _Tried | None = None
-            for change in islice(changes, MOST_LOOKED_AT):
+            for change in islice(changes, TUNING.explain.most_changes):
                 one = self._one(asked, change)
                 if one is None:
                     continue
                 if not self._is_affordable(asked.workload, one):
                     beyond.append(one)
-                elif last is None or one.way.total_cents < MUCH_CHEAPER * last.way.total_cents:
+                elif (
+                    last is None
+                    or one.way.total_cents < TUNING.explain.much_cheaper_share * last.way.total_cents
+                ):
                     within.append(one)
                     if last is not None or not change.trades:
                         break
                     last = one
-            if len(within) >= MOST_FIXES:
+            if len(within) >= TUNING.explain.most_fixes:
                 break
         return within, beyond
 
@@ -178,7 +181,9 @@ class Fixer:
         penalties.
         """
         ways: list[Way] = []
-        for other in [one for one in self._out if one.name != asked.workload.name][:MOST_RIVALS]:
+        for other in [one for one in self._out if one.name != asked.workload.name][
+            : TUNING.explain.most_rivals
+        ]:
             way = asked.trials.cheapest(request, other.name, ways)
             if way is not None and way.total_cents < _price_cents(other):
                 ways.append(way)
@@ -220,7 +225,7 @@ def _price_cents(workload: Workload) -> float:
 def _nearest_and_least(tried: Sequence[_Tried]) -> list[_Tried]:
     """The smallest change, and the cheapest one if that is much cheaper."""
     least = min(tried, key=lambda one: one.way.total_cents)
-    if least.way.total_cents < MUCH_CHEAPER * tried[0].way.total_cents:
+    if least.way.total_cents < TUNING.explain.much_cheaper_share * tried[0].way.total_cents:
         return [tried[0], least]
     return [tried[0]]
 

@@ -18,11 +18,9 @@ from optimizer.placement.explain.trials import Trials, fleets_under
 from optimizer.placement.fleets.model import coarse_fleets, model_fleets
 from optimizer.placement.problem.columns import Column, in_usd
 from optimizer.placement.problem.units import Units
+from optimizer.placement.runtime.tuning import TUNING
 from optimizer.placement.search.plan_state import PlanState
 
-LEAST_SHARE = 0.002
-"""Smaller savings lie within the tolerance of the fleet search."""
-MOST_KNOWN = 32
 ORDINALS = {2: "second", 3: "third", 4: "fourth"}
 
 
@@ -45,7 +43,7 @@ def limits_told(
     told = {}
     for service, mine in services:
         paid = max(0, ties[service.name].more_cents) if service.name in ties else 0
-        near = (mine, *known.get(service.name, ())[:MOST_KNOWN])
+        near = (mine, *known.get(service.name, ())[: TUNING.explain.most_known_fleets])
         used = {piece.offer for column in near for piece in column.pieces}
         offers = sorted(used | _cheapest_per_request(candidates.fleets[service.name].units))
         found = tuple(_told(trials, service, mine, mine.total_cents - paid, offers))
@@ -57,7 +55,10 @@ def limits_told(
 def _cheapest_per_request(units: Units) -> set[int]:
     """The offers with the lowest cost per request."""
     usd = units.usd_per_hour / units.requests_per_s
-    return {int(offer) for offer in units.offer[np.argsort(usd, kind="stable")[:MOST_KNOWN]]}
+    return {
+        int(offer)
+        for offer in units.offer[np.argsort(usd, kind="stable")[: TUNING.explain.most_known_fleets]]
+    }
 
 
 def _told(
@@ -74,7 +75,7 @@ def _told(
         if count == limit < most:
             cents = [fleet.total_cents for fleet in fleets_under(trials, service, mine, more, offers)]
             saved = now_cents - min(cents, default=now_cents)
-            if saved > LEAST_SHARE * now_cents:
+            if saved > TUNING.fleets.tolerance_share * now_cents:
                 noun = f"{what}{'' if count == 1 else 's'}{' of GPU' * (what == 'kind')}"
                 are, next_one = "is" if count == 1 else "are", ORDINALS[count + 1]
                 yield f"at most {count} {noun} {are} allowed, and a {next_one} would save ${in_usd(saved):,}"

@@ -17,14 +17,14 @@ from broker.domain.planning.workload import Serving, Training
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.fleet_pool import remaining_nodes
 from optimizer.placement.fleets.columns import time_of
-from optimizer.placement.fleets.loops import CLOSE_OF_MANY, cover_sets
-from optimizer.placement.fleets.pool_search import MOST_WORK
+from optimizer.placement.fleets.loops import cover_sets
 from optimizer.placement.fleets.rules import fleet_rules
 from optimizer.placement.problem.columns import Column, Piece
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.problem import UNLIMITED_NODES, Floats, Ints, Problem
 from optimizer.placement.problem.units import FleetCase, only_units
 from optimizer.placement.runs.builder import least_whole_usd
+from optimizer.placement.runtime.tuning import TUNING
 from optimizer.placement.search.plan_state import PlanState
 from optimizer.placement.search.runner_up import main_piece
 
@@ -57,7 +57,7 @@ def bandwidth_binds(state: PlanState, service: Serving, mine: Column) -> bool:
         return _least_usd(candidates.problem, _with_rate(candidates, case, piece, factor), free, mine.after_s)
 
     faster = least_usd(memory)
-    if faster >= (1 - CLOSE_OF_MANY) * least_usd(1.0):
+    if faster >= (1 - TUNING.fleets.close_of_many_share) * least_usd(1.0):
         return False
     compute = _rate_factor(candidates, service, piece, "compute")
     # More of any rate costs no more, so that only a larger factor can cost less.
@@ -93,7 +93,7 @@ def _least_usd(problem: Problem, case: FleetCase, free: Ints, after_s: float | N
         np.zeros(len(demand) + 1),
         np.inf,
         np.zeros(1, dtype=np.int64),
-        MOST_WORK,
+        TUNING.fleets.most_work,
     )
     return float(found[0])
 

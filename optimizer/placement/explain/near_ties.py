@@ -28,13 +28,10 @@ from optimizer.placement.fleets.columns import stacked
 from optimizer.placement.problem.columns import Column, Span, price_cents, with_switching
 from optimizer.placement.problem.problem import Floats, Ints, OfferTable, Problem
 from optimizer.placement.problem.transfers import with_transfers
+from optimizer.placement.runtime.tuning import TUNING
 from optimizer.placement.search.moves import DependencyGroup, RemainingCapacity, dependency_groups
 from optimizer.placement.search.plan_state import PlanState
-from optimizer.placement.search.solve import MOST_AT_ONCE, Solution
-
-MOST_TRIED = 6
-MOST_EXACT = 8
-"""Number of services for which fleets on one pool less are planned."""
+from optimizer.placement.search.solve import Solution
 
 Stretch = tuple[int, int]
 
@@ -114,8 +111,8 @@ def decided(
         if tie is not None:
             told[group.lead] = tie
             left -= tie.more_cents
-    trials = Trials(candidates, state.chosen, MOST_EXACT)
-    build = len(candidates.problem.request.workloads) <= MOST_AT_ONCE
+    trials = Trials(candidates, state.chosen, TUNING.explain.most_fewer_pools)
+    build = len(candidates.problem.request.workloads) <= TUNING.search.most_at_once
     for name in sorted(state.chosen):
         workload = candidates.problem.request.workload(name)
         if hurry():
@@ -223,7 +220,9 @@ def easier(
         if c.cost_cents <= dearest and upkeep_of(problem, c) <= most and is_worth(c) and room.allows(c)
     ]
     limit = limit_cents(min((mine, *near), key=lambda column: column.cost_cents))
-    ways = heapq.nsmallest(MOST_TRIED, (c for c in (mine, *near) if c.cost_cents <= limit), key=rank)
+    ways = heapq.nsmallest(
+        TUNING.explain.most_ties, (c for c in (mine, *near) if c.cost_cents <= limit), key=rank
+    )
     made = (held_through(candidates, column, room, limit) for column in ways)
     best = min((*ways, *(column for column in made if column is not None)), key=rank)
     dear = mine.cost_cents > limit

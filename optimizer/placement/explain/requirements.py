@@ -41,13 +41,10 @@ from optimizer.placement.problem.gates import open_gates
 from optimizer.placement.problem.objectives import reachable_objectives
 from optimizer.placement.problem.problem import MAX_HORIZON_DAYS, Floats, Problem
 from optimizer.placement.runs.candidates import RunCandidates
+from optimizer.placement.runtime.tuning import TUNING
 
-LOOSER = (1.0, 1.3, 3.0)
 LIMITS = ("ttft_p95_ms", "itl_p95_ms")
-MOST_ZONES_TRIED = 3
 MOST_ASSUMED = 100_000
-LEAST_SHARE = 1e-3
-SHARE_ERROR = 0.05
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 BITS: Mapping[Precision, int] = {
@@ -226,7 +223,7 @@ def _looser_slo(asked: Asked) -> Iterator[Change]:
     """The tightest objective that some allowed offer meets, then looser ones, which cost less."""
     service, candidates = asked.workload, asked.trials.candidates
     for least in reachable_objectives(candidates.problem, candidates.estimates, service):
-        for factor in LOOSER:
+        for factor in TUNING.explain.looser_objectives:
             limits = {
                 limit: float(f"{getattr(least, limit) * factor:.2g}")
                 for limit in LIMITS
@@ -244,7 +241,7 @@ def _fewer_zones(asked: Asked) -> range:
     problem = asked.trials.candidates.problem
     places = len(np.unique(problem.table.zone_of[open_gates(problem, asked.workload).passing]))
     most = min(asked.workload.redundancy.zones - 1, places)
-    return range(most, max(0, most - MOST_ZONES_TRIED), -1)
+    return range(most, max(0, most - TUNING.explain.most_zones_tried), -1)
 
 
 def _more_pools(asked: Asked) -> range:
@@ -263,12 +260,12 @@ def _less_traffic(asked: Asked) -> Iterator[Change]:
     refused = _served_share(asked)
     if not 0 < refused < 1:
         return
-    fits = refused * (1 - SHARE_ERROR)
+    fits = refused * (1 - TUNING.explain.traffic_error_share)
     while not serves(fits):
-        refused, fits = fits, fits * (1 - 3 * SHARE_ERROR)
-        if fits < LEAST_SHARE:
+        refused, fits = fits, fits * (1 - 3 * TUNING.explain.traffic_error_share)
+        if fits < TUNING.explain.least_traffic_share:
             return
-    while fits < refused * (1 - 1.5 * SHARE_ERROR):
+    while fits < refused * (1 - 1.5 * TUNING.explain.traffic_error_share):
         middle = math.sqrt(fits * refused)
         refused, fits = (refused, middle) if serves(middle) else (middle, fits)
     yield _scaled(asked, fits)

@@ -17,6 +17,7 @@ from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.runs.candidates import first_second
 from optimizer.placement.runs.columns import build_run_column
+from optimizer.placement.runtime.tuning import TUNING
 from optimizer.placement.search.moves import (
     DependencyGroup,
     divided_beside,
@@ -24,11 +25,6 @@ from optimizer.placement.search.moves import (
     with_followers,
 )
 from optimizer.placement.search.plan_state import PlanState
-
-MOST_LOOKED_AT = 64
-MOST_FOLLOWED = 4
-WORTH_OF_TIME = 0.1
-"""Worth of an earlier end: saving a share of the time is worth this fraction of that share of the cost."""
 
 Way = dict[str, Column]
 
@@ -73,7 +69,7 @@ def _near(
     """Options of the run that may be allowed, cheapest first."""
     usd = pool.total_usd
     cheap = np.flatnonzero(usd * 100 <= mine.total_cents + spare + delay_cents + 1)
-    for index in cheap[np.argsort(usd[cheap], kind="stable")][:MOST_LOOKED_AT]:
+    for index in cheap[np.argsort(usd[cheap], kind="stable")][: TUNING.explain.most_run_ties]:
         column = pool.kept.get(int(index)) or build_run_column(
             candidates.problem, candidates.estimates, pool.found, int(index)
         )
@@ -102,7 +98,7 @@ def _sooner(
 ) -> tuple[Way, int] | None:
     """The earliest option with no more operating effort whose time saved is worth its cost.
 
-    The time saved is worth ``WORTH_OF_TIME``. If the upper end of the 80 % interval of ``base`` passes the
+    The time saved is worth ``time_worth_share``. If the upper end of the 80 % interval of ``base`` passes the
     deadline, avoiding a share of that overrun is worth the same share of the premium.
     """
     candidates = state.candidates
@@ -114,7 +110,7 @@ def _sooner(
     sooner.sort(key=lambda column: (column.end_s, column.total_cents))
     for way, cents in _followed(state, group, sooner, most):
         saved = (base.end_s - way[group.lead].end_s) / whole_s
-        worth = WORTH_OF_TIME * saved
+        worth = TUNING.explain.time_worth_share * saved
         if overrun and worth < premium:
             avoided = 1 - overrun_hours(candidates, run, way[group.lead]) / overrun
             worth = max(worth, premium * avoided)
@@ -136,7 +132,7 @@ def _followed(
             if found is not None:
                 yield found[0], int(found[1])
             tried += 1
-            if tried == MOST_FOLLOWED:
+            if tried == TUNING.explain.most_followed:
                 return
 
 

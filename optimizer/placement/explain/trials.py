@@ -29,6 +29,7 @@ from optimizer.placement.problem.transfers import placed_after
 from optimizer.placement.runs.builder import build_run_candidates
 from optimizer.placement.runs.candidates import RunCandidates
 from optimizer.placement.runs.columns import build_run_column
+from optimizer.placement.runtime.tuning import TUNING
 from optimizer.placement.search.moves import (
     DependencyGroup,
     FleetMaker,
@@ -39,14 +40,6 @@ from optimizer.placement.search.moves import (
     remaining_capacity,
 )
 from optimizer.placement.workers.worker_pool import WorkerPool
-
-MOST_CANDIDATES = 30_000
-MOST_COLUMNS = 48
-LEAST_TRIALS = 2
-UNIT_HOUR_S, RUN_S = 5e-6, 2e-6
-"""Counted seconds of a trial for each hour of each unit of a fleet, and for each candidate of a run: about
-their time on one core. They are counted, not measured, so that every machine tries the same.
-"""
 
 RunKey = Callable[[Problem, RunCandidates], Floats]
 
@@ -115,7 +108,7 @@ class Trial:
         problem, found = self.candidates.problem, pool.found
         cheap = np.flatnonzero(found.total_usd * 100 < below_cents)
         order = cheap[np.lexsort((found.total_usd[cheap], key(problem, found)[cheap]))]
-        for index in order[:MOST_COLUMNS]:
+        for index in order[: TUNING.explain.most_trial_columns]:
             column = build_run_column(problem, self.candidates.estimates, found, int(index))
             if column is not None and column.total_cents < below_cents and self.room.allows(column):
                 yield column
@@ -142,7 +135,9 @@ class Trials:
         """A trial of one workload under ``request``, given also the columns ``others``; None if no more
         trials are allowed.
         """
-        if self.tried >= self.most or (self.tried >= LEAST_TRIALS and self.spent_s >= self.most_s):
+        if self.tried >= self.most or (
+            self.tried >= TUNING.explain.least_trials and self.spent_s >= self.most_s
+        ):
             return None
         self.tried += 1
         workload = request.workload(name)
@@ -157,9 +152,13 @@ class Trials:
             if isinstance(one, Serving):
                 fleets[one.name] = build_fleet_case(problem, estimates, one)
             else:
-                runs[one.name] = build_run_candidates(problem, estimates, one, MOST_CANDIDATES, bounded=False)
-        self.spent_s += UNIT_HOUR_S * sum(len(case.units) * len(case.demand) for case in fleets.values())
-        self.spent_s += RUN_S * sum(len(found) for found in runs.values())
+                runs[one.name] = build_run_candidates(
+                    problem, estimates, one, TUNING.explain.most_trial_candidates, bounded=False
+                )
+        self.spent_s += TUNING.explain.unit_hour_s * sum(
+            len(case.units) * len(case.demand) for case in fleets.values()
+        )
+        self.spent_s += TUNING.explain.run_s * sum(len(found) for found in runs.values())
         bounds = dict.fromkeys(fleets, FleetBound.nothing())
         made = Candidates(problem, estimates, runs, fleets, bounds, WorkerPool(problem))
         taken = {**self.chosen, **{column.workload: column for way in others for column in way.columns}}

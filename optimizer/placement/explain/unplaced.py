@@ -21,13 +21,12 @@ from optimizer.placement.problem.columns import Column, in_cents, in_usd
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.problem.quotas import QuotaRow, most_held, quota_rows, without_quotas
 from optimizer.placement.runs.builder import build_run_candidates
+from optimizer.placement.runtime.tuning import TUNING
 from optimizer.placement.search.improve import blockers
 from optimizer.placement.search.moves import cheapest_fleet, remaining_capacity
 from optimizer.placement.search.runner_up import main_piece, named
 from optimizer.placement.search.solve import Solution
 
-LEAST_TRIED = 5
-"""For this many left-out workloads, changes are tried even if time is over."""
 TEXTS = {
     Obstacle.POLICY: "allow more providers, regions or hosts",
     Obstacle.TIER: "allow more tiers",
@@ -70,7 +69,7 @@ def explain_unplaced(
         stopped = found[workload.name]
         fixes: tuple[Fix, ...] = ()
         waits = _waits_for_left_out(placed, workload)
-        if not waits and len(told) >= LEAST_TRIED and ended():
+        if not waits and len(told) >= TUNING.explain.least_tried and ended():
             untried += 1
         elif not waits and stopped.quota is not None:
             fixes = fixer.quota_fix(workload, *stopped.quota)

@@ -17,9 +17,7 @@ from optimizer.placement.fleets.rules import FleetRules, fleet_rules
 from optimizer.placement.problem.problem import Floats, Ints, Problem
 from optimizer.placement.problem.units import HOUR_S, FleetCase, only_units
 from optimizer.placement.runtime.compiled import compiled
-
-STEPS = 2_000
-"""Number of steps that the highest demand is divided into; a unit's rate is rounded up to whole steps."""
+from optimizer.placement.runtime.tuning import TUNING
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,16 +158,18 @@ def least_usd(rate: Floats, usd: Floats, wanted: Floats) -> Floats:
     """Least USD an hour [D] of units that carry ``wanted`` [D] requests/s, each unit used any number of
     times.
     """
-    step = max(float(wanted.max(initial=0.0)) / STEPS, 1e-300)
-    steps = np.ceil(np.minimum(rate / step, STEPS) - 1e-9).astype(np.int64)
-    cheapest = np.full(STEPS + 1, np.inf)
+    step = max(float(wanted.max(initial=0.0)) / TUNING.fleets.bound_steps, 1e-300)
+    steps = np.ceil(np.minimum(rate / step, TUNING.fleets.bound_steps) - 1e-9).astype(np.int64)
+    cheapest = np.full(TUNING.fleets.bound_steps + 1, np.inf)
     np.minimum.at(cheapest, np.maximum(steps, 1), usd)
     # A unit that carries more for less dominates smaller ones.
     beyond = np.minimum.accumulate(cheapest[::-1])[::-1]
     sizes = np.flatnonzero(np.isfinite(cheapest) & (cheapest <= beyond))
-    least = knapsack(sizes, cheapest[sizes], STEPS)
+    least = knapsack(sizes, cheapest[sizes], TUNING.fleets.bound_steps)
     at = np.ceil(wanted / step - 1e-6).astype(np.int64)
-    found: Floats = np.maximum(least[np.minimum(at, STEPS)], wanted * float((usd / rate).min()))
+    found: Floats = np.maximum(
+        least[np.minimum(at, TUNING.fleets.bound_steps)], wanted * float((usd / rate).min())
+    )
     return found
 
 

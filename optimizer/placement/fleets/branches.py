@@ -19,10 +19,7 @@ from optimizer.placement.fleets.hours import HourClasses
 from optimizer.placement.fleets.joint_pools import JointPools
 from optimizer.placement.fleets.rules import FleetRules
 from optimizer.placement.problem.problem import Bools, Floats, Ints
-
-RATE_GROUPS = 6
-STEPS, STEPS_OF_MANY = 2048, 512
-MOST_BRANCHES = 400
+from optimizer.placement.runtime.tuning import TUNING
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,13 +50,13 @@ class Branch:
 
 def whole_table(table: JointPools, classes: HourClasses, rules: FleetRules, size: int) -> Branch:
     """The branch of all sets of ``size`` pools."""
-    return _branch(np.arange(len(table)), table, classes, rules, size, STEPS, 0)
+    return _branch(np.arange(len(table)), table, classes, rules, size, TUNING.fleets.branch_steps, 0)
 
 
 def can_branch(table: JointPools, rules: FleetRules, size: int) -> bool:
     """Whether fleets must use fewer kinds than pools, and the number of branches is acceptable."""
     count = int(_numbers(table).max(initial=-1)) + 1
-    return rules.gpus < min(size, count) and comb(count, rules.gpus) <= MOST_BRANCHES
+    return rules.gpus < min(size, count) and comb(count, rules.gpus) <= TUNING.fleets.most_branches
 
 
 def branches(table: JointPools, classes: HourClasses, rules: FleetRules, size: int) -> Iterator[Branch]:
@@ -72,7 +69,7 @@ def branches(table: JointPools, classes: HourClasses, rules: FleetRules, size: i
     for kinds in combinations(range(count), together):
         rows = np.flatnonzero(np.isin(numbers, [-1, *kinds]))
         bits = sum(1 << kind for kind in kinds)
-        yield _branch(rows, table, classes, rules, size, STEPS_OF_MANY, bits)
+        yield _branch(rows, table, classes, rules, size, TUNING.fleets.many_branch_steps, bits)
 
 
 def own_sets(table: JointPools, branch: Branch, sets: Ints) -> Bools:
@@ -113,7 +110,7 @@ def _branch(
     rates = np.unique(table.rate[rows[table.most[rows] > 0]])
     if not len(rates):
         rates = np.ones(1)  # without nodes nothing is carried, whatever the rate
-    groups = np.array_split(rates, min(RATE_GROUPS if rules.spare else 1, len(rates)))
+    groups = np.array_split(rates, min(TUNING.fleets.rate_groups if rules.spare else 1, len(rates)))
     largest = np.array([group[-1] for group in groups])
     smallest = np.array([group[0] for group in groups])
     step = max(float(classes.demand.max()) + rules.spare * float(rates[-1]), 1e-12) / steps

@@ -2,7 +2,7 @@
 use.
 
 Offers of a group (``billing_groups``) differ only in price and place. Once the cheapest of a group can carry
-``ENOUGH`` times the service's needs, even without their best-stocked zones, a more expensive one never helps,
+``enough`` times the service's needs, even without their best-stocked zones, a more expensive one never helps,
 because a cheaper one is free. This holds for any surcharges: nodes that are surcharged or taken, or whose
 offer ends before the horizon, are not counted, so the list reaches further when the case is rebuilt for what
 others leave. K kinds of node, C configurations, S groups, O offers.
@@ -24,9 +24,8 @@ from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import GateLog, Opened, fit_gates, open_gates
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.problem.units import HOUR_S, FleetCase, Units, hour_count, only_units
+from optimizer.placement.runtime.tuning import TUNING
 
-ENOUGH = 3.0
-MORE_UNITS = 3
 HOURS_OF_DAY = 24
 
 
@@ -210,15 +209,15 @@ class _Supply:
         return np.sort(cheapest)
 
     def _enough_nodes(self) -> Ints:
-        """Nodes of each kind [K] that carry ``ENOUGH`` times what the service needs, in any configuration."""
+        """Nodes of each kind [K] that carry ``enough`` times what the service needs, in any configuration."""
         each = self.replicas
         if not each.worth.any():
             return np.zeros(len(each.worth), dtype=np.int64)
         redundancy = self.service.redundancy
         needed = self.peak_requests_per_s + redundancy.spare_replicas * float(each.largest[each.worth].max())
         units = np.zeros(each.worth.shape)
-        np.divide(ENOUGH * needed, each.rate, out=units, where=each.worth)
-        nodes = each.nodes * (np.ceil(units) + MORE_UNITS + redundancy.zones)
+        np.divide(TUNING.fleets.enough * needed, each.rate, out=units, where=each.worth)
+        nodes = each.nodes * (np.ceil(units) + TUNING.fleets.more_units + redundancy.zones)
         most: Ints = np.where(each.worth, np.minimum(nodes, NEVER), 0).max(axis=1).astype(np.int64)
         return most
 

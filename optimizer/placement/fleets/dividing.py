@@ -29,11 +29,7 @@ from optimizer.placement.problem.estimates import Estimates, build_estimates
 from optimizer.placement.problem.gates import open_gates
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem, build_problem
 from optimizer.placement.problem.units import HOUR_S
-
-LEVELS = 6
-BEST_EACH = 4
-NEAR = 1.1
-SEARCH_S = 2.0
+from optimizer.placement.runtime.tuning import TUNING
 
 PlanOf = Callable[[PlanRequest], Plan]
 
@@ -129,7 +125,7 @@ def _ways(
     seen = []
     for by_the_hour in (True, False):
         options = _lane_options(asked, estimates, parts, by_the_hour=by_the_hour)
-        found = find_lanes(options, demand, SEARCH_S) if len(options) else None
+        found = find_lanes(options, demand, TUNING.fleets.lane_search_s) if len(options) else None
         if found is None:
             continue
         lanes = lanes_of(found, service, names)
@@ -141,7 +137,9 @@ def _ways(
 def _lane_demand(demand: Floats, service: Serving) -> LaneDemand:
     """Distinct levels of demand, grouped; each group counts with its highest demand."""
     distinct = np.unique(demand)
-    levels = np.array([group[-1] for group in np.array_split(distinct, min(LEVELS, len(distinct)))])
+    levels = np.array(
+        [group[-1] for group in np.array_split(distinct, min(TUNING.fleets.lane_levels, len(distinct)))]
+    )
     of = np.searchsorted(levels, demand)
     hours = np.bincount(of, minlength=len(levels)).astype(np.float64)
     shares = np.array([size.share for size in service.traffic.mix])
@@ -191,8 +189,8 @@ def _lane_options(
     kind, config = np.nonzero(able)
     usd_per_unit = nodes[kind, config] * usd[kind]
     per_usd = rates[:, kind, config] / usd_per_unit
-    ranked = np.argsort(-per_usd, axis=1, kind="stable")[:, :BEST_EACH]
-    small = np.argsort(usd_per_unit, kind="stable")[:BEST_EACH]
+    ranked = np.argsort(-per_usd, axis=1, kind="stable")[:, : TUNING.fleets.best_each]
+    small = np.argsort(usd_per_unit, kind="stable")[: TUNING.fleets.best_each]
     chosen = np.union1d(ranked.ravel(), small)
     kind, config = kind[chosen], config[chosen]
     redundancy = service.redundancy
@@ -212,7 +210,7 @@ def _cheapest(problem: Problem, may: Bools) -> tuple[Floats, Ints]:
     table, kinds = problem.table, len(problem.table.skus)
     usd = np.full(kinds, np.inf)
     np.minimum.at(usd, table.sku_of[may], table.price_usd[may])
-    near = may & (table.price_usd <= NEAR * usd[table.sku_of])
+    near = may & (table.price_usd <= TUNING.fleets.near_price * usd[table.sku_of])
     stock = np.zeros(kinds, dtype=np.int64)
     np.add.at(stock, table.sku_of[near], table.stock_nodes[near])
     return usd, stock

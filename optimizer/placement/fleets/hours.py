@@ -22,11 +22,11 @@ import numpy as np
 from optimizer.placement.fleets.terms import TermBands, term_bands
 from optimizer.placement.problem.problem import Bools, Floats, Ints
 from optimizer.placement.problem.units import HOUR_S
+from optimizer.placement.runtime.tuning import TUNING
 
 TROUGH, SLOPE, PEAK = 0, 1, 2
 PHASES = 3
 SAME_DEMAND = 1e-12
-MOST_ERAS = 4
 NONE = np.zeros(0, dtype=np.int64)
 
 
@@ -76,8 +76,8 @@ def era_begins(gone_s: Ints, first_s: int, end_s: int) -> Ints:
     """
     cuts = np.unique(-(-gone_s // HOUR_S) * HOUR_S)
     cuts = cuts[(cuts > first_s) & (cuts < end_s)]
-    if len(cuts) >= MOST_ERAS:
-        cuts = cuts[np.linspace(0, len(cuts) - 1, MOST_ERAS - 1).round().astype(np.int64)]
+    if len(cuts) >= TUNING.fleets.most_eras:
+        cuts = cuts[np.linspace(0, len(cuts) - 1, TUNING.fleets.most_eras - 1).round().astype(np.int64)]
     return np.append(np.int64(first_s), cuts)
 
 

@@ -14,9 +14,9 @@ from optimizer.placement.fleets.hours import PEAK, TROUGH, HourClasses
 from optimizer.placement.fleets.pool_loops import join_levels
 from optimizer.placement.fleets.pool_table import PoolTable
 from optimizer.placement.fleets.rules import FleetRules
-from optimizer.placement.fleets.terms import BANDS
 from optimizer.placement.problem.problem import NEVER_GONE, Floats, Ints
 from optimizer.placement.runtime.compiled import compiled
+from optimizer.placement.runtime.tuning import TUNING
 
 SAME_SHARE = 1e-9
 PARTS = 3
@@ -155,9 +155,9 @@ def priced_in_bands(table: PoolTable, classes: HourClasses, charged: int) -> tup
     the index of each class [C] among the K prices.
     """
     assert classes.bands is not None
-    keys, of_class = np.unique(classes.dual * BANDS + classes.band, return_inverse=True)
+    keys, of_class = np.unique(classes.dual * TUNING.fleets.bands + classes.band, return_inverse=True)
     share = classes.bands.shares_of(charged, table.term_h, table.full_share, table.paid_share)
-    usd = _priced(table, classes, keys // BANDS, share[keys % BANDS])
+    usd = _priced(table, classes, keys // TUNING.fleets.bands, share[keys % TUNING.fleets.bands])
     return usd, of_class.reshape(-1).astype(np.int64)
 
 

@@ -16,11 +16,9 @@ import numpy as np
 from ortools.linear_solver import pywraplp
 
 from optimizer.placement.problem.problem import Floats, Ints
+from optimizer.placement.runtime.tuning import TUNING
 
-MOST_LANES = 4
 LEAST_PART = 1e-7
-LEAST_ROUTE = 1e-3
-"""A smaller part of a size gets no lane of its own, if the other lanes' units can carry it."""
 MARGIN = 1e-5
 """Safety margin on loads: the solver tolerates a violation of 1e-6, and tiny parts are dropped."""
 ROUNDING = 1e-12
@@ -62,7 +60,7 @@ def find_lanes(options: LaneOptions, demand: LaneDemand, limit_s: float) -> Floa
     if programme.solver.Solve() not in (pywraplp.Solver.OPTIMAL, pywraplp.Solver.FEASIBLE):
         return None
     parts, units = programme.parts(LEAST_PART), programme.unit_counts()
-    tidy = programme.parts(LEAST_ROUTE)
+    tidy = programme.parts(TUNING.fleets.least_route_share)
     busy = (tidy * _loads(options, demand)).sum(axis=1)[:, None] * demand.requests_per_s
     spare = np.where(tidy.any(axis=1), options.spare_units, 0.0)[:, None]
     needed = busy + np.where(demand.requests_per_s > 0, spare, 0.0)
@@ -86,7 +84,7 @@ class _Programme:
         self.part: dict[tuple[int, int], pywraplp.Variable] = {}
         self.units: list[list[pywraplp.Variable]] = []
         self._served = [self.solver.Constraint(1.0, 1.0) for _ in demand.shares]
-        self._open = self._at_most(float(MOST_LANES))
+        self._open = self._at_most(float(TUNING.fleets.most_lanes))
         for u, loads in enumerate(_loads(options, demand) * (1 + MARGIN)):
             self._add_kind(u, loads)
 

@@ -19,12 +19,14 @@ import numpy as np
 
 from optimizer.placement.problem.problem import Floats, Ints
 from optimizer.placement.runtime.compiled import compiled
+from optimizer.placement.runtime.tuning import TUNING
 
 EPSILON = 1e-9
-FEW, MANY = 5_000.0, 20_000.0
-CLOSE, CLOSE_OF_MANY = 3e-4, 1e-3
-LAST = 10
-"""Work of choosing the last pool's level, in levels tried."""
+FEW = TUNING.fleets.few_covers
+MANY = TUNING.fleets.many_covers
+CLOSE = TUNING.fleets.close_share
+CLOSE_OF_MANY = TUNING.fleets.close_of_many_share
+LAST = TUNING.fleets.last_level_work
 
 
 @compiled

@@ -19,9 +19,9 @@ from optimizer.placement.fleets.bound import FleetBound, hourly_bound, in_whole_
 from optimizer.placement.fleets.columns import ServiceTime, Slot, build_slots_column, due_s, time_of
 from optimizer.placement.fleets.hours import hour_classes
 from optimizer.placement.fleets.joint_pools import needed_pools, paired_parts
-from optimizer.placement.fleets.pool_search import FEW_POOLS, MOST_WORK, MOST_WORK_OF_MANY, SetSearch
+from optimizer.placement.fleets.pool_search import SetSearch
 from optimizer.placement.fleets.pool_table import PoolTable
-from optimizer.placement.fleets.pools import FIRST_UNITS, at_highest_rates, build_pools_of, on_promising
+from optimizer.placement.fleets.pools import at_highest_rates, build_pools_of, on_promising
 from optimizer.placement.fleets.rules import fleet_rules
 from optimizer.placement.fleets.set_costs import Openings, PoolFleet
 from optimizer.placement.fleets.terms import has_term
@@ -30,20 +30,9 @@ from optimizer.placement.problem.problem import UNLIMITED_NODES, Floats, Ints, P
 from optimizer.placement.problem.stock import Ledger
 from optimizer.placement.problem.units import HOUR_S, FleetCase, only_units, surcharged, with_remaining_stock
 from optimizer.placement.runtime.stopwatch import never
+from optimizer.placement.runtime.tuning import TUNING
 
-TOLERANCE = 0.002
-FEW_UNITS = 40
-TERM_POOLS = 3
-"""With minimum terms, fleets on at most this many pools are planned before those on more."""
-FEW_ENDS = 6
-MOST_EXACT = 10
-"""Up to this many workloads, each is planned by the exact model before there is any plan."""
-MOST_WITH_TERMS = 60
-"""Up to this many workloads, minimum terms are considered for every service."""
 DAY_H, WEEK_H = 24, 168
-FLEETS_KEPT = 3
-RIVALS_KEPT = 16
-"""Fleets kept if other workloads may compete for the same nodes."""
 KEY = "fleet model"
 
 
@@ -81,7 +70,7 @@ class FleetAnswer:
 
 def is_small(problem: Problem) -> bool:
     """Whether there is time for the exact model of every workload."""
-    return len(problem.request.workloads) <= MOST_EXACT
+    return len(problem.request.workloads) <= TUNING.fleets.most_exact
 
 
 def answer_fleet(
@@ -107,7 +96,7 @@ def answer_fleet(
     they are ignored if there are very many workloads.
     """
     if with_terms is None:
-        with_terms = len(problem.request.workloads) <= MOST_WITH_TERMS
+        with_terms = len(problem.request.workloads) <= TUNING.fleets.most_with_terms
     offers = case.units.offer
     if free is not None and np.array_equal(free[offers], problem.table.stock_nodes[offers]):
         free = None
@@ -128,7 +117,7 @@ def answer_fleet(
         return known
     if openings is not None:
         base = answer_fleet(problem, case, free, prices, after_s, out_of_time, with_terms=with_terms)
-        if base.search is not None and len(base.table) > FEW_POOLS:
+        if base.search is not None and len(base.table) > TUNING.fleets.few_pools:
             problem.kept[key] = found = _between(base, openings, first)
             return found
     without = None
@@ -260,14 +249,14 @@ def _has_use_for_terms(problem: Problem, case: FleetCase) -> bool:
 
 def is_quick(problem: Problem, service: Serving) -> bool:
     """Whether a service may use so few pools that its fleets are found quickly."""
-    return fleet_rules(problem, service).pools <= TERM_POOLS
+    return fleet_rules(problem, service).pools <= TUNING.fleets.term_pools
 
 
 def _on_few_pools(problem: Problem, case: FleetCase) -> FleetCase | None:
     """The case limited to few pools, on which minimum terms are planned quickly; None if that changes
     nothing.
     """
-    few = max(TERM_POOLS, case.service.redundancy.zones)
+    few = max(TUNING.fleets.term_pools, case.service.redundancy.zones)
     if fleet_rules(problem, case.service).pools <= few or not has_term(problem, case).any():
         return None
     policy = case.service.policy
@@ -310,19 +299,19 @@ def _search_of(
         gone_s=gone_s[gone_s < problem.end_s],
     )  # fmt: skip
     table = build_pools_of(problem, replace(case, demand=demand), float(lengths.sum()), classes.bands)
-    tolerance = 0.0 if len(table) <= FEW_POOLS else TOLERANCE
+    tolerance = 0.0 if len(table) <= TUNING.fleets.few_pools else TUNING.fleets.tolerance_share
     if openings is not None:
         openings = replace(openings, of_hour=openings.of_hour[first:])
     nodes = np.stack((case.units.offer, case.units.nodes))
     search = SetSearch(table, classes, rules, tolerance, out_of_time, openings, nodes)
-    search.most_work = MOST_WORK if is_small(problem) else MOST_WORK_OF_MANY
+    search.most_work = TUNING.fleets.most_work if is_small(problem) else TUNING.fleets.most_work_of_many
     return search
 
 
 def _answer(problem: Problem, case: FleetCase, due: float, search: SetSearch) -> FleetAnswer:
     """Runs the search; its fleets and bounds as an answer."""
     search.run()
-    kept = FLEETS_KEPT if len(problem.request.workloads) == 1 else RIVALS_KEPT
+    kept = TUNING.fleets.fleets_kept if len(problem.request.workloads) == 1 else TUNING.fleets.rivals_kept
     fewer = [] if case.surcharge_usd else search.fewer()
     cheapest = sorted(search.fleets, key=lambda fleet: fleet.usd)
     fleets = list(dict.fromkeys([*cheapest[:kept], *fewer]))
@@ -420,7 +409,11 @@ def earliest_end(run: str) -> tuple[str, str]:
 
 
 def quick_fleets(
-    problem: Problem, case: FleetCase, free: Ints, ends: Sequence[float | None], first: int = FIRST_UNITS
+    problem: Problem,
+    case: FleetCase,
+    free: Ints,
+    ends: Sequence[float | None],
+    first: int = TUNING.fleets.first_units,
 ) -> list[Column]:
     """Cheap fleets from ``free`` nodes [O] on promising pools, for each end of the run before; on all pools
     if those yield none.
@@ -447,7 +440,7 @@ def _quick_fleets(
     problem: Problem,
     case: FleetCase,
     ends: Sequence[float | None],
-    first: int = FIRST_UNITS,
+    first: int = TUNING.fleets.first_units,
     *,
     with_terms: bool = False,
 ) -> list[Column]:
@@ -467,7 +460,7 @@ def _quick_answer(problem: Problem, case: FleetCase, due: float, *, with_terms: 
         return FleetAnswer(case, PoolTable.nothing(), (), 0.0, due)
     search = _search_of(problem, case, due, with_terms=with_terms)
     search.begin()
-    fleets = tuple(sorted(search.fleets, key=lambda fleet: fleet.usd)[:FLEETS_KEPT])
+    fleets = tuple(sorted(search.fleets, key=lambda fleet: fleet.usd)[: TUNING.fleets.fleets_kept])
     return FleetAnswer(case, search.parts, fleets, 0.0, due, search=search)
 
 
@@ -481,7 +474,7 @@ def coarse_fleets(
     """As ``model_fleets`` if there are few units; otherwise quick fleets without a proof, for a fraction of
     the work.
     """
-    if len(case.units) <= FEW_UNITS:
+    if len(case.units) <= TUNING.fleets.few_units:
         return model_fleets(problem, case, free, ends, openings)
     return quick_fleets(problem, case, free, ends) + termless_fleets(problem, case, free, ends)
 
@@ -529,15 +522,11 @@ def model_fleets(
         found += columns_of(
             answer_fleet(problem, case, most, case.surcharge_usd, first, out_of_time, openings)
         )
-    if len(case.units) <= FEW_UNITS:
-        for end in [end for end in ends if end is not None][:FEW_ENDS]:
+    if len(case.units) <= TUNING.fleets.few_units:
+        for end in [end for end in ends if end is not None][: TUNING.fleets.few_ends]:
             own = answer_fleet(problem, case, free, case.surcharge_usd, end, out_of_time, by_hour=True)
             found += fleet_columns(problem, own, end)
     return list(dict.fromkeys(found))
-
-
-MOST_SEARCHES = 12
-"""How many times the search is repeated for one fleet."""
 
 
 def fleets_apart(problem: Problem, free: Ints, search: Callable[[Ints], list[Column]]) -> list[Column]:
@@ -550,7 +539,7 @@ def fleets_apart(problem: Problem, free: Ints, search: Callable[[Ints], list[Col
     """
     nothing, pools = Ledger(problem), problem.table.pools
     found = search(free)
-    waiting, left = deque([(free, found)]), MOST_SEARCHES
+    waiting, left = deque([(free, found)]), TUNING.fleets.most_searches
     while waiting:
         nodes, columns = waiting.popleft()
         cheapest = min(columns, key=lambda column: column.total_cents, default=None)

@@ -34,42 +34,11 @@ from optimizer.placement.fleets.joint_pools import (
 from optimizer.placement.fleets.loops import cover_sets
 from optimizer.placement.fleets.pool_table import PoolTable
 from optimizer.placement.fleets.rules import FleetRules
-from optimizer.placement.fleets.set_costs import MOST_STATES, Openings, PoolFleet, SetCosts, all_levels
+from optimizer.placement.fleets.set_costs import Openings, PoolFleet, SetCosts, all_levels
 from optimizer.placement.fleets.states import costs_alone
 from optimizer.placement.problem.problem import Floats, Ints
 from optimizer.placement.runtime.stopwatch import never
-
-FIRST_POOLS, FIRST_OF_BRANCH = 8, 4
-FIRST_COUNT = 2
-"""With large sets, fleets on this many pools come first: the cheapest on more pools is often close to one of
-them.
-"""
-FIRST_TRIED_OF_TERMS = 8
-"""Sets with minimum terms that are priced in each step of the first local search, until one is cheaper."""
-MOST_SETS = 1_000_000
-MOST_KEPT = 40_000
-MOST_UNBRANCHED, MOST_UNBRANCHED_OF_MANY = 600_000, 20_000
-"""Largest number of sets with one further pool, and with more, for which a market is searched without
-branches.
-"""
-MOST_PRICED, MOST_PRICED_STATES = 16, 1_000_000
-"""Sets that are priced; more if they have few states together."""
-WALK_STATES = 5
-"""Work of finding a fleet, in multiples of the work of bounding its states."""
-MOST_TRIED = 64
-"""Sets tried before the search gives up finding any fleet in what other workloads leave."""
-BANDS_CHARGED = (3, 4, 2, 5, 1)
-"""In how many bands of demand nodes with minimum terms are charged, in the order in which that is tried."""
-FEW_POOLS = 12
-"""With at most this many pools, the search is exhaustive."""
-MOST_WORK_FEWER = 20_000_000
-"""Levels tried for fleets on fewer pools than the rules allow."""
-MOST_BETWEEN = 6
-"""Sets that are priced again for what other workloads leave."""
-MOST_WORK = 600_000_000
-"""Levels tried in one search: about five seconds."""
-MOST_WORK_OF_MANY = 150_000_000
-"""The same in a problem of many workloads."""
+from optimizer.placement.runtime.tuning import TUNING
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +59,7 @@ class SetSearch:
     openings: Openings | None = None
     units: Ints = field(default_factory=lambda: np.zeros((2, 0), dtype=np.int64))
     incumbent_usd: float = np.inf
-    most_work: int = MOST_WORK
+    most_work: int = TUNING.fleets.most_work
     best: PoolFleet | None = None
     fleets: list[PoolFleet] = field(default_factory=list)
     bound_usd: float = 0.0
@@ -107,7 +76,7 @@ class SetSearch:
 
     def __post_init__(self) -> None:
         parts = paired_parts(self.parts)
-        if self.openings is None or len(parts) > FEW_POOLS:
+        if self.openings is None or len(parts) > TUNING.fleets.few_pools:
             # A pool that is dominated may be needed in hours in which others hold the dominating one.
             terms = comparable_terms(self.parts, self.classes)
             parts = parts[np.flatnonzero(needed_pools(self.parts, parts, self.rules, terms))]
@@ -174,7 +143,7 @@ class SetSearch:
     def begin(self) -> None:
         """Finds a cheap fleet on promising pools without proving anything."""
         if self._size == MOST_POOLS:
-            self._try_first(FIRST_COUNT)
+            self._try_first(TUNING.fleets.first_count)
         if self._size:
             self._try_first(self._size)
 
@@ -225,11 +194,11 @@ class SetSearch:
             # A set costs at least as much as its subsets.
             least = np.maximum(self.extended_bounds(sets, branch, more), parents_usd)
             near = least < self.limit
-            if not branched and near.sum() > MOST_KEPT:
+            if not branched and near.sum() > TUNING.fleets.most_kept:
                 return None
             parents_usd = float(least.min(initial=np.inf))
-            most = MOST_UNBRANCHED if more <= 2 else MOST_UNBRANCHED_OF_MANY
-            most = MOST_SETS if branched else most
+            most = TUNING.fleets.most_unbranched if more <= 2 else TUNING.fleets.most_unbranched_of_many
+            most = TUNING.fleets.most_sets if branched else most
             sets = grown_sets(self._nearest(sets[near], least[near]), self.table.owner, most)
             if len(sets) == most:
                 if not branched:
@@ -244,11 +213,11 @@ class SetSearch:
 
     def _nearest(self, sets: Ints, least: Floats) -> Ints:
         """The sets in their order; if there are too many, only those with the lowest bounds."""
-        if len(sets) <= MOST_KEPT:
+        if len(sets) <= TUNING.fleets.most_kept:
             return sets
         order = np.argsort(least, kind="stable")
-        self.skipped_usd = min(self.skipped_usd, float(least[order[MOST_KEPT]]))
-        return sets[np.sort(order[:MOST_KEPT])]
+        self.skipped_usd = min(self.skipped_usd, float(least[order[TUNING.fleets.most_kept]]))
+        return sets[np.sort(order[: TUNING.fleets.most_kept])]
 
     def extended_bounds(self, sets: Ints, branch: Branch, further: int) -> Floats:
         """Lower bounds of sets extended by ``further`` pools of a branch."""
@@ -279,7 +248,7 @@ class SetSearch:
         table, classes = self.table, self.classes
         every, onward = np.arange(len(table)), self.whole.onward
         least = self._covered(sets, table.usd, every, classes.dual, onward, most_work, limit)
-        for charged in BANDS_CHARGED if classes.bands is not None else ():
+        for charged in TUNING.fleets.bands_charged if classes.bands is not None else ():
             left = np.flatnonzero(least < limit)
             if len(left):
                 pools, at = np.unique(sets[left], return_inverse=True)
@@ -343,9 +312,9 @@ class SetSearch:
         least.
         """
         stands = self.table.place[sets] >= 0
-        pairs = sets[stands.sum(axis=1) == FIRST_COUNT]
+        pairs = sets[stands.sum(axis=1) == TUNING.fleets.first_count]
         usd = np.where(self.table.place[pairs] >= 0, self._alone_usd(0.5)[pairs], 0.0).sum(axis=1)
-        pairs = pairs[np.argsort(usd, kind="stable")[:FIRST_TRIED_OF_TERMS]]
+        pairs = pairs[np.argsort(usd, kind="stable")[: TUNING.fleets.first_tried_of_terms]]
         for pools, least in zip(pairs, self._covers(pairs), strict=True):
             if least < self.limit:
                 self._solve(tuple(int(i) for i in pools), float(least))
@@ -355,7 +324,7 @@ class SetSearch:
         is.
         """
         least = self._covers(sets)
-        before, left = self.limit, FIRST_TRIED_OF_TERMS if self.classes.bands is not None else 1
+        before, left = self.limit, TUNING.fleets.first_tried_of_terms if self.classes.bands is not None else 1
         for at in np.argsort(np.where(np.isnan(least), np.inf, least), kind="stable"):
             one = tuple(int(i) for i in sets[at])
             if not least[at] < before or not left:
@@ -369,7 +338,7 @@ class SetSearch:
 
     def _try_near(self, branch: Branch, size: int) -> None:
         """Prices the set of promising pools of a branch with the lowest bound."""
-        near = self._promising(branch.rows, FIRST_OF_BRANCH)
+        near = self._promising(branch.rows, TUNING.fleets.first_of_branch)
         sets = self._apart(list(combinations(sorted(near), size)), size)
         sets = sets[own_sets(self.table, branch, sets)]
         least = self._covers(sets)
@@ -377,7 +346,7 @@ class SetSearch:
         if least.min(initial=np.inf) < self.limit:
             self._solve(tuple(int(i) for i in sets[np.argmin(least)]), float(least.min()))
 
-    def _promising(self, rows: Ints | None = None, first: int = FIRST_POOLS) -> list[int]:
+    def _promising(self, rows: Ints | None = None, first: int = TUNING.fleets.first_pools) -> list[int]:
         """Pools with the lowest cost per request or for half of the peak, plus the best in further places
         until one place more than required is covered.
         """
@@ -420,9 +389,12 @@ class SetSearch:
         """Prices sets in ascending order of their bounds until no remaining set can be cheaper."""
         proven = np.inf
         for count, (row, usd) in enumerate(zip(sets, least, strict=True)):
-            enough = count >= MOST_TRIED
+            enough = count >= TUNING.fleets.most_tried
             if np.isfinite(self.limit):
-                enough = count >= MOST_PRICED and self.costs.states > MOST_PRICED_STATES
+                enough = (
+                    count >= TUNING.fleets.most_priced
+                    and self.costs.states > TUNING.fleets.most_priced_states
+                )
                 enough = enough or self.out_of_time()
             if usd >= self.limit or enough:
                 proven = min(proven, usd)
@@ -453,13 +425,13 @@ class SetSearch:
 
     def _try_walk(self, rows: tuple[int, ...], levels: Ints, counts: Ints) -> None:
         """Finds the fleet of a set, on a selection of levels if there are many states."""
-        if int(np.prod(counts)) > MOST_STATES:
+        if int(np.prod(counts)) > TUNING.fleets.most_states:
             at = np.array(rows, dtype=np.int64)
             levels, counts = self.costs.likely_levels(at)
             usd = self.costs.over_hours_usd(at, levels, counts, self.parts.usd[at], self.parts.start_usd[at])
             if usd >= self.least_known_usd:
                 return
-        self.costs.states += WALK_STATES * int(np.prod(counts))
+        self.costs.states += TUNING.fleets.walk_states * int(np.prod(counts))
         self._walk(rows, levels, counts)
 
     def _walk(self, rows: tuple[int, ...], levels: Ints, counts: Ints) -> PoolFleet | None:
@@ -495,7 +467,7 @@ class SetSearch:
         for count in range(self.rules.places, min(size, len(near) + 1)):
             rest = empty[: size - count]
             sets = self._apart([(*sorted(one), *rest) for one in combinations(near, count)], size)
-            least = self._covers(sets, int(self.work[0]) + MOST_WORK_FEWER, np.inf)
+            least = self._covers(sets, int(self.work[0]) + TUNING.fleets.most_work_fewer, np.inf)
             least[np.isnan(least)] = np.inf
             if not np.isfinite(least).any():
                 continue
@@ -510,7 +482,7 @@ class SetSearch:
         """
         before, self.costs.openings = self.costs.openings, openings
         best, fleets = self.best, list(self.fleets)
-        for pools in sorted(self.known, key=lambda one: (self.known[one], one))[:MOST_BETWEEN]:
+        for pools in sorted(self.known, key=lambda one: (self.known[one], one))[: TUNING.fleets.most_between]:
             rows = self._rows(pools[::-1])
             self._walk(rows, *self.costs.levels_of(rows))
         found = self.fleets[len(fleets) :]

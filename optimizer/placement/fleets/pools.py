@@ -29,19 +29,9 @@ from optimizer.placement.fleets.pool_table import (
 from optimizer.placement.fleets.terms import TermBands, Terms, term_prices
 from optimizer.placement.problem.problem import NEVER_GONE, Bools, Floats, Ints, Problem, horizon_hours
 from optimizer.placement.problem.units import HOUR_S, FleetCase, Units, only_units
+from optimizer.placement.runtime.tuning import TUNING
 
-MOST_LEVELS = 512
 NO_LIMIT = 1 << 40
-SAME_RATE = 0.05
-"""Replicas of a pool whose rates differ by at most this share count at the lowest rate."""
-MOST_UNITS = 60
-"""With at most this many units, all are searched."""
-FIRST_UNITS = 12
-"""How many of the best units select their pools, by each of two criteria."""
-HURRIED_UNITS = 2
-"""The same if time is over: fleets cost about 8 % more and take a third of the time."""
-AMPLE = 2.0
-"""Capacity of the selected pools as a multiple of the peak."""
 
 
 def build_pools_of(
@@ -55,7 +45,7 @@ def build_pools_of(
     groups = _grouped(problem, case)
     each = case.units.largest[[mine[0] for mine in groups]]
     wanted = most_wanted(case, each)
-    large = wanted > MOST_LEVELS
+    large = wanted > TUNING.fleets.most_levels
     terms = Terms.none(case.units, len(groups))
     if bands is not None:
         terms = term_prices(problem, case, groups, bands, hours)
@@ -247,7 +237,7 @@ def _grouped(problem: Problem, case: FleetCase) -> list[Ints]:
     begins = [0]
     for at in range(1, len(order)):
         begin = begins[-1]
-        if ranks[at] != ranks[begin] or rates[at] > rates[begin] * (1 + SAME_RATE):
+        if ranks[at] != ranks[begin] or rates[at] > rates[begin] * (1 + TUNING.fleets.same_rate_share):
             begins.append(at)
     return np.split(order, begins[1:])
 
@@ -260,7 +250,7 @@ def at_highest_rates(problem: Problem, units: Units) -> Units | None:
     least, most = np.full(len(units), np.inf), np.zeros(len(units))
     np.minimum.at(least, which, units.largest)
     np.maximum.at(most, which, units.largest)
-    if not (most > least * (1 + SAME_RATE)).any():
+    if not (most > least * (1 + TUNING.fleets.same_rate_share)).any():
         return None
     return replace(units, largest=most[which], requests_per_s=units.replicas * most[which])
 
@@ -284,7 +274,7 @@ def _pools(
     units = case.units
     each = float(units.largest[mine].min())
     most = int(most_wanted(case, np.array([each]))[0])
-    bundle = -(-most // MOST_LEVELS)
+    bundle = -(-most // TUNING.fleets.most_levels)
     wanted = -(-most // bundle)
     has_term, ends = terms.has[mine], is_gone_early(problem, units.offer[mine])
     owed = _is_owed(problem, units.offer[mine]) & ~has_term & ~ends
@@ -510,14 +500,14 @@ def _start_usd(problem: Problem, case: FleetCase, mine: Ints) -> Floats:
     return usd + units.nodes[mine] * table.upfront_usd[units.offer[mine]]
 
 
-def on_promising(problem: Problem, case: FleetCase, first: int = FIRST_UNITS) -> FleetCase:
+def on_promising(problem: Problem, case: FleetCase, first: int = TUNING.fleets.first_units) -> FleetCase:
     """The case restricted to the pools of its ``first`` best units; unchanged if it has few units.
 
     The criteria are cost per request and cost of carrying half of the peak. The best units of one place more
-    than required are added, then further pools until they hold ``AMPLE`` times the peak.
+    than required are added, then further pools until they hold ``ample`` times the peak.
     """
     units = case.units
-    if len(units) <= MOST_UNITS:
+    if len(units) <= TUNING.fleets.most_units:
         return case
     usd = units.usd_per_hour + units.surcharge_usd_per_hour
     each = usd / units.requests_per_s
@@ -531,7 +521,7 @@ def on_promising(problem: Problem, case: FleetCase, first: int = FIRST_UNITS) ->
     kept = np.isin(pool, pool[np.concatenate(order)])
     held = float((units.requests_per_s * units.most)[kept].sum())
     for unit in by_each[~kept[by_each]]:
-        if held >= AMPLE * peak:
+        if held >= TUNING.fleets.ample * peak:
             break
         if not kept[unit]:
             fresh = (pool == pool[unit]) & ~kept

@@ -23,12 +23,9 @@ from optimizer.placement.fleets.states import (
     state_levels,
     term_usd,
 )
-from optimizer.placement.fleets.terms import BANDS
 from optimizer.placement.problem.problem import Bools, Floats, Ints
+from optimizer.placement.runtime.tuning import TUNING
 
-MOST_STATES = 20_000
-MOST_EXACT_STATES = 500_000
-"""States of a set without minimum terms up to which it is bounded over all hours."""
 NONE = np.zeros(0, dtype=np.int64)
 
 
@@ -91,7 +88,9 @@ class SetCosts:
         """Lower bound on a set of parts [m]; it is not improved further once it reaches ``limit``."""
         usd, start_usd = self.parts.least_usd[at], self.parts.least_start_usd[at]
         termed = np.flatnonzero(self.parts.term_h[at])
-        if int(np.prod(counts)) > (MOST_STATES if len(termed) else MOST_EXACT_STATES):
+        if int(np.prod(counts)) > (
+            TUNING.fleets.most_states if len(termed) else TUNING.fleets.most_exact_states
+        ):
             return 0.0
         least = self.over_hours_usd(at, levels, counts, usd, start_usd)
         # Nodes that are held throughout cost more at their full rate than with a rate and a start.
@@ -234,7 +233,7 @@ class SetCosts:
         """The levels [m, K] to consider for each part, and their number [m]: all of them if there are few."""
         at = np.array(pools, dtype=np.int64)
         most = self.parts.most[at]
-        if int(np.prod(most + 1)) > MOST_STATES:
+        if int(np.prod(most + 1)) > TUNING.fleets.most_states:
             return self.likely_levels(at)
         return all_levels(most), most + 1
 
@@ -246,7 +245,9 @@ class SetCosts:
         prices = [(self.part_usd[:, order], dual) for dual in (classes.dual, classes.dual * 0 + TROUGH)]
         prices.append((self.part_usd[:, order], classes.dual * 0 + PEAK))
         if classes.bands is not None and table.term_h.any():
-            prices += [priced_in_bands(table, classes, charged) for charged in range(1, BANDS, 2)]
+            prices += [
+                priced_in_bands(table, classes, charged) for charged in range(1, TUNING.fleets.bands, 2)
+            ]
         wanted: list[set[int]] = [{0} for _ in order]
         best = np.zeros(len(order), dtype=np.int64)
         for part_usd, dual in prices:
@@ -263,7 +264,7 @@ class SetCosts:
                         wanted[i].update(near)
         place = {int(pool): i for i, pool in enumerate(order)}
         chosen = [sorted(wanted[place[int(pool)]]) for pool in at]
-        while int(np.prod([len(one) for one in chosen])) > MOST_STATES:
+        while int(np.prod([len(one) for one in chosen])) > TUNING.fleets.most_states:
             longest = max(range(len(chosen)), key=lambda i: len(chosen[i]))
             chosen[longest] = chosen[longest][::2] + chosen[longest][-1:]
         counts = np.array([len(one) for one in chosen], dtype=np.int64)

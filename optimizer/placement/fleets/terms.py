@@ -24,11 +24,8 @@ import numpy as np
 
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.problem.units import HOUR_S, FleetCase, Units
+from optimizer.placement.runtime.tuning import TUNING
 
-BANDS = 6
-LEAST_TERM_S = 24 * HOUR_S
-"""Shorter minimum terms are ignored."""
-LONGEST_REST_H = 24.0
 TINY_USD = 1e-12
 
 
@@ -47,7 +44,7 @@ class TermBands:
     @property
     def usual_rest_h(self) -> float:
         """The gap of nodes that are needed for half of the time, or for less if demand has few levels."""
-        rests = self.rest_h[BANDS // 2 :: -1]
+        rests = self.rest_h[TUNING.fleets.bands // 2 :: -1]
         return float(rests[np.argmax(rests > 0)])
 
     def shares_of(self, charged: int, term_h: Floats, full_share: Floats, paid_share: Floats) -> Floats:
@@ -89,7 +86,7 @@ def has_term(problem: Problem, case: FleetCase) -> Bools:
     """Units [U] with a minimum term that ends within the horizon, of offers that do not."""
     offers, table = case.units.offer, problem.table
     term_s = table.min_s[offers]
-    found: Bools = (term_s >= LEAST_TERM_S) & (term_s < problem.end_s - problem.t0_s)
+    found: Bools = (term_s >= TUNING.fleets.least_term_s) & (term_s < problem.end_s - problem.t0_s)
     found &= table.gone_s[offers] >= problem.end_s
     return found
 
@@ -99,12 +96,14 @@ def term_bands(demand: Floats, length: Floats) -> TermBands:
     order = np.argsort(-demand, kind="stable")
     levels, first = np.unique(-demand[order], return_index=True)
     before = np.append(0.0, np.cumsum(length[order])[:-1])[first]
-    of_level = np.minimum(BANDS - 1, np.floor(BANDS * before / length.sum() + 1e-9)).astype(np.int64)
+    of_level = np.minimum(
+        TUNING.fleets.bands - 1, np.floor(TUNING.fleets.bands * before / length.sum() + 1e-9)
+    ).astype(np.int64)
     band: Ints = of_level[np.searchsorted(levels, -demand)]
-    rest_h, share = np.zeros(BANDS + 1), np.ones((BANDS + 1, BANDS))
-    for bands in range(1, BANDS + 1):
+    rest_h, share = np.zeros(TUNING.fleets.bands + 1), np.ones((TUNING.fleets.bands + 1, TUNING.fleets.bands))
+    for bands in range(1, TUNING.fleets.bands + 1):
         rest_h[bands], each = _shares(band < bands, length)
-        for one in range(BANDS):
+        for one in range(TUNING.fleets.bands):
             share[bands, one] = each[band == one].min(initial=1.0 if one >= bands else np.inf)
     share[~np.isfinite(share)] = 1.0
     return TermBands(band, rest_h, share)
@@ -124,7 +123,7 @@ def _shares(wanted: Bools, length: Floats) -> tuple[float, Floats]:
     share = np.ones(len(wanted))
     if not inner:
         return 0.0, share
-    rest = min(LONGEST_REST_H, float(np.median(inner)))
+    rest = min(TUNING.fleets.longest_rest_h, float(np.median(inner)))
     # Before the first hour, a start is charged in full.
     theta = 1.0
     for i, (a, b) in enumerate(pairwise(bounds)):

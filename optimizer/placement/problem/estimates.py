@@ -23,8 +23,7 @@ from optimizer.performance.serving.estimate import ServingConfig
 from optimizer.placement.problem.host_room import runs_without_room, services_without_room
 from optimizer.placement.problem.problem import Floats, OfferTable, Problem
 from optimizer.placement.problem.quotas import quota_rows, without_quotas
-
-MAX_NODES = 1024
+from optimizer.placement.runtime.tuning import TUNING
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,7 +142,7 @@ def node_counts(trainings: Sequence[Training], table: OfferTable) -> tuple[int, 
     """
     if not len(table) or not trainings:
         return (1,)
-    joined = int(min(MAX_NODES, max(1, table.joined_nodes.max())))
+    joined = int(min(TUNING.problem.most_nodes, max(1, table.joined_nodes.max())))
     largest = min(joined, max(1, int(np.minimum(table.joined_nodes, table.stock_nodes).max())))
     least = {
         math.ceil(workload.gpus.min / int(gpus))

@@ -13,9 +13,8 @@ from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import open_gates
 from optimizer.placement.problem.host_room import services_without_room
 from optimizer.placement.problem.problem import Problem
+from optimizer.placement.runtime.tuning import TUNING
 
-STEPS = 8
-REFINEMENTS = 2
 DIGITS = 2
 LOOSE_MS = 1e7
 
@@ -57,15 +56,15 @@ class _Asker:
         none does.
         """
         low = unmet_ms
-        grid = [unmet_ms * 4.0**step for step in range(1, STEPS + 1)]
-        for _ in range(1 + REFINEMENTS):
+        grid = [unmet_ms * 4.0**step for step in range(1, TUNING.problem.objective_steps + 1)]
+        for _ in range(1 + TUNING.problem.objective_refinements):
             met = self._meets([slo_of(ms) for ms in grid])
             if not any(met):
                 return None
             at = met.index(True)
             low, high = (grid[at - 1] if at else low), grid[at]
-            ratio = (high / low) ** (1 / STEPS)
-            grid = [low * ratio**step for step in range(1, STEPS)] + [high]
+            ratio = (high / low) ** (1 / TUNING.problem.objective_steps)
+            grid = [low * ratio**step for step in range(1, TUNING.problem.objective_steps)] + [high]
         return slo_of(_rounded_up(high))
 
     def _meets(self, objectives: Sequence[Slo]) -> list[bool]:

@@ -18,8 +18,7 @@ from optimizer.placement.problem.columns import Column, Piece, Span
 from optimizer.placement.problem.problem import UNLIMITED_NODES, Floats, Ints, Problem, own_stock
 from optimizer.placement.problem.quotas import QuotaRow, most_held, quota_rows
 from optimizer.placement.problem.windows import free_nodes_steps
-
-FEW_SPANS = 12
+from optimizer.placement.runtime.tuning import TUNING
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -321,7 +320,7 @@ class Ledger:
         mine = spans[0][2] if len(spans) == 1 else most_together(spans)
         if self._most[self._stock_of(offer)] + mine <= stock:
             return True
-        if len(spans) == 1 and len(taken) <= FEW_SPANS:
+        if len(spans) == 1 and len(taken) <= TUNING.problem.few_spans:
             return single_fits(taken, spans[0], stock)
         return self._stretches_fit(offer, spans, stock)
 

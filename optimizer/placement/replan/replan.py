@@ -46,12 +46,11 @@ from optimizer.placement.replan.first_repair import FirstRepair
 from optimizer.placement.replan.warm import WarmStart, frozen_of, held_of, matched
 from optimizer.placement.runtime.heartbeat import with_heartbeat
 from optimizer.placement.runtime.stopwatch import Stopwatch
+from optimizer.placement.runtime.tuning import TUNING
 from optimizer.placement.search.earlier_ends import EarlierEnds, equal_share
 from optimizer.placement.search.rounds import Rounds
 from optimizer.placement.search.runner_up import settled
 from optimizer.placement.search.solve import (
-    MOST_AT_ONCE,
-    SERVICES_SHARE,
     Solution,
     bound_ends,
     end_earlier,
@@ -60,9 +59,6 @@ from optimizer.placement.search.solve import (
     solution_of,
 )
 from optimizer.placement.workers.worker_pool import worker_pool
-
-PROVE_SHARE = 0.6
-REPAIR_SHARE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +129,7 @@ def _repaired(
 ) -> FirstRepair:
     """The first repair, which is done: in a share of the limit if a search is continued, else beside it."""
     if warm.is_continued:
-        first = FirstRepair(search, start, frozen, search.watch.until(REPAIR_SHARE))
+        first = FirstRepair(search, start, frozen, search.watch.until(TUNING.replan.repair_share))
         first.run()
         return first
     began_s = whole.seconds
@@ -222,7 +218,7 @@ def resolve(
         carry_priced(candidates, rounds.dual, before, prices)
     if not search.done:
         # The plan is good already, so most of the work is proving.
-        rounds.proof.prove(prices, search.watch.until(PROVE_SHARE))
+        rounds.proof.prove(prices, search.watch.until(TUNING.replan.prove_share))
     if not search.done:
         rounds.run()
     rounds.proof.prove_in_background()
@@ -243,11 +239,11 @@ def _first_bounds(
     """Proves a bound with earlier results; with few workloads, also with new evaluations."""
     candidates = search.candidates
     known = carry(candidates)
-    if len(candidates.problem.request.workloads) <= MOST_AT_ONCE:
+    if len(candidates.problem.request.workloads) <= TUNING.search.most_at_once:
         standing_usd = {name: column.total_cents / 100 for name, column in start.items()}
-        candidates.bound_services(search.watch.until(SERVICES_SHARE), known_usd=standing_usd)
+        candidates.bound_services(search.watch.until(TUNING.search.services_share), known_usd=standing_usd)
     search.prove(separate_bound_cents(candidates, pools), "re-costed")
-    if len(candidates.problem.request.workloads) <= MOST_AT_ONCE:
+    if len(candidates.problem.request.workloads) <= TUNING.search.most_at_once:
         bound_ends(search, pools)
     return known
 

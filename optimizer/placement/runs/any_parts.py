@@ -20,10 +20,10 @@ from optimizer.placement.problem.transfers import staged_s
 from optimizer.placement.problem.windows import waiting_offers, window_rows
 from optimizer.placement.runs.candidates import first_instant_s, last_second
 from optimizer.placement.runs.sizes import Sizes, interrupted_s
+from optimizer.placement.runtime.tuning import TUNING
 
 ROUNDING_USD = 0.01
 TINY_S = 1e-9
-STEPS = 512
 
 
 def least_in_parts_usd(problem: Problem, estimates: Estimates, run: Training, sizes: Sizes) -> float:
@@ -66,26 +66,30 @@ def _least_with(
     bought = _listed_usd(share[listed], whole_usd[listed])
     others = _divisible_usd(share[cut], whole_usd[cut], rest_usd)
     by_need = np.concatenate((table.price_usd[free], table.price_usd[offers[~windows.whole[rows]]]))
-    begun = np.full(STEPS + 1, startup_s * float(by_need.min()) if len(by_need) else np.inf)
-    begun[0], begun[STEPS] = 2 * begun[0], 0.0
+    begun = np.full(
+        TUNING.runs.any_part_steps + 1, startup_s * float(by_need.min()) if len(by_need) else np.inf
+    )
+    begun[0], begun[TUNING.runs.any_part_steps] = 2 * begun[0], 0.0
     return float(sizes.counts[size]) * float((bought + others + begun).min()) / 3600
 
 
 def _listed_usd(share: Floats, usd: Floats) -> Floats:
-    """Least USD [STEPS + 1] for at least each part of the work on windows [W] that are sold whole."""
-    found = np.append(0.0, np.full(STEPS, np.inf))
-    for steps, price in zip(np.ceil(np.minimum(share, 1.0) * STEPS).astype(np.int64), usd, strict=True):
-        before = np.concatenate((np.zeros(steps), found[: STEPS + 1 - steps]))
+    """Least USD [steps + 1] for at least each part of the work on windows [W] that are sold whole."""
+    found = np.append(0.0, np.full(TUNING.runs.any_part_steps, np.inf))
+    for steps, price in zip(
+        np.ceil(np.minimum(share, 1.0) * TUNING.runs.any_part_steps).astype(np.int64), usd, strict=True
+    ):
+        before = np.concatenate((np.zeros(steps), found[: TUNING.runs.any_part_steps + 1 - steps]))
         found = np.minimum(found, before + price)
     return found
 
 
 def _divisible_usd(share: Floats, usd: Floats, rest_usd: float) -> Floats:
-    """Least USD [STEPS + 1] for what each part of the work leaves, on windows [W] of which any part can be
+    """Least USD [steps + 1] for what each part of the work leaves, on windows [W] of which any part can be
     bought and outside windows.
     """
-    left = 1.0 - np.arange(STEPS + 1) / STEPS
-    found = np.zeros(STEPS + 1)
+    left = 1.0 - np.arange(TUNING.runs.any_part_steps + 1) / TUNING.runs.any_part_steps
+    found = np.zeros(TUNING.runs.any_part_steps + 1)
     for row in np.argsort(usd, kind="stable"):
         taken = np.minimum(left, share[row])
         found += taken * usd[row]

@@ -43,26 +43,19 @@ from optimizer.placement.runs.candidates import (
 from optimizer.placement.runs.parts import divided_ways, is_divisible, least_parts_usd
 from optimizer.placement.runs.sizes import Sizes, batch_counts, build_sizes, interrupted_s
 from optimizer.placement.runs.splits import TwoParts, build_splits, most_splits
-
-MOST_OF_ALL_RUNS = 2_000_000
-LEAST_OF_A_RUN = 2_000
-FEW_RUNS = 30
-"""With more runs, splits are tried only where they could cost less than the whole run."""
-FEW_CANDIDATES = 64
-SHORT = 4
-"""The cost limit is doubled while it admits fewer than 1/SHORT of the wanted candidates."""
+from optimizer.placement.runtime.tuning import TUNING
 
 
 def most_each(runs: int) -> int:
     """How many candidates are built of each of ``runs`` runs, so that all fit in memory."""
-    return max(LEAST_OF_A_RUN, MOST_OF_ALL_RUNS // max(1, runs))
+    return max(TUNING.runs.least_of_each, TUNING.runs.most_of_all // max(1, runs))
 
 
 def build_run_candidates(
     problem: Problem,
     estimates: Estimates,
     run: Run,
-    most: int = MOST_OF_ALL_RUNS,
+    most: int = TUNING.runs.most_of_all,
     *,
     bounded: bool = True,
     below_usd: float = np.inf,
@@ -83,7 +76,7 @@ def build_run_candidates(
     pairs = _Pairs.of(opened, sizes)
     ceiling = min(below_usd, pairs.ceiling_usd(most) if len(pairs.group) else _ceiling_of(at_windows, most))
     free = _free_starts(problem, estimates, run, sizes, pairs, ceiling)
-    while ceiling < below_usd and len(free.offer) < most // SHORT and len(pairs.group):
+    while ceiling < below_usd and len(free.offer) < most // TUNING.runs.short and len(pairs.group):
         ceiling = min(below_usd, 2 * ceiling if pairs.most_usd() > 2 * ceiling else np.inf)
         free = _free_starts(problem, estimates, run, sizes, pairs, ceiling)
     cheap = at_windows.where(at_windows.cost_usd <= ceiling)
@@ -91,7 +84,7 @@ def build_run_candidates(
     if isinstance(run, Training) and run.interruptible:
         runs = len(problem.runs())
         whole_usd = min(float(part.cost_usd.min(initial=np.inf)) for part in (free, cheap))
-        worth_usd = min(below_usd, whole_usd if runs > FEW_RUNS else np.inf)
+        worth_usd = min(below_usd, whole_usd if runs > TUNING.runs.few_split else np.inf)
         most_kept = most_splits(runs)
         split, next_usd = build_splits(
             problem, estimates, run, opened, sizes, most_kept, worth_usd, bounded=below_usd == np.inf
@@ -105,7 +98,9 @@ def build_run_candidates(
 
 def least_whole_usd(problem: Problem, estimates: Estimates, run: Run, below_usd: float) -> float:
     """Cost of the cheapest candidate, with lateness; inf if none costs at most ``below_usd``."""
-    found = build_run_candidates(problem, estimates, run, FEW_CANDIDATES, bounded=False, below_usd=below_usd)
+    found = build_run_candidates(
+        problem, estimates, run, TUNING.runs.few_candidates, bounded=False, below_usd=below_usd
+    )
     return float(found.total_usd.min(initial=np.inf))
 
 

@@ -15,14 +15,16 @@ import numpy as np
 
 from optimizer.placement.problem.problem import Floats, Ints, Problem
 from optimizer.placement.runs.stretches import Stretches
+from optimizer.placement.runtime.tuning import TUNING
 
 ROUNDING_USD = 0.005
 """A placement's cost is rounded to cents."""
-MOST_BRANCHES = 24
 NEARLY = 1e-6
 
 
-def least_usd(problem: Problem, ways: Stretches, requests: float, branches: int = MOST_BRANCHES) -> float:
+def least_usd(
+    problem: Problem, ways: Stretches, requests: float, branches: int = TUNING.runs.most_branches
+) -> float:
     """The cost of a cover of ``requests``: no plan in however many parts costs less; inf if the stretches
     cannot answer them all.
     """

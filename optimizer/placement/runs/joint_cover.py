@@ -18,10 +18,8 @@ from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.runs.cover_bound import least_usd
 from optimizer.placement.runs.stretches import Stretches, stretches_of
+from optimizer.placement.runtime.tuning import TUNING
 
-MOST_BATCHES = 40
-MOST_STRETCHES = 48
-MOST_EDGES = 6
 LEAST_PRICE = 1e-12
 
 
@@ -32,7 +30,7 @@ def joint_least_usd(
 
     -inf if there are too few or too many of them to share anything, or if the program has no solution.
     """
-    if not 2 <= len(batches) <= MOST_BATCHES:
+    if not 2 <= len(batches) <= TUNING.runs.most_batches:
         return float("-inf")
     covers = [stretches_of(problem, estimates, batch) for batch in batches]
     rows = _shared_rows(problem, covers)
@@ -66,7 +64,8 @@ def _shared_rows(problem: Problem, covers: Sequence[Stretches]) -> list[_Row]:
     table, rows = problem.table, list[_Row]()
     groups = [_groups(problem, cover) for cover in covers]
     cheap = [
-        np.unique(g[np.argsort(c.unit_usd)[:MOST_STRETCHES]]) for g, c in zip(groups, covers, strict=True)
+        np.unique(g[np.argsort(c.unit_usd)[: TUNING.runs.most_joint_stretches]])
+        for g, c in zip(groups, covers, strict=True)
     ]
     names, counts = np.unique(np.concatenate(cheap), return_counts=True) if cheap else ((), ())
     for name in [int(name) for name, count in zip(names, counts, strict=True) if count > 1]:
@@ -96,7 +95,12 @@ def _intervals(covers: Sequence[Stretches], inside: Sequence[Bools]) -> list[tup
     """Intervals from a begin to an end of the stretches of a group."""
     begins = np.unique(np.concatenate([c.begin_s[i] for c, i in zip(covers, inside, strict=True)]))
     ends = np.unique(np.concatenate([c.end_s[i] for c, i in zip(covers, inside, strict=True)]))
-    return [(float(a), float(b)) for a in begins[:MOST_EDGES] for b in ends[-MOST_EDGES:] if a < b]
+    return [
+        (float(a), float(b))
+        for a in begins[: TUNING.runs.most_edges]
+        for b in ends[-TUNING.runs.most_edges :]
+        if a < b
+    ]
 
 
 def _used(cover: Stretches, mine: Bools, units: Ints, first: float, last: float) -> Floats:
@@ -117,7 +121,7 @@ def _prices(
     for number, (batch, cover, left) in enumerate(zip(batches, covers, left_usd, strict=True)):
         whole = solver.Constraint(1.0, 1.0)
         order = np.argsort(cover.unit_usd, kind="stable")
-        for index in order[:MOST_STRETCHES]:
+        for index in order[: TUNING.runs.most_joint_stretches]:
             most = min(1.0, float(cover.nodes[index] * cover.reach[index]) / batch.requests)
             share = solver.NumVar(0.0, most, "")
             objective.SetCoefficient(share, float(cover.unit_usd[index]) * batch.requests)
@@ -125,7 +129,7 @@ def _prices(
             for limit, row in zip(limits, rows, strict=True):
                 if row.used[number][index] > 0:
                     limit.SetCoefficient(share, float(row.used[number][index]) * batch.requests)
-        beyond = order[MOST_STRETCHES : MOST_STRETCHES + 1]
+        beyond = order[TUNING.runs.most_joint_stretches : TUNING.runs.most_joint_stretches + 1]
         others = [float(cover.unit_usd[index]) * batch.requests for index in beyond] + [left]
         if np.isfinite(min(others)):
             rest = solver.NumVar(0.0, 1.0, "")

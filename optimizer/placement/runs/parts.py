@@ -34,14 +34,8 @@ from optimizer.placement.runs.stretches import (
     nodes_usd,
     stretches_of,
 )
+from optimizer.placement.runtime.tuning import TUNING
 
-SHORTER = (0.75, 0.5)
-"""Shares of the time until the deadline in which ways are looked for as well."""
-CHARGES_OF_A_PART = (0.0, 0.005, 0.02)
-"""What a further part is charged, as a share of the cost: near ties pay for fewer parts."""
-MOST_STRETCHES = 256
-MOST_STEPS = 24
-MOST_WAYS = 16
 LEAST_REST = 1e-9
 
 
@@ -83,9 +77,9 @@ def divided_ways(
     ``easier``: also ways on fewer parts and with earlier ends that cost more.
     """
     stretches = [charged_stretches(problem, estimates, run, charges)]
-    penalties = CHARGES_OF_A_PART if easier else CHARGES_OF_A_PART[:1]
+    penalties = TUNING.runs.part_charge_shares if easier else TUNING.runs.part_charge_shares[:1]
     if easier:
-        stretches += [stretches_of(problem, estimates, run, share) for share in SHORTER]
+        stretches += [stretches_of(problem, estimates, run, share) for share in TUNING.runs.shorter_shares]
     made: dict[Column, None] = {}
     for ways in stretches:
         fill = _Fill(problem, run, ways, ledger)
@@ -95,7 +89,7 @@ def divided_ways(
                 if column is not None and len(column.pieces) > 1:
                     made[column] = None
     cheapest = sorted(made, key=lambda column: column.total_cents)
-    return [column for column in cheapest if ledger is None or ledger.fits(column)][:MOST_WAYS]
+    return [column for column in cheapest if ledger is None or ledger.fits(column)][: TUNING.runs.most_ways]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +110,7 @@ class _Fill:
     def __init__(self, problem: Problem, run: Batch, ways: Stretches, ledger: Ledger | None) -> None:
         self.problem, self.run = problem, run
         ways = ways if ledger is None else _beside(problem, ways, ledger)
-        self.ways = ways.where(np.argsort(ways.unit_usd, kind="stable")[:MOST_STRETCHES])
+        self.ways = ways.where(np.argsort(ways.unit_usd, kind="stable")[: TUNING.runs.most_stretches])
         self.order, ones = np.arange(len(self.ways)), np.ones(len(self.ways), dtype=np.int64)
         longest = self.ways.needed_s(self.order, ones, self.ways.most)
         usd = nodes_usd(problem, self.ways, self.order, ones, longest)
@@ -136,7 +130,11 @@ class _Fill:
         left = self.run.requests
         for index in self._ordered(penalty):
             yield from self._rest(free, left, taken)
-            if left < float(ways.most[index]) or len(taken) >= MOST_STEPS or not self._may_take(taken):
+            if (
+                left < float(ways.most[index])
+                or len(taken) >= TUNING.runs.most_steps
+                or not self._may_take(taken)
+            ):
                 return
             nodes = self._sold(index, min(int(free[index]), int(left // float(ways.most[index]))))
             if nodes < 1:

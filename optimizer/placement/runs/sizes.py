@@ -19,9 +19,7 @@ from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import GateLog, Opened, fit_gates
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.runs.candidates import Run, first_second, last_second
-
-MOST_BATCH_NODES = 64
-"""The most nodes of one offer that a batch which is kept whole is planned on."""
+from optimizer.placement.runtime.tuning import TUNING
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,7 +187,7 @@ def _deadline_gate(
 
 def batch_counts(problem: Problem) -> Ints:
     """The node counts that are planned of a batch."""
-    most = min(MOST_BATCH_NODES, int(problem.table.stock_nodes.max(initial=1)))
+    most = min(TUNING.runs.most_batch_nodes, int(problem.table.stock_nodes.max(initial=1)))
     return np.arange(1, most + 1)
 
 

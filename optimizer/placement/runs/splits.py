@@ -28,16 +28,11 @@ from optimizer.placement.runs.candidates import (
     last_second,
 )
 from optimizer.placement.runs.sizes import Sizes, interrupted_s
+from optimizer.placement.runtime.tuning import TUNING
 
-LEAST_SHARE = 0.01
 EVEN = 1e-12
 SECOND_AMOUNT_USD = 0.005
 """Largest error from rounding the second part's cost to cents separately."""
-MOST_WINDOWS = 24
-MOST_FREE = 8
-LEAST_KEPT = 64
-MOST_KEPT = 4096
-MOST_OF_ALL_SPLITS = 400_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +104,9 @@ def build_splits(
 
 def most_splits(runs: int) -> int:
     """How many splits are kept of each of ``runs`` runs."""
-    return max(LEAST_KEPT, min(MOST_KEPT, MOST_OF_ALL_SPLITS // max(1, runs)))
+    return max(
+        TUNING.runs.least_splits, min(TUNING.runs.most_splits, TUNING.runs.most_of_all_splits // max(1, runs))
+    )
 
 
 class _Builder:
@@ -197,9 +194,11 @@ class _Builder:
         cut_usd = table.node_cost_usd(offers, held - start)
         each: Floats = np.where(windows.whole[rows], windows.node_cost_usd[rows], cut_usd)
         parts = _Parts(offers, bought, start, held, begin, end, whole, share, each * bought, rows)
-        parts = parts.where((share >= LEAST_SHARE) & (share <= 1 - LEAST_SHARE))
+        parts = parts.where(
+            (share >= TUNING.runs.least_part_share) & (share <= 1 - TUNING.runs.least_part_share)
+        )
         order = np.lexsort((parts.begin_s, parts.cost_usd / parts.share))
-        return parts.where(order[:MOST_WINDOWS])
+        return parts.where(order[: TUNING.runs.most_windows])
 
     def _free(self, size: int) -> _Parts:
         """The cheapest offers outside windows, for the whole run."""
@@ -207,7 +206,7 @@ class _Builder:
         terms = groups.terms
         usable = np.isfinite(self.sizes.needed_s[terms.kind, size]) & ~terms.is_window & (groups.sizes > 0)
         group = np.flatnonzero(usable)
-        offers, _ = groups.cheapest(group, np.minimum(groups.sizes[group], MOST_FREE))
+        offers, _ = groups.cheapest(group, np.minimum(groups.sizes[group], TUNING.runs.most_free))
         offers = offers[self.sizes.counts[size] <= self.limit[offers]]
         whole = self._whole_s(size, offers)
         offers, whole = offers[np.isfinite(whole)], whole[np.isfinite(whole)]
@@ -218,7 +217,7 @@ class _Builder:
         ones, rows = np.ones(len(offers)), np.full(len(offers), -1, dtype=np.int64)
         begin = start.astype(np.float64)
         parts = _Parts(offers, nodes, start, start + held, begin, begin + whole, whole, ones, cost, rows)
-        return parts.where(np.argsort(cost, kind="stable")[:MOST_FREE])
+        return parts.where(np.argsort(cost, kind="stable")[: TUNING.runs.most_free])
 
     def _whole_s(self, size: int, offers: Ints) -> Floats:
         """Held seconds of the whole run on each of ``offers``."""
@@ -298,7 +297,9 @@ class _Builder:
         """The splits that end in time, with the cost of their data."""
         gone_s = self.problem.table.gone_s
         there = (a.until_s <= gone_s[a.offer]) & (second.until_s <= gone_s[second.offer])
-        worth = (second.share >= LEAST_SHARE) & (second.share <= 1 - LEAST_SHARE)
+        worth = (second.share >= TUNING.runs.least_part_share) & (
+            second.share <= 1 - TUNING.runs.least_part_share
+        )
         at = np.flatnonzero((end <= self.last_s) & there & worth)
         hours, copied = handovers(self.problem, self.run, a.offer, second.offer)
         total = a.cost_usd + cost + copied + self.data_usd[a.offer] - SECOND_AMOUNT_USD

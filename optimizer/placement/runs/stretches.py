@@ -28,10 +28,8 @@ from optimizer.placement.problem.windows import (
     window_rows,
 )
 from optimizer.placement.runs.candidates import deadline_s, first_instant_s, first_seconds
+from optimizer.placement.runtime.tuning import TUNING
 
-MOST_INSTANTS = 3
-FEW_RUNS = 60
-"""With more runs, stretches are not remembered, as they would fill the memory, and are not priced."""
 Instants = Mapping[int, Sequence[tuple[int, float]]]
 
 
@@ -97,7 +95,7 @@ def stretches_of(problem: Problem, estimates: Estimates, run: Batch, share: floa
     def made() -> Stretches:
         return _made(problem, estimates, run, _spans(problem, run, last_s))
 
-    if len(problem.runs()) > FEW_RUNS:
+    if len(problem.runs()) > TUNING.runs.few_stretched:
         return made()
     return problem.once(("stretches", run, problem.request.policy, share), made)
 
@@ -219,7 +217,7 @@ def _divided(problem: Problem, spans: _Spans, instants: Instants) -> _Spans:
     made: list[tuple[int, float, float, float]] = []
     for index in range(len(spans.offer)):
         offer = int(spans.offer[index])
-        dearest = sorted(instants.get(offer, ()), key=lambda one: -one[1])[:MOST_INSTANTS]
+        dearest = sorted(instants.get(offer, ()), key=lambda one: -one[1])[: TUNING.runs.most_instants]
         begin, end = float(spans.begin_s[index]), float(spans.end_s[index])
         inside = sorted((second, usd) for second, usd in dearest if begin <= second < end)
         later = [] if problem.table.is_window[offer] else [float(second + 1) for second, _ in inside]

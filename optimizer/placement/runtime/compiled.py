@@ -2,8 +2,8 @@
 
 Compiled functions take and return arrays and numbers only. They call each other across modules, but Numba
 invalidates its cache by a function's own file alone. So the cache folder is named by a hash of all compiled
-modules. It lies where ``NUMBA_CACHE_DIR`` says, in ``__pycache__`` next to the modules, or in the user's
-cache folder if that is not writable.
+modules and of the tuned numbers, which they read as constants. It lies where ``NUMBA_CACHE_DIR`` says, in
+``__pycache__`` next to the modules, or in the user's cache folder if that is not writable.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+
+from optimizer.placement.runtime.tuning import CONFIG
 
 HERE = Path(__file__).parent.parent
 PREFIX = "compiled-"
@@ -49,8 +51,8 @@ def kept_in() -> Path:
 
 
 def fingerprint(folder: Path) -> str:
-    """A hash of all sources in a folder that contain compiled functions."""
-    found = hashlib.sha256()
+    """A hash of the tuned numbers and of all sources in a folder that contain compiled functions."""
+    found = hashlib.sha256(CONFIG.read_bytes())
     for path in sorted(folder.rglob("*.py")):
         source = path.read_bytes()
         if MARK in source:

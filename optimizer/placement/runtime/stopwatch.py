@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from broker.domain.planning.planning_time import too_short
 from broker.ports.planning import LimitClock
+from optimizer.placement.runtime.tuning import TUNING
 
 ASK_S = 0.003
 """Seconds of work of one loop iteration: about the median time on one core."""
@@ -22,10 +23,6 @@ LEAST_CPU_SHARE = 1 / 3
 """A limit that counts CPU time counts at least this share of the time that passes."""
 ENDED_S = 1e9
 """Reading of a work clock that was stopped from outside."""
-MEASURED_STEPS = 20
-"""Number of steps from which the pace is measured."""
-ROOM = 1.2
-"""A suggested time limit is this multiple of the prediction."""
 
 
 def never() -> bool:
@@ -227,8 +224,8 @@ class Pace:
             return
         began, first = self._began
         done = first - left
-        if done < MEASURED_STEPS:
+        if done < TUNING.runtime.measured_steps:
             return
         end = now + left * (now - began) / done
         if end > self.latest_s:
-            raise too_short(self.workloads, self.limit_s, ROOM * (end + self.then_s))
+            raise too_short(self.workloads, self.limit_s, TUNING.runtime.room * (end + self.then_s))

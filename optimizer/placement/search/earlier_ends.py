@@ -21,6 +21,7 @@ from optimizer.placement.problem.columns import Column, End
 from optimizer.placement.problem.delays import price_of
 from optimizer.placement.problem.units import HOUR_S
 from optimizer.placement.runs.columns import build_run_column
+from optimizer.placement.runtime.tuning import TUNING
 from optimizer.placement.search.moves import (
     Chosen,
     DependencyGroup,
@@ -31,17 +32,12 @@ from optimizer.placement.search.moves import (
 )
 from optimizer.placement.search.plan_state import PlanState, left_cents
 
-EQUAL_SHARE = 0.001
-"""Plans whose objectives differ by less than this share count as equal."""
-MOST_LOOKED_AT = 256
-MOST_TRIED = 4
-"""How many earlier ends of one run are tried by building fleets for its services."""
 DAY_H = 24.0
 
 
 def equal_share(asked_gap: float) -> float:
     """The share below which costs count as equal: never more than the gap that was asked for."""
-    return min(EQUAL_SHARE, asked_gap)
+    return min(TUNING.search.equal_share, asked_gap)
 
 
 @dataclass(slots=True, eq=False)
@@ -104,7 +100,7 @@ class EarlierEnds:
                 if column.total_cents - mine.total_cents + more <= spare:
                     return way
             tried += 1
-            if tried >= MOST_TRIED:
+            if tried >= TUNING.search.most_earlier_tried:
                 break
         return None
 
@@ -114,7 +110,7 @@ class EarlierEnds:
         found = pool.found
         cheap = np.flatnonzero((found.end_s < mine.end_s - 1) & (found.total_usd * 100 < most_cents + 1))
         order = cheap[np.lexsort((cheap, found.total_usd[cheap], found.end_s[cheap]))]
-        for index in order[:MOST_LOOKED_AT]:
+        for index in order[: TUNING.search.most_earlier]:
             column = pool.kept.get(int(index)) or build_run_column(
                 candidates.problem, candidates.estimates, found, int(index)
             )

@@ -13,6 +13,7 @@ from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.run_pool import RunPool, bare_pools
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.stock import Ledger
+from optimizer.placement.runtime.tuning import TUNING
 from optimizer.placement.search.improve import Improver
 from optimizer.placement.search.moves import (
     DependencyGroup,
@@ -22,7 +23,6 @@ from optimizer.placement.search.moves import (
 )
 
 Way = dict[str, Column]
-NEAR = 0.002
 
 
 def placed_by_groups(candidates: Candidates, out_of_time: Callable[[], bool]) -> Way | None:
@@ -40,7 +40,7 @@ def placed_by_groups(candidates: Candidates, out_of_time: Callable[[], bool]) ->
         apart[group] = way
     chosen = _one_after_the_other(candidates, pools, apart, out_of_time)
     least = sum(column.total_cents for way in apart.values() for column in way.values())
-    if chosen is None or _cents(chosen) <= (1 + NEAR) * least:
+    if chosen is None or _cents(chosen) <= (1 + TUNING.search.near_least_share) * least:
         return chosen
     known = [column for way in apart.values() for column in way.values()]
     improver = Improver(candidates, pools, chosen, known, out_of_time, lambda _: None)

@@ -16,6 +16,7 @@ from optimizer.placement.fleets.model import model_fleets
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.problem.stock import overlap
+from optimizer.placement.runtime.tuning import TUNING
 from optimizer.placement.search.moves import (
     DependencyGroup,
     FleetMaker,
@@ -25,8 +26,6 @@ from optimizer.placement.search.moves import (
     group_total_cents,
     remaining_capacity,
 )
-
-WISHES = 6
 
 
 @dataclass(slots=True)
@@ -115,7 +114,7 @@ class Improver:
     def _wishes(self, group: DependencyGroup, now: int) -> list[Column]:
         by_workload = columns_by_workload(self.known)
         cheaper = [c for c in by_workload.get(group.lead, ()) if c.total_cents < now]
-        return sorted(cheaper, key=lambda c: c.total_cents)[:WISHES]
+        return sorted(cheaper, key=lambda c: c.total_cents)[: TUNING.search.most_wishes]
 
     def _exchanged(
         self, group: DependencyGroup, wish: Column, blocker: DependencyGroup

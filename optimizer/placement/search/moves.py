@@ -27,9 +27,7 @@ from optimizer.placement.problem.units import FleetCase
 from optimizer.placement.runs.candidates import Run
 from optimizer.placement.runs.columns import begun_later, build_run_column
 from optimizer.placement.runs.parts import divided_ways, is_divisible, least_parts_usd
-
-MOST_TRIED = 64
-MOST_ENDS = 6
+from optimizer.placement.runtime.tuning import TUNING
 
 Chosen = Mapping[str, Column]
 
@@ -140,7 +138,7 @@ def cheaper_way(
         way = with_followers(candidates, group, column, room, below_cents, make)
         if way is not None:
             best, below_cents = way
-        if (not group.followers and best is not None) or tried + 1 >= MOST_ENDS:
+        if (not group.followers and best is not None) or tried + 1 >= TUNING.search.most_ends:
             break
     return best
 
@@ -165,7 +163,7 @@ def fitting_runs(
     )
     cheap = np.flatnonzero(cost_usd * 100 < below_cents + 1)
     waiting = divided_beside(candidates, pool.found.run, room, below_cents) if end_s is None else []
-    for index in cheap[np.lexsort((cheap, cost_usd[cheap]))][:MOST_TRIED]:
+    for index in cheap[np.lexsort((cheap, cost_usd[cheap]))][: TUNING.search.most_fitting]:
         column = pool.kept.get(int(index)) or build_run_column(
             candidates.problem, candidates.estimates, found, int(index)
         )

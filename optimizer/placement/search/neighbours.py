@@ -10,10 +10,8 @@ from optimizer.placement.columns.master import Limits, Part, solve_master
 from optimizer.placement.columns.prices import StockPrices
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Problem
+from optimizer.placement.runtime.tuning import TUNING
 from optimizer.placement.search.plan_state import PlanState, left_cents, wanted_by
-
-MOST_NAMES = 48
-OPTIONS = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +48,11 @@ def _options(pool: ColumnPool, state: PlanState, name: str, prices: StockPrices)
     columns = pool.of(name)
     priced = sorted(columns, key=lambda column: pool.priced_usd(prices, column))
     now = state.chosen.get(name)
-    kept = [*columns[: OPTIONS // 2], *priced[:OPTIONS], *([] if now is None else [now])]
+    kept = [
+        *columns[: TUNING.search.neighbour_options // 2],
+        *priced[: TUNING.search.neighbour_options],
+        *([] if now is None else [now]),
+    ]
     return list(dict.fromkeys(kept))
 
 
@@ -61,9 +63,11 @@ def _nearest(pool: ColumnPool, state: PlanState, prices: StockPrices, near: set[
         columns, now = pool.of(name), state.chosen.get(name)
         if now is None or not columns:
             return float("inf")
-        return pool.priced_usd(prices, now) - min(pool.priced_usd(prices, c) for c in columns[:OPTIONS])
+        return pool.priced_usd(prices, now) - min(
+            pool.priced_usd(prices, c) for c in columns[: TUNING.search.neighbour_options]
+        )
 
-    return sorted(near, key=lambda name: (-excess(name), name))[:MOST_NAMES]
+    return sorted(near, key=lambda name: (-excess(name), name))[: TUNING.search.most_neighbours]
 
 
 def choose_anew(problem: Problem, state: PlanState, group: Neighbourhood, limits: Limits) -> bool:

@@ -22,6 +22,7 @@ from optimizer.placement.columns.run_pool import RunPool
 from optimizer.placement.columns.search import Search
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.stock import Ledger
+from optimizer.placement.runtime.tuning import TUNING
 from optimizer.placement.search.improve import Improver
 from optimizer.placement.search.moves import dependency_groups, made_until
 from optimizer.placement.search.neighbours import choose_anew, neighbourhoods
@@ -29,20 +30,6 @@ from optimizer.placement.search.plan_state import NEVER_CENTS, PlanState, free_n
 from optimizer.placement.search.ruin import Ruin
 from optimizer.placement.workers.asks import FleetsAsk, QuickFleetsAsk
 from optimizer.placement.workers.worker_pool import Task
-
-MAX_ROUNDS = 40
-STALE_ROUNDS = 3
-RUIN_STEPS = 8
-GROUP_WORK = 2.0
-RELAX_SHARE = 0.2
-FIRST_PROOF_SHARE = 0.3
-ASK_ON_SHARE = 0.6
-CONVERGE_SHARE = 0.6
-CONVERGE_STEPS = 8
-CONVERGED_SHARE = 2e-3
-MAKE_SHARE = 0.3
-RUIN_SHARE = 0.1
-COMBINE_SHARE = 0.4
 
 
 class Rounds:
@@ -89,11 +76,11 @@ class Rounds:
         if hasty and not self.search.done:
             self.refit_fleets()
         if not self.search.done:
-            self.proof.prove(self.prices, self.search.watch.until(FIRST_PROOF_SHARE))
+            self.proof.prove(self.prices, self.search.watch.until(TUNING.search.first_proof_share))
         # The first dual prices come from few columns; with many workloads they are not worth a proof.
         if hasty and not self.search.done:
             self.generate_and_price()
-        for _ in range(MAX_ROUNDS):
+        for _ in range(TUNING.search.most_rounds):
             before = self._state()
             for step in (
                 self.generate_and_price,
@@ -108,7 +95,7 @@ class Rounds:
                     return
                 step()
             stale = stale + 1 if self._state() == before else 0
-            if stale >= STALE_ROUNDS:
+            if stale >= TUNING.search.stale_rounds:
                 return
 
     def _state(self) -> tuple[int, int, int]:
@@ -130,7 +117,7 @@ class Rounds:
     def reprice(self) -> None:
         """Updates the dual prices by solving the relaxation over all known columns."""
         rows = self.relaxed.rows if self.relaxed is not None else tuple(sorted(self.prices.usd))
-        seconds = RELAX_SHARE * self.search.watch.left
+        seconds = TUNING.search.relax_share * self.search.watch.left
         found = relax(self.pool, self._leave_usd(), rows, self.prices, seconds)
         if found is not None:
             self.relaxed, self.prices = found, found.prices
@@ -141,29 +128,32 @@ class Rounds:
         time that an evaluation takes, or until time is short.
         """
         proof, watch = self.proof, self.search.watch
-        out_of_time, end_s = watch.until(CONVERGE_SHARE), watch.second_at(CONVERGE_SHARE)
-        for _ in range(CONVERGE_STEPS):
+        out_of_time, end_s = (
+            watch.until(TUNING.search.converge_share),
+            watch.second_at(TUNING.search.converge_share),
+        )
+        for _ in range(TUNING.search.converge_steps):
             before, began_s = proof.centre.total_usd, watch.seconds
             if not proof.prove_next(out_of_time):
                 return
             asked_s = watch.seconds - began_s
             is_late = watch.seconds + asked_s + self._generate_s > end_s
-            if is_late or proof.centre.total_usd < (1 + CONVERGED_SHARE) * before:
+            if is_late or proof.centre.total_usd < (1 + TUNING.search.converged_share) * before:
                 return
             self.generate_and_price()
             relaxed_usd = float("inf") if self.relaxed is None else self.relaxed.usd
-            if proof.open_usd(relaxed_usd) < CONVERGED_SHARE * proof.centre.total_usd:
+            if proof.open_usd(relaxed_usd) < TUNING.search.converged_share * proof.centre.total_usd:
                 return
 
     def evaluate_rest(self) -> None:
         """Evaluates at the best prices what was not evaluated there, which can only raise the bound."""
-        self.proof.ask_on(self.search.watch.until(ASK_ON_SHARE))
+        self.proof.ask_on(self.search.watch.until(TUNING.search.ask_on_share))
 
     def generate_columns(self) -> None:
         """Generates columns at the dual prices: for runs, and for services whose columns are above their
         bound.
         """
-        out_of_time = self.search.watch.until(MAKE_SHARE)
+        out_of_time = self.search.watch.until(TUNING.search.make_share)
         for name in self.runs:
             if out_of_time():
                 break
@@ -220,7 +210,9 @@ class Rounds:
         self._ruin(anew, others).insert(others, 1.0, self.search.watch.over)
         self.search.offer_columns(anew.chosen, "inserted")
         ruin = self._ruin(PlanState(self.candidates, dict(self.search.best.columns)), self.names)
-        ruin.run(RUIN_STEPS * len(self.names), self.search.watch.until(RUIN_SHARE))
+        ruin.run(
+            TUNING.search.ruin_steps * len(self.names), self.search.watch.until(TUNING.search.ruin_share)
+        )
         self.search.offer_columns(ruin.state.chosen, "recreated")
 
     def _ruin(self, state: PlanState, names: Sequence[str]) -> Ruin:
@@ -231,14 +223,19 @@ class Rounds:
         if self.search.best is None:
             return
         state = PlanState(self.candidates, dict(self.search.best.columns))
-        out_of_time = self.search.watch.until(COMBINE_SHARE)
+        out_of_time = self.search.watch.until(TUNING.search.combine_share)
         for group in neighbourhoods(self.pool, state, self.names, self.prices):
             if out_of_time():
                 break
             known = group.names, tuple(map(id, group.columns)), state.cents(self.names)
             if known in self._solved:
                 continue
-            limits = Limits(self.search.watch.left, self.search.asked_gap / 10, self.search.seed, GROUP_WORK)
+            limits = Limits(
+                self.search.watch.left,
+                self.search.asked_gap / 10,
+                self.search.seed,
+                TUNING.search.neighbourhood_work,
+            )
             if choose_anew(self.problem, state, group, limits):
                 self.search.offer_columns(state.chosen, "combined")
             else:
@@ -256,7 +253,7 @@ class Rounds:
             for name in self.candidates.fleets
             if name in self.names
         }
-        out_of_time = self.search.watch.until(MAKE_SHARE)
+        out_of_time = self.search.watch.until(TUNING.search.make_share)
         self.proof.prefetch()
 
         def tasks() -> Iterator[Task]:
@@ -311,7 +308,7 @@ class Rounds:
         ]
         if not among:
             return
-        out_of_time = self.search.watch.until(MAKE_SHARE)
+        out_of_time = self.search.watch.until(TUNING.search.make_share)
         improver = Improver(
             self.candidates,
             self.runs,

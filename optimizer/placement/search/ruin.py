@@ -18,14 +18,9 @@ from optimizer.placement.columns.prices import StockPrices
 from optimizer.placement.columns.run_pool import RunPool
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.quotas import quota_rows
+from optimizer.placement.runtime.tuning import TUNING
 from optimizer.placement.search.moves import delayed_until_free
 from optimizer.placement.search.plan_state import NEVER_CENTS, PlanState, left_cents, wanted_by
-
-OPTIONS = 24
-LATER_TRIED = 3
-RUINED = (4, 14)
-PRICE_SHARES = (0.0, 0.5, 1.0, 1.0, 1.5)
-WISHES = 4
 
 
 @dataclass(slots=True)
@@ -53,7 +48,9 @@ class Ruin:
         """The cheapest columns by cost, and the cheapest at the dual prices."""
         columns = self.pool.of(name)
         priced = sorted(columns, key=lambda column: self.pool.priced_usd(self.prices, column))
-        return list(dict.fromkeys([*columns[:OPTIONS], *priced[:OPTIONS]]))
+        return list(
+            dict.fromkeys([*columns[: TUNING.search.ruin_options], *priced[: TUNING.search.ruin_options]])
+        )
 
     def run(self, steps: int, out_of_time: Callable[[], bool]) -> int:
         """Makes ``steps`` attempts; returns how many improved the plan."""
@@ -69,7 +66,7 @@ class Ruin:
     def _try(self, names: list[str]) -> bool:
         before = self.state.cents(names)
         old = {name: column for name in names if (column := self.state.remove(name)) is not None}
-        self.insert(names, self.rng.choice(PRICE_SHARES))
+        self.insert(names, self.rng.choice(TUNING.search.ruin_price_shares))
         after = self.state.cents(names)
         if after <= before:
             return after < before
@@ -88,13 +85,13 @@ class Ruin:
         most = left_cents(self.candidates.problem, centre) if now is None else now.total_cents
         wishes = [c for c in self._options[centre] if c.total_cents < most]
         self.rng.shuffle(wishes)
-        offers = {piece.offer for column in wishes[:WISHES] for piece in column.pieces}
+        offers = {piece.offer for column in wishes[: TUNING.search.ruin_wishes] for piece in column.pieces}
         if now is not None:
             offers |= {piece.offer for piece in now.pieces}
         offers = {o for offer in offers for o in self._cut_from(offer)}
         holders = {n for offer in sorted(offers) for n in self.state.holders[offer]} & self._options.keys()
         wishers = {n for offer in sorted(offers) for n in wanted.get(offer, ())}
-        count = self.rng.randint(*RUINED)
+        count = self.rng.randint(*TUNING.search.ruined)
         others = self._some(holders - {centre}, count - 1)
         others += self._some(wishers - {centre, *others}, count - 1 - len(others))
         return [centre, *others]
@@ -165,7 +162,7 @@ class Ruin:
         best, later = None, 0
         for cents, column in ranked:
             if not self.state.allows(column):
-                if name in self.runs and later < LATER_TRIED and best is None:
+                if name in self.runs and later < TUNING.search.later_tried and best is None:
                     later += 1
                     moved = delayed_until_free(self.candidates, self.runs[name], column, self.state.ledger)
                     if moved is None or moved.total_cents >= left_cents(self.candidates.problem, name):

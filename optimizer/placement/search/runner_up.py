@@ -19,6 +19,7 @@ from optimizer.placement.problem.columns import Column, Piece, in_usd
 from optimizer.placement.problem.transfers import placed_after
 from optimizer.placement.runs.candidates import deadline_s
 from optimizer.placement.runs.columns import build_run_column
+from optimizer.placement.runtime.tuning import TUNING
 from optimizer.placement.search.improve import blockers, columns_by_workload
 from optimizer.placement.search.moves import (
     DependencyGroup,
@@ -30,8 +31,6 @@ from optimizer.placement.search.moves import (
     with_followers,
 )
 from optimizer.placement.search.plan_state import PlanState
-
-TRIED = 8
 
 Chosen = Mapping[str, Column]
 
@@ -45,7 +44,7 @@ def next_best_run(candidates: Candidates, pool: RunPool, mine: Column) -> Column
     """The cheapest candidate on another offer, followers at their lower bound, whether or not it fits."""
     found = pool.found
     other = np.flatnonzero(found.offer != mine.pieces[0].offer)
-    few = other[first_few(pool.total_usd[other], TRIED)]
+    few = other[first_few(pool.total_usd[other], TUNING.search.runners_up)]
     for index in few[np.argsort(pool.total_usd[few], kind="stable")]:
         second = build_run_column(candidates.problem, candidates.estimates, found, int(index))
         if second is not None:

@@ -26,31 +26,16 @@ from optimizer.placement.columns.prices import StockPrices
 from optimizer.placement.columns.run_pool import RunPool, bound_anew, build_run_pools
 from optimizer.placement.columns.search import Search as Search
 from optimizer.placement.columns.search import choice_from, gap_of
-from optimizer.placement.fleets.pool_search import MOST_WORK_OF_MANY
 from optimizer.placement.problem.columns import Column, in_cents
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.problem.transfers import linked
 from optimizer.placement.runtime.stopwatch import never
+from optimizer.placement.runtime.tuning import TUNING
 from optimizer.placement.search.earlier_ends import EarlierEnds, equal_share
 from optimizer.placement.search.improve import Improver
 from optimizer.placement.search.moves import made_until
 from optimizer.placement.search.rounds import Rounds
 from optimizer.placement.search.runner_up import settled
-
-MOST_AT_ONCE = 60
-MASTER_SHARE = 0.25
-BOUND_SHARE = 0.3
-SERVICES_SHARE = 0.3
-FIRST_SHARE = 0.5
-BOUNDS_SHARE = 0.4
-ENDS_SHARE = 0.5
-COMPOSE_SHARE = 0.5
-TERMS_SHARE, TERMS_BOUND_SHARE = 0.3, 0.5
-LONGER_PROOFS = (4, 16)
-"""Multiples of the usual work of a search, for bounds that are still open after the rounds."""
-IMPROVE_SHARE = 0.5
-SETTLE_SECONDS_EACH = 0.01
-MOST_SETTLE_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +68,8 @@ def solve(search: Search) -> Solution:
     candidates = search.candidates
     settling = settling_seconds(search)
     search.watch.limit_s -= settling
-    few = len(candidates.problem.request.workloads) <= MOST_AT_ONCE
-    out_of_time = search.watch.until(SERVICES_SHARE)
+    few = len(candidates.problem.request.workloads) <= TUNING.search.most_at_once
+    out_of_time = search.watch.until(TUNING.search.services_share)
     candidates.bound_services(out_of_time, waiting=not candidates.is_small)
     candidates.price_delays()
     pools = build_run_pools(candidates, lean=not few)
@@ -92,7 +77,7 @@ def solve(search: Search) -> Solution:
 
     columns = first_plan(search, pools)
     known_usd = _cheapest_usd(columns)
-    candidates.bound_services(search.watch.until(BOUNDS_SHARE), known_usd=known_usd)
+    candidates.bound_services(search.watch.until(TUNING.search.bounds_share), known_usd=known_usd)
     search.prove(separate_bound_cents(candidates, pools), "bounded alone")
     if not candidates.is_small:
         columns = plan_terms(search, pools, columns)
@@ -103,7 +88,7 @@ def solve(search: Search) -> Solution:
         candidates.bound_services(search.watch.over, known_usd=known_usd)
         search.prove(separate_bound_cents(candidates, pools), "bounded alone")
     if few and not search.done:
-        limits = search.share(BOUND_SHARE)
+        limits = search.share(TUNING.search.bound_share)
         search.prove(relaxed_bound_cents(candidates, pools, limits), "bounded")
     rounds: Rounds | None = None
     if not search.done:
@@ -138,7 +123,7 @@ def bound_ends(search: Search, pools: Mapping[str, RunPool]) -> None:
         group = [name, *(service.name for service in candidates.problem.followers(name))]
         placed = all(one in best.columns for one in group)
         most_usd[name] = sum(best.columns[one].total_cents for one in group) / 100 if placed else inf
-    candidates.bound_ends(most_usd, search.watch.until(ENDS_SHARE))
+    candidates.bound_ends(most_usd, search.watch.until(TUNING.search.ends_share))
     bound_anew(candidates, pools)
     search.prove(separate_bound_cents(candidates, pools), "bounded alone")
 
@@ -196,10 +181,10 @@ def plan_terms(search: Search, pools: Mapping[str, RunPool], columns: list[Colum
     """Adds fleets with minimum terms, then bounds with minimum terms, each in a share of the time."""
     if search.done:
         return columns
-    fresh = fleets_for_terms(search.candidates, pools, columns, search.watch.until(TERMS_SHARE))
+    fresh = fleets_for_terms(search.candidates, pools, columns, search.watch.until(TUNING.search.terms_share))
     columns = list(dict.fromkeys([*columns, *linked(search.candidates.problem, fresh, columns)]))
     search.offer(greedy_choice(search.candidates.problem, columns), "with terms")
-    out_of_time = search.watch.until(TERMS_BOUND_SHARE)
+    out_of_time = search.watch.until(TUNING.search.terms_bound_share)
     search.candidates.bound_with_terms(out_of_time, _cheapest_usd(columns))
     search.prove(separate_bound_cents(search.candidates, pools), "bounded with terms")
     return columns
@@ -208,10 +193,12 @@ def plan_terms(search: Search, pools: Mapping[str, RunPool], columns: list[Colum
 def prove_longer(search: Search, pools: Mapping[str, RunPool], columns: Sequence[Column]) -> None:
     """Bounds again, with more work each, the services whose gap is open, while time is left."""
     known_usd = _cheapest_usd(columns)
-    for factor in LONGER_PROOFS:
+    for factor in TUNING.search.longer_proofs:
         if search.done:
             return
-        search.candidates.bound_with_terms(search.watch.over, known_usd, factor * MOST_WORK_OF_MANY)
+        search.candidates.bound_with_terms(
+            search.watch.over, known_usd, factor * TUNING.fleets.most_work_of_many
+        )
         search.prove(separate_bound_cents(search.candidates, pools), "bounded with terms")
 
 
@@ -222,7 +209,7 @@ def first_plan(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:
     runs = [column for pool in pools.values() for column in pool.columns]
     chosen = place_greedily(search.candidates.problem, runs)
     quick = not search.candidates.is_small
-    out_of_time = search.watch.until(FIRST_SHARE)
+    out_of_time = search.watch.until(TUNING.search.first_share)
     made = first_fleets(search.candidates, pools, chosen, out_of_time, quick=quick, pace=search.pace)
     columns = runs + linked(search.candidates.problem, made, runs)
     search.offer(greedy_choice(search.candidates.problem, columns), "greedy")
@@ -265,8 +252,8 @@ def end_earlier(search: Search, sooner: EarlierEnds, out_of_time: Callable[[], b
 
 def settling_seconds(search: Search) -> float:
     """Time reserved for final polishing, in seconds."""
-    each = SETTLE_SECONDS_EACH * len(search.candidates.problem.request.workloads)
-    return min(each, MOST_SETTLE_SHARE * search.watch.limit_s)
+    each = TUNING.search.settle_s_each * len(search.candidates.problem.request.workloads)
+    return min(each, TUNING.search.most_settle_share * search.watch.limit_s)
 
 
 def starting_columns(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:
@@ -278,7 +265,7 @@ def starting_columns(search: Search, pools: Mapping[str, RunPool]) -> list[Colum
     if not search.candidates.is_small:
         return runs
     chosen = place_greedily(search.candidates.problem, runs)
-    made = first_fleets(search.candidates, pools, chosen, search.watch.until(FIRST_SHARE))
+    made = first_fleets(search.candidates, pools, chosen, search.watch.until(TUNING.search.first_share))
     return runs + linked(search.candidates.problem, made, runs)
 
 
@@ -290,13 +277,13 @@ def greedy_choice(problem: Problem, columns: Sequence[Column]) -> Choice:
 def choose(search: Search, columns: Sequence[Column]) -> Choice | None:
     """The master problem's choice in a share of the remaining time, warm-started with the incumbent."""
     hint = search.best.columns if search.best is not None else None
-    limits = search.share(MASTER_SHARE)
+    limits = search.share(TUNING.search.master_share)
     return solve_master(search.candidates.problem, columns, limits, hint)
 
 
 def compose(search: Search, pools: Mapping[str, RunPool], columns: list[Column]) -> list[Column]:
     """Adds fleets of each service as if it were alone."""
-    out_of_time = search.watch.until(COMPOSE_SHARE)
+    out_of_time = search.watch.until(TUNING.search.compose_share)
     chosen = search.best.columns if search.best is not None else {}
     fresh = unlimited_fleets(search.candidates, pools, chosen, out_of_time)
     columns = list(dict.fromkeys([*columns, *linked(search.candidates.problem, fresh, columns)]))
@@ -308,7 +295,7 @@ def improve(search: Search, pools: Mapping[str, RunPool], columns: list[Column])
     """Local search on the incumbent: every dependency group is placed again until nothing helps."""
     if search.done or search.best is None:
         return columns
-    out_of_time = search.watch.until(IMPROVE_SHARE)
+    out_of_time = search.watch.until(TUNING.search.improve_share)
     improver = Improver(
         search.candidates,
         pools,

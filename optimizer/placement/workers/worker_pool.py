@@ -25,11 +25,10 @@ import structlog
 from broker import logs
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.runtime.stopwatch import never
+from optimizer.placement.runtime.tuning import TUNING
 from optimizer.placement.workers.asks import Ask
 from optimizer.placement.workers.wire import Sender
 
-MOST_PROCESSES = 7
-AHEAD = 2
 WAIT_S = 0.1
 ENDING_S = 5.0
 
@@ -106,7 +105,7 @@ class WorkerPool:
         self._ended = False
         self._alive = 0
         self._processes: list[_Process] = []
-        for _ in range(min(processes, MOST_PROCESSES)):
+        for _ in range(min(processes, TUNING.workers.most_processes)):
             try:
                 self._alive += 1
                 self._processes.append(_Process(self))
@@ -160,7 +159,7 @@ class WorkerPool:
         with self._changed:
             self._later.pop(task.key, None)
             if task.key not in self._under_way:
-                if len(self._awaited) >= AHEAD * self._alive:
+                if len(self._awaited) >= TUNING.workers.ahead * self._alive:
                     return False
                 self._under_way.add(task.key)
                 self._urgent.append(task)
