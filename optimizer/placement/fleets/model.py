@@ -93,10 +93,10 @@ def answer_fleet(
     same hour is accepted.
 
     ``with_terms`` False: minimum terms that end before the horizon are ignored, which is proven sooner. None:
-    they are ignored if there are very many workloads.
+    they are ignored if there are many workloads.
     """
     if with_terms is None:
-        with_terms = len(problem.request.workloads) <= TUNING.fleets.most_with_terms
+        with_terms = is_small(problem)
     offers = case.units.offer
     if free is not None and np.array_equal(free[offers], problem.table.stock_nodes[offers]):
         free = None
@@ -479,10 +479,14 @@ def coarse_fleets(
     return quick_fleets(problem, case, free, ends) + termless_fleets(problem, case, free, ends)
 
 
-def fleets_with_terms(problem: Problem, case: FleetCase, ends: Sequence[float | None]) -> list[Column]:
-    """Cheap fleets of a service alone, on promising pools and with minimum terms; none if it cannot use such
-    terms.
+def fleets_with_terms(
+    problem: Problem, case: FleetCase, ends: Sequence[float | None], free: Ints | None = None
+) -> list[Column]:
+    """Cheap fleets of a service from ``free`` nodes [O] (None: all), on promising pools and with minimum
+    terms; none if it cannot use such terms.
     """
+    if free is not None:
+        case = with_remaining_stock(case, free)
     return _quick_fleets(problem, case, ends, with_terms=True) if has_term(problem, case).any() else []
 
 

@@ -123,7 +123,6 @@ class Fleets(Struct, frozen=True, forbid_unknown_fields=True):
     term_pools: Count
     few_ends: Count
     most_exact: Count
-    most_with_terms: Count
     fleets_kept: Count
     rivals_kept: Count
     most_searches: Count
@@ -264,6 +263,7 @@ class Search(Struct, frozen=True, forbid_unknown_fields=True):
     ruin_wishes: Count
     runners_up: Count
     most_at_once: Count
+    first_rounds: Count
     master_share: Share
     bound_share: Share
     services_share: Share

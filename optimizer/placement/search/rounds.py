@@ -74,7 +74,7 @@ class Rounds:
         stale = 0
         self.proof.prefetch()
         if hasty and not self.search.done:
-            self.refit_fleets()
+            self.improve_first_plan()
         if not self.search.done:
             self.proof.prove(self.prices, self.search.watch.until(TUNING.search.first_proof_share))
         # The first dual prices come from few columns; with many workloads they are not worth a proof.
@@ -96,6 +96,16 @@ class Rounds:
                 step()
             stale = stale + 1 if self._state() == before else 0
             if stale >= TUNING.search.stale_rounds:
+                return
+
+    def improve_first_plan(self) -> None:
+        """Builds fleets beside all others and plans from these, while that makes the plan cheaper."""
+        for _ in range(TUNING.search.first_rounds):
+            before = self._state()[0]
+            self.refit_fleets()
+            if not self.search.done:
+                self.build_plan()
+            if self.search.done or self._state()[0] >= before:
                 return
 
     def _state(self) -> tuple[int, int, int]:

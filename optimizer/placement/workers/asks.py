@@ -18,6 +18,7 @@ from optimizer.placement.fleets.model import (
     bound_of,
     coarse_fleets,
     fleet_columns,
+    fleets_with_terms,
     is_small,
     termless_fleets,
 )
@@ -101,6 +102,7 @@ class FleetsAsk:
         columns = list(fleet_columns(problem, found, None))
         if not is_small(problem):
             columns += termless_fleets(problem, self.case, self.free, [None])
+            columns += fleets_with_terms(problem, self.case, [None], self.free)
         return columns
 
 
