@@ -213,3 +213,50 @@ def test_a_node_with_a_term_that_every_day_needs_is_held_throughout() -> None:
     held = search.costs.held_throughout((0, 1), walked)
     assert held is not None
     assert held.usd == pytest.approx(48 * 1.0 + 12 * 3.0)
+
+
+@settings(PROFILE, max_examples=200)
+@given(
+    pattern=st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=24, max_size=24).map(sorted),
+    shift=st.integers(0, 23),
+    days=st.integers(3, 6),
+    term_h=st.sampled_from([24.0, 40.0, 72.0]),
+    by_hour_usd=st.sampled_from([1.1, 1.6, 2.5, 6.0]),
+    owners=st.sampled_from([[0, 0], [0, 1]]),
+    stretches=st.lists(st.tuples(st.integers(0, 140), st.integers(1, 144)), max_size=8),
+    lead_h=st.integers(0, 12),
+)
+def test_no_fleet_of_stretches_costs_less_than_the_bound_with_terms(
+    pattern: list[float], shift: int, days: int, term_h: float, by_hour_usd: float, owners: list[int],
+    stretches: list[tuple[int, int]], lead_h: int,
+) -> None:  # fmt: skip
+    """Nodes with a term at 1 USD an hour are held in any stretches, also such that take turns; others carry
+    the rest by the hour.
+    """
+    demand = np.tile(np.roll(np.array(pattern), shift), days)
+    hours = len(demand)
+    classes = hour_classes(demand, np.ones(hours), 1, 24, with_terms=True)
+    assert classes.bands is not None
+    kept = term_h / (term_h + classes.bands.usual_rest_h)
+    level, none, unit = np.arange(4.0), np.zeros(4), np.zeros(1, dtype=np.int64)
+    rate, start, counts = kept * level, (1 - kept) * term_h * level, np.arange(4)[:, None]
+    pools = [
+        Pool(0, 0, 1.0, unit, rate, counts, rate, start, start, 1, float(start[1]), term_h, 1 / kept),
+        Pool(0, owners[1], 1.0, unit, by_hour_usd * level, counts, by_hour_usd * level, none, none, 1),
+    ]
+    search = SetSearch(table_of(pools, owners), classes, FleetRules(0, 1, 0.0, 0.0, 2, 1), 0.0)
+    search.run()
+    # Nodes that take turns: each is held from a rise of demand to a fall after its term.
+    turns = [(begin, int(term_h) + lead_h) for begin, _ in stretches]
+    for plan in (stretches, turns):
+        held, usd = np.zeros(hours), 0.0
+        for begin, length in plan:
+            now = slice(begin, min(hours, begin + length))
+            if begin < hours and held[now].max() < 3:
+                held[now] += 1
+                usd += max(float(now.stop - begin), term_h)
+        usd += by_hour_usd * float(np.maximum(demand - held, 0).sum())
+        assert usd >= search.bound_usd - 1e-6
+    assert search.best is not None
+    assert search.best.usd >= search.bound_usd - 1e-6
+    assert search.best.usd <= min(by_hour_usd * demand.sum(), demand.max() * max(hours, term_h)) + 1e-6

@@ -112,7 +112,7 @@ def decided(
             told[group.lead] = tie
             left -= tie.more_cents
     trials = Trials(candidates, state.chosen, TUNING.explain.most_fewer_pools)
-    build = len(candidates.problem.request.workloads) <= TUNING.search.most_at_once
+    build = len(candidates.problem.request.workloads) <= TUNING.search.few_workloads
     for name in sorted(state.chosen):
         workload = candidates.problem.request.workload(name)
         if hurry():

@@ -239,11 +239,11 @@ def _first_bounds(
     """Proves a bound with earlier results; with few workloads, also with new evaluations."""
     candidates = search.candidates
     known = carry(candidates)
-    if len(candidates.problem.request.workloads) <= TUNING.search.most_at_once:
+    if len(candidates.problem.request.workloads) <= TUNING.search.few_workloads:
         standing_usd = {name: column.total_cents / 100 for name, column in start.items()}
         candidates.bound_services(search.watch.until(TUNING.search.services_share), known_usd=standing_usd)
     search.prove(separate_bound_cents(candidates, pools), "re-costed")
-    if len(candidates.problem.request.workloads) <= TUNING.search.most_at_once:
+    if len(candidates.problem.request.workloads) <= TUNING.search.few_workloads:
         bound_ends(search, pools)
     return known
 

@@ -262,7 +262,7 @@ class Search(Struct, frozen=True, forbid_unknown_fields=True):
     ruin_price_shares: tuple[NotNegative, ...]
     ruin_wishes: Count
     runners_up: Count
-    most_at_once: Count
+    few_workloads: Count
     first_rounds: Count
     master_share: Share
     bound_share: Share

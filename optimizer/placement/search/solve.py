@@ -68,9 +68,9 @@ def solve(search: Search) -> Solution:
     candidates = search.candidates
     settling = settling_seconds(search)
     search.watch.limit_s -= settling
-    few = len(candidates.problem.request.workloads) <= TUNING.search.most_at_once
+    few = candidates.is_small
     out_of_time = search.watch.until(TUNING.search.services_share)
-    candidates.bound_services(out_of_time, waiting=not candidates.is_small)
+    candidates.bound_services(out_of_time, waiting=not few)
     candidates.price_delays()
     pools = build_run_pools(candidates, lean=not few)
     search.prove(separate_bound_cents(candidates, pools), "priced")
@@ -79,7 +79,7 @@ def solve(search: Search) -> Solution:
     known_usd = _cheapest_usd(columns)
     candidates.bound_services(search.watch.until(TUNING.search.bounds_share), known_usd=known_usd)
     search.prove(separate_bound_cents(candidates, pools), "bounded alone")
-    if not candidates.is_small:
+    if not few:
         columns = plan_terms(search, pools, columns)
     bound_ends(search, pools)
     if few and not search.done:
@@ -257,15 +257,11 @@ def settling_seconds(search: Search) -> float:
 
 
 def starting_columns(search: Search, pools: Mapping[str, RunPool]) -> list[Column]:
-    """Columns of all runs, and of all services in the stock that the greedy choice of runs leaves.
-
-    With many services none are built here: the bound of each yields its fleets as if it were alone.
-    """
+    """Columns of all runs, and of all services in the stock that the greedy choice of runs leaves."""
     runs = [column for pool in pools.values() for column in pool.columns]
-    if not search.candidates.is_small:
-        return runs
     chosen = place_greedily(search.candidates.problem, runs)
-    made = first_fleets(search.candidates, pools, chosen, search.watch.until(TUNING.search.first_share))
+    out_of_time = search.watch.until(TUNING.search.first_share)
+    made = first_fleets(search.candidates, pools, chosen, out_of_time)
     return runs + linked(search.candidates.problem, made, runs)
 
 
