@@ -1,28 +1,14 @@
-"""more workloads than are chosen at once: dual prices, rounds, the same plan for the same seed."""
+"""More workloads than are chosen at once: dual prices, rounds, the same plan for the same seed."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from decimal import Decimal
-
-import pytest
 
 from broker.domain.market.offer import Offer, Tier
 from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import PlanOptions, Progress
-from optimizer.placement.runtime.tuning import TUNING
 from tests.placement.market import T0, at, offer, plan, planner, request, serving, total, training
-from tests.placement.tuned import tuned
-
-AT_ONCE = 20
-"""Chosen at once here: dual prices and rounds are the same for sixty, which take four times as long."""
-
-
-@pytest.fixture(autouse=True)
-def _at_once() -> Iterator[None]:
-    with tuned(TUNING.search, most_at_once=AT_ONCE):
-        yield
 
 
 def crowd(seed: int) -> tuple[PlanRequest, list[Offer]]:
@@ -44,11 +30,11 @@ def crowd(seed: int) -> tuple[PlanRequest, list[Offer]]:
         training(
             f"r{i:02d}", draw.uniform(2, 12), deadline=at(draw.uniform(20, 48)), unplaced_usd=Decimal(80)
         )
-        for i in range(AT_ONCE // 2)
+        for i in range(10)
     ]
     services = [
         serving(f"s{i:02d}", [draw.uniform(0.5, 6) for _ in range(4)], unplaced_usd=Decimal(400))
-        for i in range(AT_ONCE // 2 + 2)
+        for i in range(12)
     ]
     return request(*runs, *services), offers
 

@@ -24,6 +24,7 @@ WIDE = frozenset({"EVERY_TEAM", "ROLE_OVER_ALL_TEAMS", "TeamScope"})
 ALLOWED: Mapping[tuple[str, str], str] = {
     ("KeysService.create_key", "EVERY_TEAM"): "only the installation makes a key without a caller",
     ("ExportJobs.start", "_write"): "the job goes on in the background, for its own team",
+    ("PlanningService.request_continuation", "find_business_statuses"): "of a plan that the caller may see",
     ("ReoptimizeService.run_for", "run"): "which is given the caller's scope",
     ("ReoptimizeService.find_unfinished_of", "find_unfinished"): "which is given the caller's scope",
 }
