@@ -308,9 +308,7 @@ class SetSearch:
             )
 
     def _solve_cheapest_alone(self, sets: Ints) -> None:
-        """Prices the few of ``sets`` on two pools in two places that carry half of the demand each for
-        least.
-        """
+        """Prices a few of ``sets``: those on two pools that cost least if each carries half of the demand."""
         stands = self.table.place[sets] >= 0
         pairs = sets[stands.sum(axis=1) == TUNING.fleets.first_count]
         usd = np.where(self.table.place[pairs] >= 0, self._alone_usd(0.5)[pairs], 0.0).sum(axis=1)

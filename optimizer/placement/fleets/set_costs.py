@@ -102,7 +102,7 @@ class SetCosts:
     def over_hours_usd(
         self, at: Ints, levels: Ints, counts: Ints, usd: Floats, start_usd: Floats, dearer: Ints = NONE
     ) -> float:
-        """Least cost of parts [m] over all hours, at ``usd`` and ``start_usd`` [m, R].
+        """Lower bound on the cost of parts [m] over all hours, at ``usd`` and ``start_usd`` [m, R].
 
         Parts in ``dearer`` pay their full rate and no start.
         """
@@ -242,8 +242,8 @@ class SetCosts:
         classes, rules = self.classes, self.rules
         order = at[np.argsort(self.parts.most[at], kind="stable")]
         table = self.parts.take(order)
-        prices = [(self.part_usd[:, order], dual) for dual in (classes.dual, classes.dual * 0 + TROUGH)]
-        prices.append((self.part_usd[:, order], classes.dual * 0 + PEAK))
+        phases = (classes.dual, np.full_like(classes.dual, TROUGH), np.full_like(classes.dual, PEAK))
+        prices = [(self.part_usd[:, order], dual) for dual in phases]
         if classes.bands is not None and table.term_h.any():
             prices += [
                 priced_in_bands(table, classes, charged) for charged in range(1, TUNING.fleets.bands, 2)

@@ -14,6 +14,7 @@ from optimizer.placement.problem.problem import Bools, Floats, Ints
 from optimizer.placement.runtime.compiled import compiled
 
 CLOSE_DAYS = 1e-4
+"""Share of a cost by which the bound of equal days may fall short of it."""
 
 
 @compiled
@@ -218,7 +219,7 @@ def term_usd(levels: Ints, each: Floats, start: Floats, term_h: float, length: F
 @compiled
 def costs_alone(
     parts: Ints, usd: Floats, held_usd: Floats, most: Ints, rate: Floats, demand: Floats, hours: Floats
-) -> Floats:  # fmt: skip
+) -> Floats:
     """Least USD [L] for which each pool of ``parts`` [L, 2] carries ``demand`` [D] for ``hours`` [D] without
     others: its second part stands at one level throughout, for ``held_usd`` [P, R]; inf if it cannot.
 
