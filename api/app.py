@@ -37,6 +37,7 @@ from api.routes import (
     reoptimizations,
     reservations,
     spend,
+    ssh_keys,
     webhooks,
 )
 
@@ -99,6 +100,7 @@ def _rooms() -> Sequence[BaseRoute]:
         economics,
         budgets,
         keys,
+        ssh_keys,
         webhooks,
         operations,
         session,

@@ -55,11 +55,13 @@ from broker.services.accounts.accounts import AccountsService
 from broker.services.accounts.keys import KeysService
 from broker.services.accounts.people import PeopleService
 from broker.services.accounts.retention import RetentionRules, RetentionService
+from broker.services.accounts.ssh_keys import SshKeysService
 from broker.services.accounts.webhooks import WebhooksService
 from broker.services.holding.buyer import Buyer
 from broker.services.holding.changes import ChangesService
 from broker.services.holding.fallback_offer import FallbackOffers, FallbackRules
 from broker.services.holding.lease_service import LeaseService
+from broker.services.holding.machine_setups import MachineSetups
 from broker.services.holding.reconcile import ReconcileRules, ReconcileService
 from broker.services.holding.reservation_creator import ReservationCreator
 from broker.services.holding.reservations import ReservationsService, ReservingRules
@@ -128,6 +130,7 @@ class Product:
     events: PlanEvents
     accounts: AccountsService
     keys: KeysService
+    ssh_keys: SshKeysService
     people: PeopleService
     offers: OffersService
     prices: PricesService
@@ -217,6 +220,12 @@ def _probes(reached: Mapping[str, ProviderSettings]) -> Mapping[str, Probe]:
     return {name: partial(probe, each) for name, each in own.items()}
 
 
+def startup_secrets(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """The secrets for the start of machines, by name: the variables ``BROKER_SECRET_<NAME>``."""
+    prefix = "BROKER_SECRET_"
+    return {name.removeprefix(prefix): value for name, value in environ.items() if name.startswith(prefix)}
+
+
 def build_product(
     settings: Settings,
     environ: Mapping[str, str],
@@ -265,9 +274,13 @@ def build_product(
         request = read_workloads(document, source="stored plan", base=None, now=clock.now(), stored=True)
         return replace(request, quotas=installed_quotas(settings))
 
-    lease_service = LeaseService(units, selling, clock)
+    secrets = startup_secrets(environ)
+    lease_service = LeaseService(units, selling, clock, secrets)
     creator = ReservationCreator(
-        lease_service, clock, quotas=QuotaGate(installed_quotas(settings), read_request)
+        lease_service,
+        clock,
+        quotas=QuotaGate(installed_quotas(settings), read_request),
+        setups=MachineSetups(read_request, secrets),
     )
     summaries = Summaries(units, clock)
     limit = None if settings.approval_limit_usd is None else Decimal(str(settings.approval_limit_usd))
@@ -309,6 +322,7 @@ def build_product(
         events=events,
         accounts=AccountsService(units, clock),
         keys=KeysService(units, clock),
+        ssh_keys=SshKeysService(units, clock),
         people=people_of(settings, units, true_time, identity),
         identity=identity,
         offers=OffersService(

@@ -8,11 +8,15 @@ order) and ``all_pages`` (pagination) stand beside it.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
+from urllib.parse import urlsplit
 
 from broker.domain.basics.errors import (
     LeaseNotFound,
@@ -21,6 +25,7 @@ from broker.domain.basics.errors import (
     PayloadUnreadable,
     ProviderError,
 )
+from broker.domain.basics.machines import SSH_PORT, PublicKey
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch
@@ -37,8 +42,36 @@ def bearer(settings: ProviderSettings, credential: str) -> dict[str, str]:
 
 
 P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True)
+class AccountKey:
+    """A public key that is registered at a seller. ``line`` is ``kind base64``, without a comment."""
+
+    key_id: str
+    name: str
+    line: str
+
+
+def key_line(text: str) -> str:
+    """``kind base64`` of a public key as a seller shows it, with or without a comment."""
+    return " ".join(text.split()[:2])
+
+
 Told = TypeVar("Told")
 Listing = Callable[P, Coroutine[Any, Any, Told]]
+
+
+class Entry(Enum):
+    """How somebody gets into what a seller gives for an order.
+
+    ``KEYS``: with public SSH keys that go with the order. ``OWN``: the order is capacity in the buyer's own
+    account, in which the buyer starts instances. ``CLOSED``: the seller's API takes no key.
+    """
+
+    KEYS = "keys"
+    OWN = "own"
+    CLOSED = "closed"
 
 
 def tells_all_or_fails(list_leases: Listing[P, Told]) -> Listing[P, Told]:
@@ -73,12 +106,17 @@ class Seller(ABC):
     ``tells_price``: its hourly leases carry the price that is charged. A seller with a long list of offers
     overrides ``quote`` with a narrower request. ``longest_tag``: how many characters of a name it keeps; 63
     (a DNS label) where more are allowed or nothing is documented. ``missing``: settings without which some
-    or all orders are refused here; leases can still be listed and released.
+    or all orders are refused here; leases can still be listed and released. ``entry``: how somebody gets into
+    what is ordered; ``ssh_port``: that of machines whose seller names none; ``takes_script``: an
+    order carries the script of a machine's first start.
     """
 
     missing: tuple[Missing, ...] = ()
     tells_price = False
     longest_tag = 63
+    entry: ClassVar[Entry] = Entry.CLOSED
+    ssh_port: int = SSH_PORT
+    takes_script: ClassVar[bool] = False
 
     def holds_limit(self, offer: Offer) -> bool:
         """Whether ``reserve`` keeps the order's limit: it is in the order, or ``reserve`` asks the price."""
@@ -88,6 +126,22 @@ class Seller(ABC):
         """Why the current settings prevent an order of ``offer``; empty when they do not."""
         lacking = [str(one) for one in self.missing if one.bars(offer)]
         return f"nothing was ordered, a setting is missing: {'; '.join(lacking)}" if lacking else ""
+
+    def entry_of(self, offer: Offer) -> Entry:
+        """How somebody gets into a machine of ``offer``."""
+        return self.entry
+
+    def locked_out(self, offer: Offer, keys: Sequence[PublicKey]) -> str:
+        """Why nobody could enter a machine of ``offer`` ordered with ``keys``; empty if somebody can."""
+        return ""
+
+    def runs_script(self, offer: Offer) -> bool:
+        """Whether an order of ``offer`` carries the script of a machine's first start."""
+        return self.takes_script
+
+    async def drop_keys(self, kept: Collection[str]) -> None:
+        """Removes the public keys that the broker registered, except ``kept`` lines."""
+        return
 
     @abstractmethod
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
@@ -102,6 +156,11 @@ def found_again(offer: Offer, batch: OfferBatch) -> Offer | None:
     """The offer of ``batch`` with the id of ``offer``, in its size; None without one."""
     now = next((found for found in batch.offers if found.offer_id == offer.offer_id), None)
     return None if now is None else now.in_size_of(offer)
+
+
+def sandbox_port(settings: ProviderSettings) -> int | None:
+    """The port on which machines of a sandbox listen for SSH: that of the sandbox; None for a real seller."""
+    return urlsplit(settings.base_url).port if settings.sandbox else None
 
 
 class SellerClient(Seller):
@@ -123,6 +182,7 @@ class SellerClient(Seller):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self._settings = settings
+        self.ssh_port = sandbox_port(settings) or SSH_PORT
         self._http = http_factory(
             self.provider,
             settings.base_url,
@@ -131,6 +191,20 @@ class SellerClient(Seller):
             headers=headers,
             secrets=settings.secrets,
         )
+
+    def locked_out(self, offer: Offer, keys: Sequence[PublicKey]) -> str:
+        """Why nobody could enter a machine of ``offer`` ordered with ``keys``; empty if somebody can.
+
+        A machine of the sandbox costs nothing, so it may also be ordered without a key.
+        """
+        own = [name for name in self._settings.options if name.startswith("ssh_")]
+        way = self.entry_of(offer)
+        is_open = way is Entry.OWN or any(self._settings.options[name] for name in own)
+        if self._settings.sandbox or is_open or (keys and way is Entry.KEYS):
+            return ""
+        if way is Entry.CLOSED:
+            return f"the API of {self.provider} takes no public SSH key with an order"
+        return "no public SSH key goes with the order, so nobody could enter the machine"
 
     async def aclose(self) -> None:
         """Closes the connections."""
@@ -181,6 +255,47 @@ class SellerClient(Seller):
     def nodes_per_order(self, offer: Offer) -> int | None:
         """One: a call creates one machine."""
         return 1
+
+    async def account_keys(self) -> Sequence[AccountKey]:
+        """The public keys that the seller has of the account; none where orders carry keys themselves."""
+        return ()
+
+    async def _register_key(self, name: str, line: str) -> str:
+        """Registers a public key under ``name``; returns the id by which orders name it."""
+        raise NotImplementedError(f"{self.provider} registers no keys")
+
+    async def _unregister_key(self, key: AccountKey) -> None:
+        """Removes a registered key."""
+        raise NotImplementedError(f"{self.provider} registers no keys")
+
+    async def registered(self, keys: Sequence[PublicKey]) -> list[str]:
+        """The ids by which an order names ``keys``; those that the seller does not know yet are registered.
+
+        Repeating it registers nothing twice, so a lost answer does no harm.
+        """
+        if not keys:
+            return []
+        known = {key.line: key.key_id for key in await self.account_keys()}
+        return [
+            known.get(key.line) or await self._register_key(self._key_name(key), key.line) for key in keys
+        ]
+
+    def _key_name(self, key: PublicKey) -> str:
+        """The name of a registered key: the broker's prefix and a digest of the key."""
+        digest = hashlib.sha256(key.line.encode()).hexdigest()[:16]
+        return f"{self._settings.tag_prefix}-key-{digest}"
+
+    async def drop_keys(self, kept: Collection[str]) -> None:
+        """Removes the public keys that the broker registered, except ``kept`` lines."""
+        mine = f"{self._settings.tag_prefix}-key-"
+        for key in await self.account_keys():
+            if key.name.startswith(mine) and key.line not in kept:
+                with contextlib.suppress(LeaseNotFound):
+                    await self._unregister_key(key)
+
+    async def _key_call(self, method: str, path: str, body: Any = None) -> Reply:
+        """Sends a call about registered keys; repeating it changes nothing."""
+        return await self._call(method, path, Operation.LEASES, repeatable=True, json=body)
 
     async def release(self, lease: Lease) -> None:
         """Releases a lease; one that the seller does not know (any more) counts as released."""

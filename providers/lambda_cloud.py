@@ -6,8 +6,8 @@ which regions have some now, so a sold-out type names no region), the link betwe
 architecture, and any network between machines (clusters are not orderable here), hence no fabric. Billing by
 the minute is not in the API; 60 s is the documented habit.
 
-Environment: ``BROKER_LAMBDA_API_KEY``; ``BROKER_LAMBDA_SSH_KEY`` (name of the key pair, default
-``broker``), ``BROKER_LAMBDA_IMAGE_FAMILY`` (default: Lambda's own).
+Environment: ``BROKER_LAMBDA_API_KEY``; ``BROKER_LAMBDA_SSH_KEY`` (name of a key pair of the account, for
+orders without a key of their own), ``BROKER_LAMBDA_IMAGE_FAMILY`` (default: Lambda's own).
 """
 
 from __future__ import annotations
@@ -27,11 +27,20 @@ from broker.domain.basics.errors import (
     ProviderUnavailable,
     QuotaExceeded,
 )
+from broker.domain.basics.machines import Access, with_keys
 from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
 from broker.domain.market.sku import Form, Sku
 from broker.provider_facts import ProviderFacts, load_provider_facts
-from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
+from providers.client import (
+    AccountKey,
+    Entry,
+    SellerClient,
+    bearer,
+    key_line,
+    ordered,
+    tells_all_or_fails,
+)
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (
     Amount,
@@ -54,6 +63,7 @@ from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, 
 
 NAME = "lambda"
 BASE_URL = "https://cloud.lambda.ai"
+USER, HOME = "ubuntu", "/home/ubuntu"
 _COUNTED = re.compile(r"^gpu_\d+x_")
 POLICY = HttpPolicy(interval_s={Operation.ORDER: 12.0}, any_interval_s=1.0)
 
@@ -177,6 +187,9 @@ class _Instance(PayloadModel):
     name: str | None = None
     region: _Region | None = None
     instance_type: _InstanceKind | None = None
+    ip: str | None = None
+    private_ip: str | None = None
+    jupyter_url: str | None = None
 
 
 class _InstanceAnswer(PayloadModel):
@@ -185,6 +198,20 @@ class _InstanceAnswer(PayloadModel):
 
 class _InstancesAnswer(PayloadModel):
     data: tuple[_Instance, ...]
+
+
+class _Key(PayloadModel):
+    id: Name
+    name: Name
+    public_key: str
+
+
+class _KeyAnswer(PayloadModel):
+    data: _Key
+
+
+class _KeysAnswer(PayloadModel):
+    data: tuple[_Key, ...]
 
 
 class _Launched(PayloadModel):
@@ -217,6 +244,15 @@ def _lease(instance: _Instance) -> Lease:
         region=instance.region.name if instance.region else "",
         detail=instance.status,
         price_usd_per_node_hour=None if cents is None else rate_of(cents / 100),
+        machines=_machines(instance),
+    )
+
+
+def _machines(instance: _Instance) -> tuple[Access, ...]:
+    if not instance.ip:
+        return ()
+    return (
+        Access(instance.ip, USER, private_host=instance.private_ip, console_url=instance.jupyter_url or None),
     )
 
 
@@ -226,6 +262,8 @@ class LambdaCloud(SellerClient):
     provider = NAME
     longest_tag = 64
     tells_price = True
+    entry = Entry.KEYS
+    takes_script = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
@@ -237,21 +275,41 @@ class LambdaCloud(SellerClient):
     async def reserve(self, order: Order) -> Lease:
         """Launches one machine named by the tag."""
         refuse_unless_single(order, NAME, self.longest_tag)
-        reply = await self._order("/api/v1/instance-operations/launch", self._launch_body(order))
+        names = await self.registered(order.keys[:1])
+        key_name = names[0] if names else self._settings.options["ssh_key"]
+        reply = await self._order("/api/v1/instance-operations/launch", self._launch_body(order, key_name))
         ids = reply.read(_LaunchAnswer).data.instance_ids
         if not ids:
             raise reply.unreadable("a launch without an instance id")
         return ordered(order, ids[0])
 
-    def _launch_body(self, order: Order) -> dict[str, Any]:
+    def _launch_body(self, order: Order, key_name: str) -> dict[str, Any]:
+        """The order. It names one key, so that the others come with the script of the first start."""
+        script = with_keys(order.script, order.keys[1:], HOME)
         body: dict[str, Any] = {
             "region_name": order.offer.reference["region_name"],
             "instance_type_name": order.offer.reference["instance_type_name"],
-            "ssh_key_names": [self._settings.options["ssh_key"]],
+            "ssh_key_names": [key_name],
             "name": order.tag,
+            **({"user_data": script} if script else {}),
         }
         family = self._settings.options["image_family"]
         return {**body, "image": {"family": family}} if family else body
+
+    async def account_keys(self) -> Sequence[AccountKey]:
+        """The key pairs of the account; an order names one."""
+        found = (await self._key_call("GET", "/api/v1/ssh-keys")).read(_KeysAnswer).data
+        return [AccountKey(key.name, key.name, key_line(key.public_key)) for key in found]
+
+    async def _register_key(self, name: str, line: str) -> str:
+        reply = await self._key_call("POST", "/api/v1/ssh-keys", {"name": name, "public_key": line})
+        return reply.read(_KeyAnswer).data.name
+
+    async def _unregister_key(self, key: AccountKey) -> None:
+        found = (await self._key_call("GET", "/api/v1/ssh-keys")).read(_KeysAnswer).data
+        for one in found:
+            if one.name == key.name:
+                await self._key_call("DELETE", f"/api/v1/ssh-keys/{one.id}")
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One machine."""
@@ -276,7 +334,7 @@ SPEC = ProviderSpec(
     title="Lambda Cloud",
     base_url=BASE_URL,
     credentials={"api_key": "an API key of the Cloud dashboard"},
-    options={"ssh_key": "broker", "image_family": ""},
+    options={"ssh_key": "", "image_family": ""},
     capabilities=HOLDING | {Capability.LEASE_PRICE},
     idempotency=Idempotency.TAG,
     adapter=LambdaCloud,

@@ -28,6 +28,7 @@ from api.client.answers import (
 )
 from api.schemas.accounts.audit import AuditForm
 from api.schemas.accounts.keys import KeyForm, KeyPage, NewKeyForm
+from api.schemas.accounts.ssh_keys import SshKeyForm, SshKeyPage
 from api.schemas.accounts.webhooks import NewWebhookForm, TestDeliveryForm, ToldWebhookForm, WebhookForm
 from api.schemas.base.document import Document
 from api.schemas.base.forms import PageForm
@@ -430,6 +431,19 @@ class PublishedCalls(ABC):
     async def revoke_key(self, key_id: str) -> None:
         """Revokes a key for good; twice is no error."""
         await self._ask(Call("DELETE", f"/v1/keys/{part(key_id)}"))
+
+    def list_ssh_keys(self) -> AsyncIterator[SshKeyForm]:
+        """All public SSH keys that the caller may see, newest first, fetched page by page."""
+        return self._each("/v1/ssh-keys", SshKeyPage)
+
+    async def add_ssh_key(self, body: Mapping[str, object], idempotency_key: str) -> SshKeyForm:
+        """Stores a public SSH key, which goes with later orders."""
+        call = Call("POST", "/v1/ssh-keys", headers=once(idempotency_key), body=body)
+        return await self._do(call, SshKeyForm.model_validate)
+
+    async def remove_ssh_key(self, key_id: str) -> None:
+        """Removes a public SSH key from later orders."""
+        await self._ask(Call("DELETE", f"/v1/ssh-keys/{part(key_id)}"))
 
     def list_quarantine(self) -> AsyncIterator[Quarantined]:
         """All offers in quarantine, oldest first."""

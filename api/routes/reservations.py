@@ -156,6 +156,8 @@ async def _order_of(request: Request, wish: ReservationRequest) -> OfferOrder:
         most_usd_per_node_hour=wish.max_price_usd_per_node_hour,
         disk_gb=wish.disk_gb,
         memory_gb=wish.memory_gb,
+        access=wish.access,
+        startup=wish.startup,
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from broker.domain.basics.machines import PublicKey
 from broker.domain.holding.reservation import Idempotency, Lease, Order, Reservation
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
@@ -35,6 +36,23 @@ class Reserver(Protocol):
 
     def barred(self, offer: Offer) -> str:
         """Why the provider's configuration allows no order of ``offer``; empty if it does."""
+        ...
+
+    def locked_out(self, offer: Offer, keys: Sequence[PublicKey]) -> str:
+        """Why nobody could enter a machine of ``offer`` ordered with ``keys``; empty if somebody can."""
+        ...
+
+    @property
+    def ssh_port(self) -> int:
+        """The SSH port of a machine whose provider names none."""
+        ...
+
+    def runs_script(self, offer: Offer) -> bool:
+        """Whether an order of ``offer`` carries the script of a machine's first start."""
+        ...
+
+    async def drop_keys(self, kept: Collection[str]) -> None:
+        """Removes the public keys that the broker registered at the seller, except ``kept`` lines."""
         ...
 
     @property

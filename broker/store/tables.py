@@ -255,6 +255,7 @@ class ReservationRow(Row):
     tries: Mapped[int] = mapped_column(server_default=text("0"))
     tried_at: Mapped[datetime | None]
     rolled_up: Mapped[bool] = mapped_column(index=True, server_default=false())
+    setup: Mapped[dict[str, Any] | None]
     claimed_by: Mapped[str | None] = mapped_column(Identifier)
     claimed_until: Mapped[datetime | None]
     version: Mapped[int]
@@ -284,6 +285,8 @@ class UnitRow(Row):
     credit_micro_usd: Mapped[int | None] = mapped_column(BigInteger)
     price_per_node_hour_micro_usd: Mapped[int | None] = mapped_column(BigInteger)
     is_price_confirmed: Mapped[bool] = mapped_column(server_default=false())
+    machines: Mapped[list[Any] | None]
+    access_note: Mapped[str] = mapped_column(Prose, server_default="")
 
 
 class CapacityRow(Row):

@@ -18,6 +18,7 @@ from broker.store.accounts.keys import SqlKeyRepository
 from broker.store.accounts.people import SqlPersonRepository
 from broker.store.accounts.retention import SqlRetentionRepository
 from broker.store.accounts.sealing import Seal
+from broker.store.accounts.ssh_keys import SqlSshKeyRepository
 from broker.store.accounts.webhooks import SqlWebhookRepository
 from broker.store.failures import failure_of
 from broker.store.holding.launches import SqlLaunchRepository
@@ -80,6 +81,7 @@ class SqlUnitOfWork:
         self.reoptimizations = SqlReoptimizationRepository(self._session)
         self.accounts = SqlAccountRepository(self._session, worker_id, seal)
         self.keys = SqlKeyRepository(self._session)
+        self.ssh_keys = SqlSshKeyRepository(self._session)
         self.people = SqlPersonRepository(self._session, seal)
         self.webhooks = SqlWebhookRepository(self._session, seal)
         self.budgets = SqlBudgetRepository(self._session)

@@ -24,6 +24,7 @@ from providers.sandbox.clock import SandboxClock, wall_now
 from providers.sandbox.control import Control
 from providers.sandbox.faults import Fault, FaultKind, Faults
 from providers.sandbox.ledger import Ledger
+from providers.sandbox.machines import Machines
 from providers.sandbox.market import Market
 from providers.sandbox.protocol import (
     MAXIMUM_BODY_BYTES,
@@ -152,12 +153,18 @@ def open_state(
 
 
 class Sandbox:
-    """The ASGI application; ``state`` is for tests in the same process."""
+    """The ASGI application; ``state`` is for tests in the same process.
+
+    ``port``: that of its server, on which its machines listen for SSH too, each on an address of its own
+    (None: there are no machines).
+    """
 
     def __init__(self, state: SandboxState) -> None:
         self.state = state
         self._protocols = {protocol.name: protocol(state) for protocol in PROTOCOLS}
         self._control = Control(state, self._protocols)
+        self.port: int | None = None
+        self._machines: asyncio.Task[None] | None = None
 
     def close(self) -> None:
         """Closes the state; committed changes are kept."""
@@ -166,9 +173,25 @@ class Sandbox:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one connection event of the server."""
         if scope["type"] == "lifespan":
-            await _lifespan(receive, send)
+            await self._live(receive, send)
         elif scope["type"] == "http":
             await self._serve(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Runs the machines for as long as the server does."""
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                if self.port is not None:
+                    machines = Machines(self.state, self._protocols, self.port)
+                    self._machines = asyncio.create_task(machines.run())
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                if self._machines is not None:
+                    self._machines.cancel()
+                    await asyncio.wait((self._machines,))
+                await send({"type": "lifespan.shutdown.complete"})
+                return
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _read_body(receive)
@@ -284,13 +307,3 @@ async def _break(scope: Scope) -> None:
         raise ConnectionResetError("the sandbox broke the connection")
     reset()
     await asyncio.sleep(0.01)
-
-
-async def _lifespan(receive: Receive, send: Send) -> None:
-    while True:
-        message = await receive()
-        if message["type"] == "lifespan.startup":
-            await send({"type": "lifespan.startup.complete"})
-        elif message["type"] == "lifespan.shutdown":
-            await send({"type": "lifespan.shutdown.complete"})
-            return

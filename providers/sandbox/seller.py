@@ -17,6 +17,10 @@ from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import Call, ProtocolHandler, Refusal, Reply, SandboxState
 
 Word = TypeVar("Word")
+ADDRESSES = "addresses"
+"""The part of an entry's detail with the loopback address of each of its nodes."""
+SSH_KEYS = "ssh_keys"
+"""The kind, before the seller's name, of the documents of public keys that are registered at a seller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +126,45 @@ class SellerState:
             starts_at=starts_at,
             ends_at=ends_at,
             failed_at=(fails_at or starts_at + self._boot) if fails else None,
-            detail=detail,
+            detail={**detail, ADDRESSES: [self._new_address() for _ in range(nodes)]},
         )
         return self._sandbox.ledger.write(entry)
+
+    def _new_address(self) -> str:
+        """The next loopback address of this sandbox: 64,516 in turn, in a network drawn by its nonce."""
+        network = int(self._sandbox.nonce[:4], 16)
+        place = self._sandbox.store.next_number("address") - 1
+        return f"127.{16 + network % 224}.{1 + place // 254 % 254}.{1 + place % 254}"
+
+    def ssh_keys(self) -> list[dict[str, Any]]:
+        """The registered public keys, oldest first: ``id``, ``name`` and ``public_key``."""
+        return list(self._sandbox.store.documents(self._keys_kind).values())
+
+    def add_key(self, name: object, public_key: object) -> dict[str, Any]:
+        """Registers a public key."""
+        key_id = self._sandbox.new_id(self._provider, 32)
+        row = {"id": key_id, "name": str(name), "public_key": str(public_key)}
+        self._sandbox.store.put_document(self._keys_kind, key_id, row)
+        return row
+
+    def drop_key(self, key_id: str) -> bool:
+        """Removes a registered key; False without one of this id."""
+        known = self._sandbox.store.document(self._keys_kind, key_id) is not None
+        self._sandbox.store.drop_document(self._keys_kind, key_id)
+        return known
+
+    @property
+    def _keys_kind(self) -> str:
+        return f"{SSH_KEYS}/{self._provider}"
+
+    def address(self, entry: Entry, node: int = 0) -> str:
+        """The loopback address of a node, which is public and private at once."""
+        return str(entry.detail[ADDRESSES][node])
+
+    def is_up(self, entry: Entry) -> bool:
+        """Whether the machine has booted and is neither ended nor failed."""
+        begun = entry.starts_at <= self._now and self.booted(entry) >= 1
+        return begun and not entry.failed(self._now) and entry.is_live(self._now) and not entry.is_volume
 
     def up_at(self, entry: Entry) -> datetime:
         """When the machine has booted."""

@@ -42,6 +42,7 @@ from broker.ports.unit_of_work import Clock, Notifier
 from broker.services.accounts.accounts import AccountsService
 from broker.services.accounts.keys import KeysService
 from broker.services.accounts.retention import RetentionService
+from broker.services.accounts.ssh_keys import SshKeysService
 from broker.services.accounts.webhooks import WebhooksService
 from broker.services.holding.changes import ChangesService
 from broker.services.holding.reconcile import ReconcileService
@@ -161,6 +162,7 @@ class House:
             events=events,
             accounts=AccountsService(units, self.clock),
             keys=KeysService(units, self.clock),
+            ssh_keys=SshKeysService(units, self.clock),
             people=people_of(self.settings, units, self.true_time, identity),
             identity=identity,
             offers=OffersService(units, adapters, self.clock, gate=self.gate, plan=polls),

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from broker.domain.basics.account import ApiKey, AuditEntry, IdempotencyKey, RememberedAnswer, Session
 from broker.domain.basics.errors import ConcurrentChange, NotFound
+from broker.domain.basics.machines import SshKey
 from broker.domain.basics.page import Page
 from tests.fakes.tables import Repository, page_of
 
@@ -132,5 +133,38 @@ class Keys(Repository):
     async def drop_session(self, sha256: str) -> None:
         def apply() -> None:
             self._tables.sessions.pop(sha256, None)
+
+        self._staged.append(apply)
+
+
+class SshKeys(Repository):
+    """Stands in for ``SqlSshKeyRepository``."""
+
+    def _mine(self) -> list[SshKey]:
+        seen = [key for key in self._tables.ssh_keys.values() if self._scope.covers(key.team)]
+        return sorted(seen, key=lambda key: (key.created_at, key.key_id))
+
+    async def add(self, ssh_key: SshKey) -> None:
+        self._scope.require(ssh_key.team)
+        self._staged.append(lambda: self._tables.ssh_keys.update({ssh_key.key_id: ssh_key}))
+
+    async def find(self, key_id: str) -> SshKey:
+        for key in self._mine():
+            if key.key_id == key_id:
+                return key
+        raise NotFound("SSH key", key_id)
+
+    async def find_page(self, limit: int, cursor: str | None) -> Page[SshKey]:
+        return page_of(self._mine()[::-1], limit, cursor)
+
+    async def find_of_team(self, team: str) -> tuple[SshKey, ...]:
+        return tuple(key for key in self._mine() if key.team == team)
+
+    async def find_for_order(self, team: str, person: str) -> tuple[SshKey, ...]:
+        return tuple(key for key in await self.find_of_team(team) if key.person in (None, person))
+
+    async def remove(self, key_id: str) -> None:
+        def apply() -> None:
+            self._tables.ssh_keys.pop(key_id, None)
 
         self._staged.append(apply)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -20,6 +20,7 @@ from broker.domain.basics.errors import (
     RateLimited,
     ReleaseRefused,
 )
+from broker.domain.basics.machines import PublicKey
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch
@@ -99,6 +100,10 @@ class FakeProvider:
     tells_price: bool = True
     longest_tag: int = 63
     barred_because: str = ""
+    needs_keys: bool = False
+    ssh_port: int = 22
+    kept_keys: list[frozenset[str]] = field(default_factory=list)
+    orders: list[Order] = field(default_factory=list)
     tells_price_at_once: bool = True
     quoted_usd: Decimal | None = None
     offers: tuple[Offer, ...] = ()
@@ -138,6 +143,19 @@ class FakeProvider:
         """Why nothing is ordered."""
         return self.barred_because
 
+    def locked_out(self, offer: Offer, keys: Sequence[PublicKey]) -> str:
+        """Why nobody could enter a machine."""
+        return "" if keys or not self.needs_keys else "no public SSH key goes with the order"
+
+    def runs_script(self, offer: Offer) -> bool:
+        """Whether orders carry a script: yes."""
+        return True
+
+    async def drop_keys(self, kept: Collection[str]) -> None:
+        """Removes registered keys."""
+        self._enter("drop_keys")
+        self.kept_keys.append(frozenset(kept))
+
     def nodes_per_order(self, offer: Offer) -> int | None:
         """Nodes of one call."""
         return self.per_order
@@ -145,6 +163,7 @@ class FakeProvider:
     async def reserve(self, order: Order) -> Lease:
         """Buys."""
         fault = self._enter("reserve")
+        self.orders.append(order)
         if fault is Fault.LOST_BEFORE or fault is Fault.DOWN:
             raise OutcomeUnknown(self.provider, "the answer was lost")
         if fault is Fault.CRASH_BEFORE:

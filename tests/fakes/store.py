@@ -21,6 +21,7 @@ from broker.domain.holding.launches import LaunchAttempt
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.market.offer import Offer
 from broker.domain.moving.reoptimization import ProposalState, Reoptimization
+from broker.domain.reconciling.entering import MachinesByUnit
 from broker.domain.reconciling.orphaned_leases import is_lost_order
 from broker.domain.spend.approvals import ApprovalState
 from broker.ports.planning import (
@@ -31,7 +32,7 @@ from broker.ports.planning import (
     business_status_of,
 )
 from broker.ports.unit_of_work import UnitOfWork
-from tests.fakes.account_rows import Accounts, Keys
+from tests.fakes.account_rows import Accounts, Keys, SshKeys
 from tests.fakes.market_rows import Offers, Quarantine
 from tests.fakes.rollups import Rollups
 from tests.fakes.tables import Committed, Repository, Rows, page_of
@@ -263,6 +264,15 @@ class Reservations(Rows):
 
         self._staged.append(apply)
 
+    async def note_machines(self, machines: MachinesByUnit) -> None:
+        def apply() -> None:
+            rows = self._tables.reservations
+            for (key, ordinal), (nodes, note) in machines.items():
+                unit = replace(rows[key].units[ordinal], machines=nodes, access_note=note)
+                rows[key] = rows[key].with_unit(unit)
+
+        self._staged.append(apply)
+
     async def find_workloads(self) -> frozenset[str]:
         rows = self._tables.reservations.values()
         return frozenset(row.workload for row in rows if row.workload and self._scope.covers(row.team))
@@ -347,6 +357,7 @@ class InMemoryUnitOfWork:
         self.reoptimizations = Reoptimizations(tables, self._staged, scope)
         self.accounts = Accounts(tables, self._staged, scope)
         self.keys = Keys(tables, self._staged, scope)
+        self.ssh_keys = SshKeys(tables, self._staged, scope)
         seen = tables.seen_by(scope)
         self.rollups = Rollups(tables.rollups, seen.reservations, seen.plans, self._staged, scope)
 

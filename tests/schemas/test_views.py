@@ -18,6 +18,7 @@ from api.cli.plans.backtest_view import Compared, _policy, compared_to_document,
 from api.reserved_fleets import _FleetWithMoney
 from api.schemas.accounts.calendars import CalendarForm, NewCalendar
 from api.schemas.accounts.keys import CallerForm, KeyForm, NewKey
+from api.schemas.accounts.ssh_keys import NewSshKey, SshKeyForm
 from api.schemas.accounts.webhooks import (
     DeliveryForm,
     EventDataForm,
@@ -44,6 +45,7 @@ from api.schemas.finance.finance import (
 from api.schemas.finance.spend import CSV_COLUMNS, ITEM, ManifestForm, SpendForm, SpendItem, spend_csv_rows
 from api.schemas.holding.reconciliation import ProspectsForm, UnreadForm
 from api.schemas.holding.reservation import (
+    AccessForm,
     ExtensionRequest,
     FleetForm,
     OrderQuoteForm,
@@ -55,6 +57,7 @@ from api.schemas.holding.reservation import (
     ReservationRequest,
     ReservationsForm,
     SizeForm,
+    UnitForm,
 )
 from api.schemas.imports.answers import StartingPointQuestion
 from api.schemas.market import history
@@ -80,9 +83,10 @@ from broker.domain.basics.account import ApiKey, Caller
 from broker.domain.basics.errors import FieldProblem
 from broker.domain.basics.estimate import Estimate
 from broker.domain.basics.export_jobs import ExportJob
+from broker.domain.basics.machines import Machine, SshKey
 from broker.domain.basics.webhook import Delivery, Webhook
 from broker.domain.holding.plan_holding import NodesHeld, PlanHolding
-from broker.domain.holding.reservation import Reservation
+from broker.domain.holding.reservation import Reservation, Unit
 from broker.domain.market.market import PricePoint
 from broker.domain.planning.lanes import DividedService, Division
 from broker.domain.spend.budget_effects import BudgetEffect
@@ -96,6 +100,7 @@ from broker.services.spend.economics import Economics
 from tests.fakes import market_csv
 
 VIEWS: Mapping[type[BaseModel], type] = {
+    AccessForm: Machine,
     ApprovalForm: Approval,
     BudgetEffectForm: BudgetEffect,
     BudgetForm: BudgetStatus,
@@ -112,6 +117,8 @@ VIEWS: Mapping[type[BaseModel], type] = {
     MonthCloseForm: MonthClose,
     OrderQuoteForm: QuotedOrder,
     PlanQuoteForm: QuotedPlan,
+    SshKeyForm: SshKey,
+    UnitForm: Unit,
     ReservationForm: Reservation,
     StandingForm: _Shown,
     PlanHoldingForm: PlanHolding,
@@ -138,7 +145,10 @@ OFFER = "the offer stands under /v1/offers by its offer_id"
 HOW_MADE = "how a plan is made is no part of where it stands"
 MEASURED = "the performance core alone uses it"
 SOURCES = "config/gpus.csv has the sources"
+UNIT_MONEY = "told of the whole reservation: its price, what it owes and what it was credited"
+UNIT_TIMES = "told of the whole reservation: start, active_at, end, released_at"
 NOT_TOLD: Mapping[str, str] = {
+    "AccessForm.Access.ssh_host_key": "told as expected_host_key has it, also as first seen",
     "ApprovalForm.PlanRecord": "plan_id names the plan, which has a document of its own",
     "BudgetEffectForm.BudgetEffect.hides_others": "limit_usd and counted_usd are null where it does",
     "BudgetEffectForm.BudgetEffect.hides_period": "no plan adds to a period beyond its own end",
@@ -165,6 +175,8 @@ NOT_TOLD: Mapping[str, str] = {
     "OrderQuoteForm.Intent.workload": "the caller named it",
     "OrderQuoteForm.Offer": OFFER,
     "PlanQuoteForm.Plan": "the plan has a document of its own",
+    "ReservationForm.MachineSetup.keys": "ssh_keys, as names and fingerprints",
+    "ReservationForm.MachineSetup.startup": "what was asked for, with values of variables",
     "ReservationForm.Offer": OFFER,
     "ReservationForm.Reservation.requested_by": "the history of the reservation names who",
     "ReservationForm.Reservation.version": "guards writes of the store",
@@ -185,6 +197,16 @@ NOT_TOLD: Mapping[str, str] = {
     "StandingForm.Variant.position": "the comparison has its plans in this order",
     "WebhookForm.Webhook.created_by": "the history of the webhook names who",
     "WebhookForm.Webhook.secret": "it is in the answer that makes the webhook alone",
+    "UnitForm.Unit.tag": "the broker's own name for an order",
+    "UnitForm.Unit.price_usd_per_node_hour": UNIT_MONEY,
+    "UnitForm.Unit.paid_usd": UNIT_MONEY,
+    "UnitForm.Unit.credit_usd": UNIT_MONEY,
+    "UnitForm.Unit.is_price_confirmed": UNIT_MONEY,
+    "UnitForm.Unit.ordered_at": UNIT_TIMES,
+    "UnitForm.Unit.gone_at": UNIT_TIMES,
+    "UnitForm.Unit.began_at": UNIT_TIMES,
+    "UnitForm.Unit.leaving_at": UNIT_TIMES,
+    "UnitForm.Unit.seen_at": UNIT_TIMES,
 }
 """What a view does not tell, a field or all else of a class, and why."""
 
@@ -195,8 +217,8 @@ ENVELOPES = {
 }  # fmt: skip
 """Lists of what has a form or view, and pairs of words: they flatten no dataclass."""
 REQUESTS = {
-    ExtensionRequest, IntentionForm, NewBudget, NewCalendar, NewKey, NewWebhook, ReservationRequest,
-    StartingPointQuestion, Word,
+    ExtensionRequest, IntentionForm, NewBudget, NewCalendar, NewKey, NewSshKey, NewWebhook,
+    ReservationRequest, StartingPointQuestion, Word,
     _Line, what_if.QuestionPart,
 }  # fmt: skip
 ELSEWHERE = {

@@ -20,6 +20,7 @@ from broker.domain.basics.access import EVERY_TEAM, ROLE_OVER_ALL_TEAMS, TeamSco
 from broker.domain.basics.account import ApiKey, AuditEntry, IdempotencyKey, RememberedAnswer, Scope, Session
 from broker.domain.basics.errors import BrokerError, NotFound, NotPermitted
 from broker.domain.basics.export_jobs import ExportJob, ExportState
+from broker.domain.basics.machines import Access, Machine, SshKey
 from broker.domain.basics.person import PendingSignIn, Person, PersonSession
 from broker.domain.basics.webhook import Delivery, DeliveryState, MoneyChange, Webhook
 from broker.domain.basics.window import Window
@@ -69,6 +70,7 @@ LOST = replace(
 )
 LOOK = Reoptimization("secret-look", TEAM, "secret-plan", "a test", NOON, ProposalState.PROPOSED)
 KEY = ApiKey("secret-key", "secret", TEAM, frozenset({Scope.PLANS_READ}), "ab" * 32, NOON)
+SSH_KEY = SshKey("secret-key", "secret", TEAM, "ssh-ed25519 AAAA", NOON, "secret-key")
 SESSION = Session("cd" * 32, "secret-key", NOON, NOON + HOUR)
 PENDING = PendingSignIn("12" * 32, "nonce", "verifier", "/secret", NOON + HOUR)
 PERSON = PersonSession(
@@ -150,6 +152,9 @@ ARGUMENTS: Mapping[str, Any] = {
     "since": NOON,
     "state_sha256": PENDING.state_sha256,
     "states": [ApprovalState.WAITING],
+    "machines": {("secret-rsv", 0): ((Machine(Access("secret.test", "ubuntu")),), "")},
+    "person": "secret-key",
+    "ssh_key": replace(SSH_KEY, key_id="secret-new"),
     "stem": "broker-ab-secret",
     "team": TEAM,
     "units": [("secret-rsv", 0)],
@@ -275,6 +280,7 @@ async def settle(store: Store) -> None:
         await uow.accounts.add_audit(ENTRY)
         await uow.keys.add(KEY)
         await uow.keys.add_session(SESSION)
+        await uow.ssh_keys.add(SSH_KEY)
         await uow.people.add_sign_in(PENDING, NOON)
         await uow.people.add_person_session(PERSON)
         await uow.webhooks.add(HOOK)

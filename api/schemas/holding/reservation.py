@@ -15,12 +15,20 @@ from api.schemas.base.parts import Money, NotNegativeMoney
 from api.schemas.base.times import Instant, ToldInstant
 from api.schemas.base.validation import PRINTABLE
 from api.schemas.base.windows import WISH, Span
+from broker.domain.basics.machines import AccessWish
 from broker.domain.basics.money import ZERO, format_usd
 from broker.domain.basics.window import Wish
 from broker.domain.holding.back_off import next_try_at
 from broker.domain.holding.lease_money import price_basis, rate_usd_per_node_hour
-from broker.domain.holding.reservation import PriceBasis, Reservation, ReservationState
+from broker.domain.holding.reservation import (
+    PriceBasis,
+    Reservation,
+    ReservationState,
+    Unit,
+    UnitState,
+)
 from broker.domain.market.offer import Tier
+from broker.domain.planning.startup import Startup
 from broker.domain.reconciling.shortfalls import Shortfall
 from broker.domain.spend.charging import credited_usd, final_usd
 from broker.domain.spend.order_quote import OrderQuote, PlanQuote
@@ -34,8 +42,59 @@ class Fit(StrEnum):
     OUTWARD = "outward"
 
 
+def access_reason(unit: Unit) -> str | None:
+    """Why it is not known how a unit is entered, or where to look; None if it is known."""
+    if unit.machines:
+        return None
+    words = {
+        UnitState.PLANNED: "it is not ordered yet",
+        UnitState.ORDERING: "its order is not answered yet",
+        UnitState.HELD: unit.access_note or "its seller has not told its address yet",
+        UnitState.GONE: "it is over",
+    }
+    return words[unit.state]
+
+
+def key_words(reservation: Reservation) -> list[str]:
+    """The public keys that went with an order, each as its name and fingerprint."""
+    return [f"{key.name} {key.fingerprint}" for key in reservation.setup.keys]
+
+
 # These names are fields within the form.
 _BASIS, _NEXT_TRY = From(price_basis), From(next_try_at)
+
+
+class AccessForm(BaseModel):
+    """How a machine is entered, as its seller says it.
+
+    ``private_host`` is its address within the seller's network. ``ssh_host_key`` is the key by which it
+    proves itself, as its seller says it or as it was first seen. Null: not known.
+    """
+
+    host: Annotated[str, From("access.host")]
+    port: Annotated[int, From("access.port")]
+    user: Annotated[str, From("access.user")]
+    private_host: Annotated[str | None, From("access.private_host")]
+    console_url: Annotated[str | None, From("access.console_url")]
+    ssh_host_key: Annotated[str | None, From("expected_host_key")]
+    reachable_at: Annotated[Instant | None, Field(description="When its SSH port first answered.")] = None
+
+
+class UnitForm(BaseModel):
+    """What one order of a reservation bought: a node, or a block of nodes.
+
+    ``access`` is how its first node is entered (null: see ``access_reason``), ``machines`` every node in the
+    seller's order. ``reachable_at`` is when the SSH port of its last node first answered (null: not yet).
+    """
+
+    ordinal: int
+    nodes: int
+    state: UnitState
+    reference: Annotated[str | None, Field(description="The seller's own id; null before its answer.")]
+    access: Annotated[AccessForm | None, From(lambda unit: next(iter(unit.machines), None))]
+    access_reason: Annotated[str | None, From(access_reason)]
+    reachable_at: Annotated[Instant | None, From("reachable_at")]
+    machines: list[AccessForm]
 
 
 class ReservationForm(BaseModel):
@@ -52,6 +111,8 @@ class ReservationForm(BaseModel):
     of the next attempt. ``not_tried``: it failed without an order, because another part of its plan was
     refused. ``credit_usd`` is what the seller gave back for an early end (a fee is
     negative; null: nothing yet). ``owed_usd`` is the total cost of a reservation that is over (null before).
+    ``access`` says whether people enter its machines, and ``ssh_keys`` with which public keys they were
+    ordered, each as its name and fingerprint.
     """
 
     reservation_id: str
@@ -89,6 +150,9 @@ class ReservationForm(BaseModel):
     not_tried: bool = False
     credit_usd: Annotated[Money | None, From(credited_usd)] = None
     owed_usd: Annotated[Money | None, From(final_usd)] = None
+    units: list[UnitForm] = []
+    access: Annotated[AccessWish, From("setup.access")] = AccessWish.SSH
+    ssh_keys: Annotated[list[str], From(key_words)] = []
 
 
 class ReservationsForm(BaseModel):
@@ -133,7 +197,8 @@ class ReservationRequest(BaseModel):
     ``fit`` (an addition) ``outward``: for a time off the seller's grid, the shortest window that covers it is
     bought. ``max_price_usd_per_node_hour`` (null: the offer's price and the price tolerance): the order is
     refused if the offer has become dearer, and a lease for which the seller charges more is released at once.
-    ``disk_gb`` and ``memory_gb`` (additions) are rounded up to what the seller sells.
+    ``disk_gb`` and ``memory_gb`` (additions) are rounded up to what the seller sells. ``access`` ``none``:
+    nobody enters the machines, so the order needs no key. ``startup``: what they start with.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -147,6 +212,8 @@ class ReservationRequest(BaseModel):
     max_price_usd_per_node_hour: NotNegativeMoney | None = None
     disk_gb: Annotated[float, Field(strict=True, gt=0, le=1_000_000)] | None = None
     memory_gb: Annotated[float, Field(strict=True, gt=0, le=1_000_000)] | None = None
+    access: AccessWish = AccessWish.SSH
+    startup: Startup | None = None
 
 
 class OrderQuoteForm(BaseModel):

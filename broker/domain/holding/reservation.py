@@ -8,8 +8,10 @@ from decimal import Decimal
 from enum import StrEnum
 
 from broker.domain.basics.errors import Conflict
+from broker.domain.basics.machines import Access, Machine, PublicKey
 from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Segment, Window, Wish
+from broker.domain.holding.machine_setup import NO_SETUP, MachineSetup
 from broker.domain.market.billing import holding_cost_usd
 from broker.domain.market.offer import Offer
 from broker.domain.market.window_grid import usable_window
@@ -118,6 +120,8 @@ class Unit:
     early; a fee for leaving is negative. ``price_usd_per_node_hour`` is the hourly rate outside windows: with
     ``is_price_confirmed`` as reported for the lease, else as quoted just before the order (None: neither is
     known, so the offer's price applies).
+    Access: ``machines`` are its nodes where the provider says how they are entered; ``access_note`` says why
+    it does not, or where to look. Both are as last listed.
     """
 
     ordinal: int
@@ -134,6 +138,15 @@ class Unit:
     seen_at: datetime | None = field(default=None, compare=False)
     price_usd_per_node_hour: Decimal | None = None
     is_price_confirmed: bool = False
+    machines: tuple[Machine, ...] = field(default=(), compare=False)
+    access_note: str = field(default="", compare=False)
+
+    @property
+    def reachable_at(self) -> datetime | None:
+        """When the last of its machines first answered; None until all did."""
+        seen = [machine.reachable_at for machine in self.machines]
+        known = [at for at in seen if at is not None]
+        return max(known) if known and len(known) == len(seen) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +158,7 @@ class Reservation:
     were ordered, and ``granted`` was confirmed by the provider (None: not yet). ``replaces`` names the
     reservations that are released once this one is usable. ``limit_usd_per_node_hour`` is the highest price
     to accept (None: no limit). ``tries`` counts the failures in a row of the current order or release;
-    ``tried_at`` is the time of the last one.
+    ``tried_at`` is the time of the last one. ``setup``: the keys and the start of its machines.
     """
 
     reservation_id: str
@@ -170,6 +183,7 @@ class Reservation:
     tries: int = 0
     tried_at: datetime | None = None
     version: int = 0
+    setup: MachineSetup = NO_SETUP
 
     @property
     def provider_references(self) -> tuple[str, ...]:
@@ -293,6 +307,8 @@ class Order:
     ``wait_s`` is how long capacity may take to appear, for windows that begin when it does.
     ``limit_usd_per_node_hour`` is the highest price to accept (None: no limit, for a contract price).
     ``quoted_usd_per_node_hour`` is the provider's price just before the order (None: not asked).
+    ``keys`` are the public SSH keys of those who enter the machine, and ``script`` is the shell script of its
+    first start, with secrets (empty: none).
     """
 
     tag: str
@@ -302,6 +318,8 @@ class Order:
     wait_s: int = 0
     limit_usd_per_node_hour: Decimal | None = None
     quoted_usd_per_node_hour: Decimal | None = None
+    keys: tuple[PublicKey, ...] = ()
+    script: str = field(default="", repr=False)
 
     @property
     def bid_usd_per_node_hour(self) -> Decimal:
@@ -317,6 +335,8 @@ class Lease:
     The following are None if the provider does not state them. ``billed_usd`` is the total bill of a lease
     that is paid at once. ``credit_usd`` is the refund after an early end; a fee is negative. ``began_at`` and
     ``ended_at`` are the begin and end of billing. ``price_usd_per_node_hour`` is the rate of an hourly lease.
+    ``machines`` is how its nodes are entered, in the provider's order (empty: not said, or not yet).
+    ``access_note`` says where to look if the provider never says it.
     """
 
     provider: str
@@ -333,3 +353,5 @@ class Lease:
     began_at: datetime | None = None
     ended_at: datetime | None = None
     price_usd_per_node_hour: Decimal | None = None
+    machines: tuple[Access, ...] = ()
+    access_note: str = ""

@@ -227,6 +227,7 @@ def _needs_kind(schema: dict[str, Any]) -> None:
 
 
 NEEDS_KIND = ConfigDict(extra="forbid", json_schema_extra=_needs_kind)
+NO_OTHER_FIELDS = ConfigDict(extra="forbid")
 OrNull = Field(json_schema_extra=_nullable)
 """Null, or no such field, lets the reader of the document derive the value."""
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
@@ -264,3 +265,11 @@ Gpu = Annotated[Name, Told.GPU]
 Storage = Annotated[Name, Told.STORAGE]
 NamedModel = Annotated[ModelShape, Told.MODEL, AsText()]
 Moment = Annotated[datetime, Told.TIME, WithJsonSchema({"type": "string"})]
+MOST_SCRIPT = 16_000
+"""The longest script in characters: sellers take 16 KiB of user data or more."""
+Script = Annotated[str, Field(min_length=1, max_length=MOST_SCRIPT)]
+Image = Annotated[str, Field(max_length=500, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$")]
+Variable = Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+VariableValue = Annotated[str, Field(max_length=MOST_SCRIPT)]
+SecretKey = Annotated[str, Field(max_length=64, pattern=r"^[A-Z][A-Z0-9_]*$")]
+FEW = Field(max_length=100)

@@ -10,10 +10,12 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Literal
 
+from broker.domain.basics.machines import AccessWish
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import HostKind, Tier
 from broker.domain.planning import document_fields as doc
 from broker.domain.planning.reoptimize_policy import ReoptimizePolicy
+from broker.domain.planning.startup import Startup
 from broker.domain.planning.transfer import Place
 
 
@@ -177,7 +179,11 @@ class OwnData(Dataset):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadBase:
-    """Fields of every workload. ``unplaced_usd`` is the penalty for not placing it; None: it is required."""
+    """Fields of every workload. ``unplaced_usd`` is the penalty for not placing it; None: it is required.
+
+    ``access`` says how people enter its machines (None: with SSH keys), and ``startup`` what these start
+    with.
+    """
 
     __pydantic_config__ = doc.NEEDS_KIND
 
@@ -188,6 +194,8 @@ class WorkloadBase:
     policy: Annotated[Policy, doc.OrNull] = Policy()
     unplaced_usd: doc.Usd | None = None
     measured: tuple[Measurement, ...] = ()
+    access: AccessWish | None = None
+    startup: Startup | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,8 @@ def written(value: Any) -> Any:
         return value.name
     if isinstance(value, tuple):
         return [written(one) for one in value]
+    if isinstance(value, Mapping):
+        return {name: written(one) for name, one in value.items()}
     if not hasattr(value, "__dataclass_fields__"):
         return str(value) if isinstance(value, StrEnum) else value
     document = {one.name: _field(one.name, getattr(value, one.name)) for one in fields(value)}

@@ -18,6 +18,7 @@ from broker.domain.holding.reservation import (
     Unit,
     UnitState,
 )
+from broker.domain.planning.startup import startup_script
 from broker.domain.reconciling.ending import never_came_up
 from broker.domain.reconciling.reconciling import (
     ended,
@@ -25,8 +26,8 @@ from broker.domain.reconciling.reconciling import (
 )
 
 
-def order_of(reservation: Reservation, unit: Unit, now: datetime) -> Order:
-    """The order for ``unit``, at list price."""
+def order_of(reservation: Reservation, unit: Unit, now: datetime, secrets: Mapping[str, str]) -> Order:
+    """The order for ``unit``, at list price. ``secrets``: by name, for the script of its machines."""
     window, wait = None, timedelta(0)
     if reservation.offer.window is not None and reservation.end is not None:
         window = Window(reservation.start, reservation.end)
@@ -39,6 +40,8 @@ def order_of(reservation: Reservation, unit: Unit, now: datetime) -> Order:
         wait_s=wait // timedelta(seconds=1),
         limit_usd_per_node_hour=None if reservation.offer.contract else reservation.limit_usd_per_node_hour,
         quoted_usd_per_node_hour=None if reservation.offer.contract else unit.price_usd_per_node_hour,
+        keys=reservation.setup.keys,
+        script=startup_script(reservation.setup.startup, secrets),
     )
 
 

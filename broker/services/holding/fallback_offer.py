@@ -118,6 +118,7 @@ class FallbackOffers:
                     refused.plan_id,
                     why,
                     replaces=refused.replaces,
+                    setups={refused.workload: refused.setup},
                 )
                 crash_points.here("fallback_offer.intend.before")
                 await uow.commit()

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
+from types import MappingProxyType
 
 from broker import crash_points
 from broker.domain.basics.access import EVERY_TEAM
@@ -61,6 +62,7 @@ from broker.services.holding.releaser import Releaser
 log = logging.getLogger(__name__)
 
 TRIES = 4
+NO_SECRETS: Mapping[str, str] = MappingProxyType({})
 
 Change = Callable[[Reservation], Reservation]
 Beside = Callable[[UnitOfWork], Awaitable[object]]
@@ -77,12 +79,20 @@ RATED = frozenset(
 
 
 class LeaseService:
-    """Takes single steps of reservations. ``reservers`` by provider key."""
+    """Takes single steps of reservations. ``reservers`` by provider key.
+
+    ``secrets``: by name, for the scripts that machines start with.
+    """
 
     def __init__(
-        self, uow_factory: UnitOfWorkFactory, reservers: Mapping[str, Reserver], clock: Clock
+        self,
+        uow_factory: UnitOfWorkFactory,
+        reservers: Mapping[str, Reserver],
+        clock: Clock,
+        secrets: Mapping[str, str] = NO_SECRETS,
     ) -> None:
         self._uow_factory = uow_factory
+        self._secrets = secrets
         self.reservers = reservers
         self._clock = clock
         self._not_before_end: set[tuple[str, str]] = set()
@@ -172,9 +182,8 @@ class LeaseService:
         unit = reservation.units[ordinal]
         try:
             crash_points.here("call.order.before")
-            lease = await self.reserver(reservation.offer.provider).reserve(
-                order_of(reservation, unit, self._clock.now())
-            )
+            order = order_of(reservation, unit, self._clock.now(), self._secrets)
+            lease = await self.reserver(reservation.offer.provider).reserve(order)
             crash_points.here("call.order.after")
             if lease.state in DEAD:
                 raise InsufficientCapacity(lease.provider, lease.detail or "the lease failed at once")

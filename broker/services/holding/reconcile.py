@@ -27,6 +27,7 @@ from broker.domain.market.exchange import ExchangeRate
 from broker.domain.market.market import ChangeKind, OfferChange
 from broker.domain.moving.moving import OpenRows, handover
 from broker.domain.reconciling.ending import running_units
+from broker.domain.reconciling.entering import changed_machines
 from broker.domain.reconciling.lease_effects import LeaseEffect, effects_of, orphan_effect
 from broker.domain.reconciling.reconciling import (
     decide,
@@ -231,11 +232,16 @@ class ReconcileService:
     async def _note_seen(
         self, rows: Sequence[Reservation], clouds: Mapping[str, Sequence[Lease]], at: datetime
     ) -> None:
-        """Stores which units were seen running; one that is lost later ran at least until then."""
+        """Stores which units were seen running, and how their machines are entered.
+
+        A unit that is lost later ran at least until it was last seen.
+        """
         seen = [unit for row in rows for unit in running_units(row, clouds.get(row.offer.provider, ()))]
-        if seen:
+        entered = changed_machines(rows, clouds, {name: self._reservers[name].ssh_port for name in clouds})
+        if seen or entered:
             async with self._uow_factory(EVERY_TEAM) as uow:
                 await uow.reservations.note_seen(seen, at)
+                await uow.reservations.note_machines(entered)
                 crash_points.here("reservation.seen.before")
                 await uow.commit()
                 crash_points.here("reservation.seen.after")
@@ -449,6 +455,7 @@ class ReconcileService:
                 why,
                 replaces=row.replaces,
                 though_none_left=True,
+                setups={row.workload: row.setup},
             )
 
         async with self._creator.turn:

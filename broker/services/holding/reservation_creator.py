@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from broker.domain.basics.account import AuditEntry, IdempotencyKey
 from broker.domain.basics.errors import Conflict, FieldProblem, StockHeld, StockShort
 from broker.domain.basics.identity import ENTROPY_BYTES, make_id
+from broker.domain.basics.machines import AccessWish
 from broker.domain.basics.window import Wish
 from broker.domain.holding.holding_orders import Intent, free_nodes, opening_state, units_of
+from broker.domain.holding.machine_setup import MachineSetup
 from broker.domain.holding.reservation import Reservation
 from broker.ports.unit_of_work import Clock, UnitOfWork
 from broker.services.holding.lease_service import LeaseService
+from broker.services.holding.machine_setups import NO_SETUPS, MachineSetups
 from broker.services.planning.quota_gate import QuotaGate
+
+HOW_TO_ENTER = "a public key of the team or of yourself: `broker ssh-keys --add ~/.ssh/id_ed25519.pub`"
 
 
 class ReservationCreator:
@@ -29,8 +34,10 @@ class ReservationCreator:
         clock: Clock,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
         quotas: QuotaGate | None = None,
+        setups: MachineSetups | None = None,
     ) -> None:
         self._quotas = quotas or QuotaGate()
+        self.setups = setups or MachineSetups()
         self._lease_service = lease_service
         self._clock = clock
         self._random_bytes = random_bytes
@@ -48,23 +55,28 @@ class ReservationCreator:
         replaces: tuple[str, ...] = (),
         though_none_left: bool = False,
         claim: IdempotencyKey | None = None,
+        setups: Mapping[str | None, MachineSetup] = NO_SETUPS,
     ) -> tuple[Reservation, ...]:
         """Stores a reservation with its tags for each intent; does not commit.
 
         ``why`` goes into the audit trail. ``though_none_left``: intents are stored without stock too, for
         orders that are repeated until there is some. ``replaces``: id of the reservation that they replace.
-        ``claim``: the idempotency key of the request. Raises Conflict if there is too little stock, and
-        OverQuota.
+        ``claim``: the idempotency key of the request. ``setups``: of the machines, by workload; the others
+        are those of the plan's document and the keys of the team and ``actor``. Raises Conflict if there is
+        too little stock, or if nobody could enter the machines, and OverQuota.
         """
         install_id = await uow.accounts.install_id()
         wanted = tuple(intents)
+        found = await self.setups.find(uow, team, actor, plan_id, {one.workload for one in wanted}, setups)
+        for intent in wanted:
+            self._require_access(intent, found[intent.workload])
         known = await self._quotas.find_competing(uow, wanted, team, plan_id, check=not though_none_left)
         drafts = []
         for intent in wanted:
             if not though_none_left:
                 require_stock(intent, known)
             draft = self._reservation(intent, install_id, team, actor, plan_id)
-            draft = replace(draft, replaces=replaces)
+            draft = replace(draft, replaces=replaces, setup=found[intent.workload])
             await uow.reservations.add(draft)
             await uow.accounts.add_audit(self._entry(draft, actor, why))
             known.append(draft)
@@ -105,6 +117,17 @@ class ReservationCreator:
             requested=intent.requested or Wish(intent.start, intent.end),
             limit_usd_per_node_hour=intent.limit_usd_per_node_hour,
         )
+
+    def _require_access(self, intent: Intent, setup: MachineSetup) -> None:
+        """Raises Conflict if nobody could enter the machines of ``intent``, although somebody is to."""
+        if setup.access is AccessWish.NONE:
+            return
+        offer = intent.offer
+        why = self._lease_service.reserver(offer.provider).locked_out(offer, setup.keys)
+        if why:
+            raise Conflict(f"nothing was ordered of {offer.offer_id}: {why}").naming(
+                FieldProblem("/access", "ssh", f"{HOW_TO_ENTER}, or `access: none` where nobody enters")
+            )
 
     def _entry(self, reservation: Reservation, actor: str, why: str) -> AuditEntry:
         tags = ", ".join(unit.tag for unit in reservation.units)

@@ -37,6 +37,7 @@ from broker.domain.holding.holding_orders import (
     unplaced_order,
     with_tolerance,
 )
+from broker.domain.holding.machine_setup import MachineSetup
 from broker.domain.holding.plan_holding import PlanHolding, find_holding
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.holding.window_orders import (
@@ -267,8 +268,15 @@ class ReservationsService:
             await uow.reservations.take_turn()
             await self._require_within_budgets(caller, order)
             intent = await self._intent_of(uow, order)
+            setup = await self._setup_of(uow, caller, order)
             (reservation,) = await self._creator.draft(
-                uow, (intent,), caller.team, caller.key_id, None, claim=caller.claim
+                uow,
+                (intent,),
+                caller.team,
+                caller.key_id,
+                None,
+                claim=caller.claim,
+                setups={order.workload: setup},
             )
             crash_points.here("offer.intend.before")
             await uow.commit()
@@ -282,6 +290,12 @@ class ReservationsService:
             raise
         await self._tell("reservation.changed", (bought,))
         return bought
+
+    async def _setup_of(self, uow: UnitOfWork, caller: Caller, order: OfferOrder) -> MachineSetup:
+        """The keys and the start of the machines of ``order``. Raises InputError for an unknown secret."""
+        setups = self._creator.setups
+        keys = await setups.find_keys(uow, caller.team, caller.key_id)
+        return setups.setup(order.access, order.startup, keys)
 
     async def quote_offer(self, caller: Caller, order: OfferOrder) -> OrderQuote:
         """What ``order`` would buy and cost now. It orders nothing, and raises what ``reserve_offer`` raises

@@ -7,7 +7,9 @@ from datetime import datetime
 from decimal import Decimal
 
 from broker.domain.basics.errors import BrokerError
+from broker.domain.basics.machines import AccessWish
 from broker.domain.holding.reservation import Reservation
+from broker.domain.planning.startup import Startup
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,8 @@ class OfferOrder:
     most_usd_per_node_hour: Decimal | None = None
     disk_gb: float | None = None
     memory_gb: float | None = None
+    access: AccessWish = AccessWish.SSH
+    startup: Startup | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,7 @@ class MovesService:
                 plan.plan_id,
                 _why(change.leaving, held),
                 replaces=tuple(row.reservation_id for row in change.leaving),
+                setups={row.workload: row.setup for row in held},
             )
             crash_points.here("move.intend.before")
             await uow.commit()

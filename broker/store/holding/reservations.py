@@ -11,12 +11,15 @@ from sqlalchemy import ColumnElement, Select, and_, delete, or_, select, tuple_,
 from sqlalchemy.orm import joinedload
 
 from broker.domain.basics.errors import NotFound
+from broker.domain.basics.machines import Machine
 from broker.domain.basics.money import from_micro_usd, to_micro_usd
 from broker.domain.basics.page import Page
 from broker.domain.basics.window import Window, Wish
+from broker.domain.holding.machine_setup import NO_SETUP, MachineSetup
 from broker.domain.holding.reservation import OPEN_STATES, Reservation, ReservationState, Unit, UnitState
 from broker.domain.market.billing import billed_seconds
 from broker.domain.market.offer import Offer
+from broker.domain.reconciling.entering import MachinesByUnit
 from broker.store.documents import from_document, to_document
 from broker.store.pages import fetch_page
 from broker.store.tables import CapacityRow, ReservationRow, UnitRow
@@ -158,6 +161,16 @@ class SqlReservationRepository:
             free = select(*names).where(some).with_for_update(skip_locked=True)
             await change(self._session, update(UnitRow).where(tuple_(*names).in_(free)).values(seen_at=at))
 
+    async def note_machines(self, machines: MachinesByUnit) -> None:
+        """Stores how these units are entered: their machines, and the note of their provider.
+
+        It makes no new version of their reservations.
+        """
+        for (reservation_id, ordinal), (nodes, note) in machines.items():
+            one = and_(UnitRow.reservation_id == reservation_id, UnitRow.ordinal == ordinal)
+            values = {"machines": to_document(nodes), "access_note": note}
+            await change(self._session, update(UnitRow).where(one).values(values))
+
     def _values(self, reservation: Reservation) -> Values:
         """The values of the row. During a purchase it stays claimed by the process that stores its steps."""
         claim: dict[str, object] = {"claimed_by": None, "claimed_until": None}
@@ -275,6 +288,7 @@ def _values(reservation: Reservation) -> Values:
         "limit_per_node_hour_micro_usd": _micro(reservation.limit_usd_per_node_hour),
         "tries": reservation.tries,
         "tried_at": reservation.tried_at,
+        "setup": to_document(reservation.setup),
         "version": reservation.version,
     }
 
@@ -297,6 +311,8 @@ def _unit_values(reservation: Reservation) -> list[Values]:
             "credit_micro_usd": _micro(unit.credit_usd),
             "price_per_node_hour_micro_usd": _micro(unit.price_usd_per_node_hour),
             "is_price_confirmed": unit.is_price_confirmed,
+            "machines": to_document(unit.machines),
+            "access_note": unit.access_note,
         }
         for unit in reservation.units
     ]
@@ -326,6 +342,7 @@ def _reservation(row: ReservationRow) -> Reservation:
         tries=row.tries,
         tried_at=row.tried_at,
         version=row.version,
+        setup=NO_SETUP if row.setup is None else from_document(MachineSetup, row.setup),
     )
 
 
@@ -351,6 +368,8 @@ def _unit(row: UnitRow) -> Unit:
         credit_usd=_usd(row.credit_micro_usd),
         price_usd_per_node_hour=_usd(row.price_per_node_hour_micro_usd),
         is_price_confirmed=row.is_price_confirmed,
+        machines=from_document(tuple[Machine, ...], row.machines or []),
+        access_note=row.access_note,
     )
 
 

@@ -90,6 +90,9 @@ class LambdaCloud(SellerProtocol):
             Route("POST", f"{base}/instance-operations/terminate", "delete", self._terminate),
             Route("GET", f"{base}/instances", "get", self._instances),
             Route("GET", f"{base}/instances/{{id}}", "get", self._instance),
+            Route("GET", f"{base}/ssh-keys", "other", self._keys),
+            Route("POST", f"{base}/ssh-keys", "other", self._add_key),
+            Route("DELETE", f"{base}/ssh-keys/{{id}}", "other", self._drop_key),
         )
 
     def errors(self) -> ErrorForms:
@@ -165,6 +168,20 @@ class LambdaCloud(SellerProtocol):
                 return item
         raise Refusal(_no_capacity())
 
+    def _keys(self, _: Call) -> Reply:
+        return json_reply({"data": self.seller.ssh_keys()})
+
+    def _add_key(self, call: Call) -> Reply:
+        body = call.json_object()
+        if any(row["name"] == body["name"] for row in self.seller.ssh_keys()):
+            raise Refusal(_invalid("name: an SSH key of this name exists."))
+        return json_reply({"data": self.seller.add_key(body["name"], body["public_key"])})
+
+    def _drop_key(self, call: Call) -> Reply:
+        if not self.seller.drop_key(call.parts["id"]):
+            raise Refusal(_no_instance())
+        return json_reply({})
+
     def _terminate(self, call: Call) -> Reply:
         ids = call.json_object().get("instance_ids")
         if not isinstance(ids, list) or not ids:
@@ -207,8 +224,7 @@ class LambdaCloud(SellerProtocol):
             "actions": _actions(status),
         }
         if status == "active":
-            row["ip"] = "198.51.100.7"
-            row["private_ip"] = "10.19.60.24"
+            row["ip"] = row["private_ip"] = self.seller.address(entry)
         return row
 
 

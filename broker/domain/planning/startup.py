@@ -1,0 +1,74 @@
+"""What machines start with, as a document states it, and the shell script that does it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from broker.domain.planning import document_fields as doc
+
+
+@dataclass(frozen=True, slots=True)
+class SecretName:
+    """The name of a secret of the installation, whose value is looked up when an order is sent."""
+
+    __pydantic_config__ = doc.NO_OTHER_FIELDS
+
+    secret: doc.SecretKey
+
+
+@dataclass(frozen=True, slots=True)
+class Startup:
+    """What a machine starts with: a shell script, or a container image with its command.
+
+    ``env`` are its environment variables; a secret is stored by its name only.
+    """
+
+    __pydantic_config__ = doc.NO_OTHER_FIELDS
+
+    script: doc.Script | None = None
+    image: doc.Image | None = None
+    command: doc.Script | None = None
+    env: Annotated[Mapping[doc.Variable, doc.VariableValue | SecretName], doc.FEW] = field(
+        default_factory=dict, hash=False
+    )
+
+    def __post_init__(self) -> None:
+        """Raises ValueError unless there is a script or an image, and a command only for an image."""
+        if (self.script is None) == (self.image is None):
+            raise ValueError("either a script or an image")
+        if self.command is not None and self.image is None:
+            raise ValueError("a command only with an image; a script states its own")
+
+    @property
+    def secret_names(self) -> tuple[str, ...]:
+        """The secrets that it needs."""
+        return tuple(sorted({one.secret for one in self.env.values() if isinstance(one, SecretName)}))
+
+
+def startup_script(startup: Startup | None, secrets: Mapping[str, str]) -> str:
+    """The shell script that a machine runs at its first start; empty without one.
+
+    ``secrets`` has the value of each name in ``startup.secret_names``. An image is started with Docker on the
+    machine's own network, with every GPU.
+    """
+    if startup is None:
+        return ""
+    env = {
+        name: secrets[value.secret] if isinstance(value, SecretName) else value
+        for name, value in startup.env.items()
+    }
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
+    if startup.script is not None:
+        lines = startup.script.splitlines()
+        shebang = lines.pop(0) if lines and lines[0].startswith("#!") else "#!/bin/bash"
+        return "\n".join([shebang, *exports, *lines]) + "\n"
+    passed = " ".join(f"--env {name}" for name in env)
+    run = (
+        f"docker run --detach --restart unless-stopped --gpus all --network host --ipc host {passed}".rstrip()
+    )
+    return (
+        "\n".join(["#!/bin/bash", *exports, f"{run} {startup.image} {startup.command or ''}".rstrip()]) + "\n"
+    )

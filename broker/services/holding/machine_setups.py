@@ -1,0 +1,87 @@
+"""How machines of new reservations are entered and what they start with: from documents and stored keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.machines import AccessWish, PublicKey
+from broker.domain.basics.near_words import with_nearest
+from broker.domain.holding.machine_setup import NO_SETUP, MachineSetup
+from broker.domain.planning.startup import Startup
+from broker.domain.planning.workload import PlanRequest
+from broker.ports.unit_of_work import UnitOfWork
+
+NO_SETUPS: Mapping[str | None, MachineSetup] = MappingProxyType({})
+
+
+class MachineSetups:
+    """Finds setups. ``read_request`` reads a plan's stored document (None: plans state nothing).
+
+    ``secrets`` are the secrets of the installation by name.
+    """
+
+    def __init__(
+        self,
+        read_request: Callable[[str], PlanRequest] | None = None,
+        secrets: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._read_request = read_request
+        self._secrets = secrets
+
+    async def find(
+        self,
+        uow: UnitOfWork,
+        team: str,
+        actor: str,
+        plan_id: str | None,
+        workloads: Collection[str | None],
+        given: Mapping[str | None, MachineSetup] = NO_SETUPS,
+    ) -> Mapping[str | None, MachineSetup]:
+        """The setup of each of ``workloads``: that of ``given``, else of the plan, with the keys that go with
+        orders of ``actor``.
+
+        Raises InputError for a secret that the installation does not have.
+        """
+        missing = [name for name in workloads if name not in given]
+        if not missing:
+            return given
+        keys = await self.find_keys(uow, team, actor)
+        wishes = await self._wishes(uow, plan_id)
+        found = {name: self.setup(*wishes.get(name, (AccessWish.SSH, None)), keys) for name in missing}
+        return {**found, **given}
+
+    async def find_keys(self, uow: UnitOfWork, team: str, actor: str) -> tuple[PublicKey, ...]:
+        """The keys that go with an order of ``actor`` for ``team``, each line once."""
+        stored = await uow.ssh_keys.find_for_order(team, actor)
+        return tuple({key.public_key: key.as_public_key for key in stored}.values())
+
+    def setup(self, access: AccessWish, startup: Startup | None, keys: tuple[PublicKey, ...]) -> MachineSetup:
+        """The setup with these wishes. Raises InputError for a secret that the installation does not have."""
+        names = () if startup is None else startup.secret_names
+        problems = tuple(
+            FieldProblem("/startup/env", f"the secret {name}", self._instead(name))
+            for name in names
+            if name not in self._secrets
+        )
+        if problems:
+            raise InputError("startup", problems)
+        if access is AccessWish.NONE:
+            return MachineSetup(access, (), startup)
+        return NO_SETUP if not keys and startup is None else MachineSetup(access, keys, startup)
+
+    def _instead(self, name: str) -> str:
+        return with_nearest(
+            f"a secret of this installation, set as BROKER_SECRET_{name}", name, self._secrets
+        )
+
+    async def _wishes(
+        self, uow: UnitOfWork, plan_id: str | None
+    ) -> Mapping[str | None, tuple[AccessWish, Startup | None]]:
+        """The access and start that the plan's document states, by workload."""
+        if plan_id is None or self._read_request is None:
+            return {}
+        record = await uow.plans.find(plan_id)
+        request = self._read_request(record.document)
+        return {one.name: (one.access or AccessWish.SSH, one.startup) for one in request.workloads}
