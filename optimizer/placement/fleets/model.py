@@ -421,7 +421,7 @@ def quick_fleets(
     Minimum terms that end before the horizon are ignored. ``first``: how many units select the promising
     pools (``on_promising``).
     """
-    return _quick_fleets(problem, with_remaining_stock(case, free), ends, first)
+    return _quick_fleets(problem, with_remaining_stock(case, free), ends, (first,))
 
 
 def termless_fleets(
@@ -440,18 +440,19 @@ def _quick_fleets(
     problem: Problem,
     case: FleetCase,
     ends: Sequence[float | None],
-    first: int = TUNING.fleets.first_units,
+    firsts: Sequence[int] = (TUNING.fleets.first_units,),
     *,
     with_terms: bool = False,
 ) -> list[Column]:
     due = _due_s(problem, case, min((end for end in ends if end is not None), default=None))
     if not ends or due // HOUR_S >= len(case.demand):
         return []
-    narrow = on_promising(problem, case, first)
-    answer = _quick_answer(problem, narrow, due, with_terms=with_terms)
-    if not answer.fleets and narrow is not case:
-        answer = _quick_answer(problem, case, due, with_terms=with_terms)
-    return [column for end in ends for column in fleet_columns(problem, answer, end)]
+    narrowed = {len(one.units): one for one in (on_promising(problem, case, first) for first in firsts)}
+    answers = [_quick_answer(problem, narrow, due, with_terms=with_terms) for narrow in narrowed.values()]
+    if not any(answer.fleets for answer in answers) and len(case.units) not in narrowed:
+        answers = [_quick_answer(problem, case, due, with_terms=with_terms)]
+    found = (column for answer in answers for end in ends for column in fleet_columns(problem, answer, end))
+    return list(dict.fromkeys(found))
 
 
 def _quick_answer(problem: Problem, case: FleetCase, due: float, *, with_terms: bool) -> FleetAnswer:
@@ -480,14 +481,31 @@ def coarse_fleets(
 
 
 def fleets_with_terms(
-    problem: Problem, case: FleetCase, ends: Sequence[float | None], free: Ints | None = None
+    problem: Problem,
+    case: FleetCase,
+    ends: Sequence[float | None],
+    free: Ints | None = None,
+    firsts: Sequence[int] = TUNING.fleets.varied_units,
 ) -> list[Column]:
     """Cheap fleets of a service from ``free`` nodes [O] (None: all), on promising pools and with minimum
     terms; none if it cannot use such terms.
     """
     if free is not None:
         case = with_remaining_stock(case, free)
-    return _quick_fleets(problem, case, ends, with_terms=True) if has_term(problem, case).any() else []
+    return _quick_fleets(problem, case, ends, firsts, with_terms=True) if has_term(problem, case).any() else []
+
+
+def varied_fleets(problem: Problem, case: FleetCase, free: Ints, ends: Sequence[float | None]) -> list[Column]:
+    """As ``coarse_fleets``, over several selections of promising pools, and with minimum terms.
+
+    A wider selection is not always better, since only the first sets of pools of each are tried.
+    """
+    if len(case.units) <= TUNING.fleets.few_units:
+        return model_fleets(problem, case, free, ends)
+    rest = with_remaining_stock(case, free)
+    found = _quick_fleets(problem, rest, ends, TUNING.fleets.varied_units)
+    found += termless_fleets(problem, case, free, ends)
+    return list(dict.fromkeys(found + fleets_with_terms(problem, rest, ends)))
 
 
 def model_fleets(

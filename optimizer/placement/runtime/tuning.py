@@ -149,6 +149,7 @@ class Fleets(Struct, frozen=True, forbid_unknown_fields=True):
     most_units: Count
     first_units: Count
     hurried_units: Count
+    varied_units: tuple[Count, ...]
     ample: Positive
     most_states: Count
     most_exact_states: Count

@@ -16,11 +16,11 @@ from optimizer.placement.fleets.model import (
     answer_fleet,
     bound_alone,
     bound_of,
-    coarse_fleets,
     fleet_columns,
     fleets_with_terms,
     is_small,
     termless_fleets,
+    varied_fleets,
 )
 from optimizer.placement.problem.columns import Column
 from optimizer.placement.problem.problem import Ints, Problem
@@ -115,4 +115,4 @@ class QuickFleetsAsk:
 
     def answer(self, problem: Problem, out_of_time: Callable[[], bool]) -> list[Column]:
         """See ``Ask``."""
-        return coarse_fleets(problem, self.case, self.free, [None])
+        return varied_fleets(problem, self.case, self.free, [None])
