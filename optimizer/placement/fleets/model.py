@@ -485,7 +485,7 @@ def fleets_with_terms(
     case: FleetCase,
     ends: Sequence[float | None],
     free: Ints | None = None,
-    firsts: Sequence[int] = TUNING.fleets.varied_units,
+    firsts: Sequence[int] = (TUNING.fleets.term_units,),
 ) -> list[Column]:
     """Cheap fleets of a service from ``free`` nodes [O] (None: all), on promising pools and with minimum
     terms; none if it cannot use such terms.
@@ -503,9 +503,10 @@ def varied_fleets(problem: Problem, case: FleetCase, free: Ints, ends: Sequence[
     if len(case.units) <= TUNING.fleets.few_units:
         return model_fleets(problem, case, free, ends)
     rest = with_remaining_stock(case, free)
-    found = _quick_fleets(problem, rest, ends, TUNING.fleets.varied_units)
+    narrow, wide = TUNING.fleets.term_units, TUNING.fleets.wide_units
+    found = _quick_fleets(problem, rest, ends, (TUNING.fleets.first_units, narrow))
     found += termless_fleets(problem, case, free, ends)
-    return list(dict.fromkeys(found + fleets_with_terms(problem, rest, ends)))
+    return list(dict.fromkeys(found + fleets_with_terms(problem, rest, ends, firsts=(narrow, wide))))
 
 
 def model_fleets(

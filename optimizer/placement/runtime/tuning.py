@@ -149,7 +149,8 @@ class Fleets(Struct, frozen=True, forbid_unknown_fields=True):
     most_units: Count
     first_units: Count
     hurried_units: Count
-    varied_units: tuple[Count, ...]
+    term_units: Count
+    wide_units: Count
     ample: Positive
     most_states: Count
     most_exact_states: Count
@@ -265,6 +266,7 @@ class Search(Struct, frozen=True, forbid_unknown_fields=True):
     runners_up: Count
     few_workloads: Count
     first_rounds: Count
+    first_rounds_share: Share
     master_share: Share
     bound_share: Share
     services_share: Share

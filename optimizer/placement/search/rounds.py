@@ -99,13 +99,16 @@ class Rounds:
                 return
 
     def improve_first_plan(self) -> None:
-        """Builds fleets beside all others and plans from these, while that makes the plan cheaper."""
+        """Builds fleets beside all others and plans from these, while that makes the plan cheaper and until a
+        share of the time is over.
+        """
+        out_of_time = self.search.watch.until(TUNING.search.first_rounds_share)
         for _ in range(TUNING.search.first_rounds):
             before = self._state()[0]
-            self.refit_fleets()
+            self.refit_fleets(out_of_time)
             if not self.search.done:
                 self.build_plan()
-            if self.search.done or self._state()[0] >= before:
+            if self.search.done or out_of_time() or self._state()[0] >= before:
                 return
 
     def _state(self) -> tuple[int, int, int]:
@@ -197,7 +200,8 @@ class Rounds:
             return None
         self._asked.add(key)
         free = remaining_nodes(self.candidates, case.service, Ledger(self.problem), None)
-        return Task(("fleets", *key), FleetsAsk(case, free), self._add)
+        ask = FleetsAsk if self.candidates.is_small else QuickFleetsAsk
+        return Task(("fleets", *key), ask(case, free), self._add)
 
     def _add(self, columns: list[Column]) -> None:
         self.pool.add(columns)
@@ -251,7 +255,7 @@ class Rounds:
             else:
                 self._solved.add(known)
 
-    def refit_fleets(self) -> None:
+    def refit_fleets(self, out_of_time: Callable[[], bool] | None = None) -> None:
         """Builds fleets from the stock that other workloads leave, for services furthest above their best."""
         if self.search.best is None:
             return
@@ -263,7 +267,7 @@ class Rounds:
             for name in self.candidates.fleets
             if name in self.names
         }
-        out_of_time = self.search.watch.until(TUNING.search.make_share)
+        out_of_time = out_of_time or self.search.watch.until(TUNING.search.make_share)
         self.proof.prefetch()
 
         def tasks() -> Iterator[Task]:

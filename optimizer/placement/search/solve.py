@@ -76,11 +76,17 @@ def solve(search: Search) -> Solution:
     search.prove(separate_bound_cents(candidates, pools), "priced")
 
     columns = first_plan(search, pools)
+    rounds: Rounds | None = None
+    if not few and not search.done:
+        columns = plan_terms(search, pools, columns)
+        rounds = Rounds(search, pools, columns)
+        rounds.improve_first_plan()
+        columns = rounds.pool.all()
     known_usd = _cheapest_usd(columns)
     candidates.bound_services(search.watch.until(TUNING.search.bounds_share), known_usd=known_usd)
     search.prove(separate_bound_cents(candidates, pools), "bounded alone")
-    if not few:
-        columns = plan_terms(search, pools, columns)
+    if not few and not search.done:
+        bound_terms(search, pools, columns)
     bound_ends(search, pools)
     if few and not search.done:
         columns = list(dict.fromkeys([*columns, *first_plans(search, pools)]))
@@ -90,9 +96,8 @@ def solve(search: Search) -> Solution:
     if few and not search.done:
         limits = search.share(TUNING.search.bound_share)
         search.prove(relaxed_bound_cents(candidates, pools, limits), "bounded")
-    rounds: Rounds | None = None
     if not search.done:
-        rounds = Rounds(search, pools, columns)
+        rounds = rounds or Rounds(search, pools, columns)
         search.proof = rounds.proof
         rounds.run(hasty=not few)
         rounds.proof.prove_in_background()
@@ -178,16 +183,18 @@ def _cheapest_usd(columns: Sequence[Column]) -> dict[str, float]:
 
 
 def plan_terms(search: Search, pools: Mapping[str, RunPool], columns: list[Column]) -> list[Column]:
-    """Adds fleets with minimum terms, then bounds with minimum terms, each in a share of the time."""
-    if search.done:
-        return columns
+    """Adds fleets with minimum terms."""
     fresh = fleets_for_terms(search.candidates, pools, columns, search.watch.until(TUNING.search.terms_share))
     columns = list(dict.fromkeys([*columns, *linked(search.candidates.problem, fresh, columns)]))
     search.offer(greedy_choice(search.candidates.problem, columns), "with terms")
+    return columns
+
+
+def bound_terms(search: Search, pools: Mapping[str, RunPool], columns: Sequence[Column]) -> None:
+    """Bounds services with minimum terms, in a share of the time."""
     out_of_time = search.watch.until(TUNING.search.terms_bound_share)
     search.candidates.bound_with_terms(out_of_time, _cheapest_usd(columns))
     search.prove(separate_bound_cents(search.candidates, pools), "bounded with terms")
-    return columns
 
 
 def prove_longer(search: Search, pools: Mapping[str, RunPool], columns: Sequence[Column]) -> None:
