@@ -492,10 +492,14 @@ def fleets_with_terms(
     """
     if free is not None:
         case = with_remaining_stock(case, free)
-    return _quick_fleets(problem, case, ends, firsts, with_terms=True) if has_term(problem, case).any() else []
+    if not has_term(problem, case).any():
+        return []
+    return _quick_fleets(problem, case, ends, firsts, with_terms=True)
 
 
-def varied_fleets(problem: Problem, case: FleetCase, free: Ints, ends: Sequence[float | None]) -> list[Column]:
+def varied_fleets(
+    problem: Problem, case: FleetCase, free: Ints, ends: Sequence[float | None]
+) -> list[Column]:
     """As ``coarse_fleets``, over several selections of promising pools, and with minimum terms.
 
     A wider selection is not always better, since only the first sets of pools of each are tried.
