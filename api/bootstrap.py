@@ -17,6 +17,7 @@ from api.clocks import SystemClock
 from api.export.jobs import ExportJobs
 from api.identity.configured import people_of, provider_of
 from api.identity.openid import OpenIdProvider
+from api.machine_probe import MachineProbe
 from api.money_words import Modes, SellerMode
 from api.notices.events import PlanEvents
 from api.notices.notifier import LoggedNotifier, WakeSignal
@@ -62,6 +63,7 @@ from broker.services.holding.changes import ChangesService
 from broker.services.holding.fallback_offer import FallbackOffers, FallbackRules
 from broker.services.holding.lease_service import LeaseService
 from broker.services.holding.machine_setups import MachineSetups
+from broker.services.holding.machines import MachinesService
 from broker.services.holding.reconcile import ReconcileRules, ReconcileService
 from broker.services.holding.reservation_creator import ReservationCreator
 from broker.services.holding.reservations import ReservationsService, ReservingRules
@@ -140,6 +142,7 @@ class Product:
     estimating: EstimatingService
     reservations: ReservationsService
     reconcile: ReconcileService
+    machines: MachinesService
     moves: MovesService
     proposals: ProposalsService
     reoptimize: ReoptimizeService
@@ -386,6 +389,7 @@ def build_product(
             rules=ReconcileRules(keep_orphans=settings.strays == "keep"),
             rates=load_exchange_rates,
         ),
+        machines=MachinesService(units, selling, MachineProbe(), clock, notifier),
         moves=moves,
         proposals=ProposalsService(units, moves, clock, notifier, read_request=read_request, budgets=gate),
         reoptimize=ReoptimizeService(

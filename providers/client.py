@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -29,6 +29,7 @@ from broker.domain.basics.machines import SSH_PORT, PublicKey
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch
+from broker.ports.holding import FindKept
 from providers.http import Classify, HttpFactory, HttpPolicy, Operation, Reply
 from providers.spec import Missing, ProviderSettings
 
@@ -139,8 +140,8 @@ class Seller(ABC):
         """Whether an order of ``offer`` carries the script of a machine's first start."""
         return self.takes_script
 
-    async def drop_keys(self, kept: Collection[str]) -> None:
-        """Removes the public keys that the broker registered, except ``kept`` lines."""
+    async def drop_keys(self, find_kept: FindKept) -> None:
+        """Removes the public keys that the broker registered, except the lines of ``find_kept``."""
         return
 
     @abstractmethod
@@ -285,11 +286,13 @@ class SellerClient(Seller):
         digest = hashlib.sha256(key.line.encode()).hexdigest()[:16]
         return f"{self._settings.tag_prefix}-key-{digest}"
 
-    async def drop_keys(self, kept: Collection[str]) -> None:
-        """Removes the public keys that the broker registered, except ``kept`` lines."""
-        mine = f"{self._settings.tag_prefix}-key-"
-        for key in await self.account_keys():
-            if key.name.startswith(mine) and key.line not in kept:
+    async def drop_keys(self, find_kept: FindKept) -> None:
+        """Removes the public keys that the broker registered, except the lines of ``find_kept``."""
+        prefix = f"{self._settings.tag_prefix}-key-"
+        mine = [key for key in await self.account_keys() if key.name.startswith(prefix)]
+        kept = await find_kept() if mine else ()
+        for key in mine:
+            if key.line not in kept:
                 with contextlib.suppress(LeaseNotFound):
                     await self._unregister_key(key)
 

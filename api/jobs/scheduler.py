@@ -118,6 +118,7 @@ class Scheduler:
         return (
             (self.poll, settings.poll_seconds),
             (self.reconcile, settings.reconcile_seconds),
+            (self.look_after_machines, settings.reconcile_seconds),
             (self.reoptimize_again, settings.reoptimize_seconds),
             (self.finish_looks, settings.reconcile_seconds),
             (self.watch_budgets, settings.budget_seconds),
@@ -194,6 +195,10 @@ class Scheduler:
     async def reconcile(self) -> None:
         """One pass that reconciles our reservations with the providers' leases."""
         await self._pass("reconcile", self._reconcile)
+
+    async def look_after_machines(self) -> None:
+        """Asks machines whether they can be reached, and removes public keys that are not needed."""
+        await self._pass("machines", self._product.machines.run_once)
 
     async def reoptimize_again(self) -> None:
         """Re-optimizes every current plan, whatever changed."""

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from broker.domain.basics.machines import PublicKey
+from broker.domain.basics.machines import Access, PublicKey
 from broker.domain.holding.reservation import Idempotency, Lease, Order, Reservation
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
+
+FindKept = Callable[[], Awaitable[Collection[str]]]
+
+
+class SshProbe(Protocol):
+    """Asks a machine over the network."""
+
+    async def host_key(self, access: Access) -> str | None:
+        """The public key that the machine's SSH server shows; None without an answer."""
+        ...
 
 
 class Reserver(Protocol):
@@ -51,8 +61,12 @@ class Reserver(Protocol):
         """Whether an order of ``offer`` carries the script of a machine's first start."""
         ...
 
-    async def drop_keys(self, kept: Collection[str]) -> None:
-        """Removes the public keys that the broker registered at the seller, except ``kept`` lines."""
+    async def drop_keys(self, find_kept: FindKept) -> None:
+        """Removes the public keys that the broker registered at the seller, except those that are needed.
+
+        ``find_kept`` gives the lines of these; it is called after the seller's list was read, so that a key
+        which is registered meanwhile stays.
+        """
         ...
 
     @property

@@ -24,6 +24,7 @@ from api.clocks import SystemClock
 from api.export.jobs import ExportJobs
 from api.http.openapi import build_document
 from api.identity.configured import people_of, provider_of
+from api.machine_probe import MachineProbe
 from api.notices.events import PlanEvents
 from api.notices.notifier import LoggedNotifier
 from api.notices.webhook_sender import HttpWebhookSender
@@ -45,6 +46,7 @@ from broker.services.accounts.retention import RetentionService
 from broker.services.accounts.ssh_keys import SshKeysService
 from broker.services.accounts.webhooks import WebhooksService
 from broker.services.holding.changes import ChangesService
+from broker.services.holding.machines import MachinesService
 from broker.services.holding.reconcile import ReconcileService
 from broker.services.holding.reservations import ReservationsService
 from broker.services.market.forecasting import ForecastSources
@@ -182,6 +184,7 @@ class House:
                 units, buying, self.clock, self.notifier, read_request=read, budgets=gate
             ),
             reconcile=ReconcileService(units, buying, self.clock, self.notifier),
+            machines=MachinesService(units, adapters, MachineProbe(), self.clock, self.notifier),
             moves=moves,
             reoptimize=ReoptimizeService(
                 units, anew(self.plan_call), *planner[2:], read_request=read, budgets=gate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -24,6 +24,7 @@ from broker.domain.basics.machines import PublicKey
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch
+from broker.ports.holding import FindKept
 from broker.ports.unit_of_work import Clock
 from tests.fakes.store import open_units
 
@@ -151,10 +152,10 @@ class FakeProvider:
         """Whether orders carry a script: yes."""
         return True
 
-    async def drop_keys(self, kept: Collection[str]) -> None:
+    async def drop_keys(self, find_kept: FindKept) -> None:
         """Removes registered keys."""
         self._enter("drop_keys")
-        self.kept_keys.append(frozenset(kept))
+        self.kept_keys.append(frozenset(await find_kept()))
 
     def nodes_per_order(self, offer: Offer) -> int | None:
         """Nodes of one call."""

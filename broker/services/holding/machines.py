@@ -1,0 +1,124 @@
+"""Looks after held machines: whether they can be reached, and which keys their sellers still have."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from broker import crash_points
+from broker.domain.basics.access import EVERY_TEAM
+from broker.domain.basics.errors import ProviderError
+from broker.domain.basics.machines import AccessWish, Machine
+from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
+from broker.ports.holding import Reserver, SshProbe
+from broker.ports.unit_of_work import Clock, Notifier, UnitOfWorkFactory
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 16
+REACHABLE = "reservation.reachable"
+"""The event that every machine of a reservation has answered on its SSH port."""
+
+
+class MachinesService:
+    """Probes machines of active reservations until they answer, and removes public keys that nobody needs.
+
+    ``reservers`` by provider key.
+    """
+
+    def __init__(
+        self,
+        uow_factory: UnitOfWorkFactory,
+        reservers: Mapping[str, Reserver],
+        probe: SshProbe,
+        clock: Clock,
+        notifier: Notifier,
+    ) -> None:
+        self._uow_factory = uow_factory
+        self._reservers = reservers
+        self._probe = probe
+        self._clock = clock
+        self._notifier = notifier
+        self._kept: dict[str, frozenset[str]] = {}
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    async def run_once(self) -> None:
+        """One pass over all open reservations."""
+        async with self._uow_factory(EVERY_TEAM) as uow:
+            rows = await uow.reservations.find_open()
+        await self._reach(rows)
+        await self._tidy(rows)
+
+    async def _reach(self, rows: Sequence[Reservation]) -> None:
+        """Asks the machines that have not answered yet, and stores which did."""
+        waiting = [(row, unit) for row in rows if _is_entered(row) for unit in row.units if _waits(unit)]
+        found = await asyncio.gather(*(self._seen(unit) for _, unit in waiting))
+        changed = {
+            (row.reservation_id, unit.ordinal): (machines, unit.access_note)
+            for (row, unit), machines in zip(waiting, found, strict=True)
+            if machines != unit.machines
+        }
+        if not changed:
+            return
+        async with self._uow_factory(EVERY_TEAM) as uow:
+            await uow.reservations.note_machines(changed)
+            crash_points.here("reservation.reachable.before")
+            await uow.commit()
+            crash_points.here("reservation.reachable.after")
+        for row in {row.reservation_id: row for row, _ in waiting}.values():
+            now = [
+                changed.get((row.reservation_id, unit.ordinal), (unit.machines, ""))[0] for unit in row.units
+            ]
+            if all(machines and all(one.reachable_at for one in machines) for machines in now):
+                body: dict[str, object] = {"reservation_id": row.reservation_id, "plan_id": row.plan_id}
+                await self._notifier.notify(REACHABLE, row.team, body)
+
+    async def _seen(self, unit: Unit) -> tuple[Machine, ...]:
+        return tuple(await asyncio.gather(*(self._ask(machine) for machine in unit.machines)))
+
+    async def _ask(self, machine: Machine) -> Machine:
+        if machine.reachable_at is not None:
+            return machine
+        async with self._slots:
+            key = await self._probe.host_key(machine.access)
+        return machine if key is None else replace(machine, reachable_at=self._clock.now(), host_key=key)
+
+    async def _tidy(self, rows: Sequence[Reservation]) -> None:
+        """Removes the broker's public keys at each seller where fewer are needed than at the last look.
+
+        The first look of a process asks every seller, since another process may have left keys behind.
+        """
+        for name, reserver in self._reservers.items():
+            needed = _lines(row for row in rows if row.offer.provider == name)
+            before = self._kept.get(name)
+            if before is not None and before <= needed:
+                self._kept[name] = needed
+                continue
+
+            async def find_needed(name: str = name) -> Collection[str]:
+                async with self._uow_factory(EVERY_TEAM) as uow:
+                    open_rows = await uow.reservations.find_open()
+                return _lines(row for row in open_rows if row.offer.provider == name)
+
+            try:
+                crash_points.here("call.keys.before")
+                await reserver.drop_keys(find_needed)
+                crash_points.here("call.keys.after")
+            except ProviderError as error:
+                log.info("the public keys at %s are looked at again later: %s", name, error)
+                continue
+            self._kept[name] = needed
+
+
+def _is_entered(row: Reservation) -> bool:
+    return row.state is ReservationState.ACTIVE and row.setup.access is AccessWish.SSH
+
+
+def _waits(unit: Unit) -> bool:
+    return unit.state is UnitState.HELD and any(one.reachable_at is None for one in unit.machines)
+
+
+def _lines(rows: Iterable[Reservation]) -> frozenset[str]:
+    return frozenset(key.line for row in rows for key in row.setup.keys)
