@@ -43,6 +43,10 @@ COMMANDS: Mapping[str, CommandEntry] = {
     ),
     "reserve": CommandEntry("api.cli.holding.reserve", "Reserve a plan on the running server.", HOLD),
     "reservations": CommandEntry("api.cli.holding.reservations", "What is reserved.", HOLD),
+    "ssh": CommandEntry("api.cli.holding.ssh", "A shell or a command on a held machine.", HOLD),
+    "hosts": CommandEntry("api.cli.holding.hosts", "Held machines for ssh, Ansible, Slurm, dstack.", HOLD),
+    "endpoints": CommandEntry("api.cli.holding.endpoints", "Where services answer, for balancers.", HOLD),
+    "done": CommandEntry("api.cli.holding.done", "The work is over; give the rest back.", HOLD),
     "extend": CommandEntry("api.cli.holding.extend", "Hold a reservation longer.", HOLD),
     "reoptimizations": CommandEntry(
         "api.cli.plans.reoptimizations", "Proposals as prices change; accept or reject one.", HOLD
@@ -55,6 +59,7 @@ COMMANDS: Mapping[str, CommandEntry] = {
     ),
     "focus-check": CommandEntry("api.cli.finance.focus_check", "Check a FOCUS file.", HOLD),
     "keys": CommandEntry("api.cli.installation.keys", "API keys: list, make, revoke.", RUN),
+    "ssh-keys": CommandEntry("api.cli.installation.ssh_keys", "Public SSH keys for orders.", RUN),
     "mcp": CommandEntry("api.cli.installation.mcp", "The running server as tools of an assistant.", RUN),
     "perf": CommandEntry("api.cli.accuracy.perf", "The performance core alone.", LOOK),
     "providers": CommandEntry("api.cli.market.providers", "Adapters and recorded payloads.", LOOK),

@@ -42,6 +42,7 @@ from api.schemas.holding.reservation import (
     Fit,
     OrderQuoteForm,
     PlanQuoteForm,
+    PlanReleaseForm,
     ReservationForm,
     ReservationRequest,
     ReservationsForm,
@@ -321,6 +322,23 @@ class PublishedCalls(ABC):
     def list_reservations(self, plan_id: str | None = None) -> AsyncIterator[ReservationForm]:
         """Every reservation, newest first, page by page."""
         return self._each("/v1/reservations", PageForm[ReservationForm], {"plan_id": plan_id})
+
+    async def finish(self, reservation_id: str) -> ReservationForm:
+        """Says that the work of a reservation is over; the rest is released where that saves money."""
+        call = Call("POST", f"/v1/reservations/{part(reservation_id)}/done", headers=once(str(uuid4())))
+        return await self._do(call, ReservationForm.model_validate)
+
+    async def release_plan(self, plan_id: str, workload: str | None = None) -> PlanReleaseForm:
+        """Releases all that a plan holds, or what it holds for one workload; twice is no error."""
+        body = {} if workload is None else {"workload": workload}
+        path = f"/v1/plans/{part(plan_id)}/release"
+        call = Call("POST", path, headers=once(str(uuid4())), body=body)
+        return await self._do(call, PlanReleaseForm.model_validate)
+
+    async def find_endpoints(self, plan_id: str, form: str = "json") -> str:
+        """Where the services of a plan answer now, as text: json, prometheus, envoy or nginx."""
+        call = Call("GET", f"/v1/plans/{part(plan_id)}/endpoints", {"format": form})
+        return (await self._ask(call)).text
 
     async def release(self, reservation_id: str) -> ReservationForm:
         """Asks for the end of a reservation; a second time is no error."""

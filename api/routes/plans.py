@@ -41,12 +41,14 @@ from api.plan_requests import (
     retry_after_s,
 )
 from api.routes.parameters import OfTeam, PlanId, Seed
-from api.schemas.base.forms import PageForm
+from api.schemas.base.forms import PageForm, write
 from api.schemas.base.validation import PRINTABLE
 from api.schemas.finance.finance import Word
 from api.schemas.holding.reservation import (
     RELEASE_ESTIMATE,
     PlanQuoteForm,
+    PlanReleaseForm,
+    PlanReleaseRequest,
     ReleaseEstimateForm,
     ReservationsForm,
     quote_to_document,
@@ -434,6 +436,32 @@ async def estimate_plan_release(
     part = PlanPart(plan_id, workload)
     found = await product_of(request).reservations.estimate_part_release(caller, part)
     return JSONResponse(RELEASE_ESTIMATE.write(found))
+
+
+@router.post(
+    "/{plan_id}/release",
+    status_code=202,
+    responses={202: {"model": PlanReleaseForm}},
+    openapi_extra=may_fail(Conflict),
+)
+async def release_plan(
+    request: Request,
+    caller: ReservationWriter,
+    plan_id: PlanId,
+    wish: Annotated[PlanReleaseRequest | None, Body()] = None,
+) -> Response:
+    """Releases all that a plan holds, or a part of it; twice is no error.
+
+    One reservation that cannot be released does not keep the others: it is in ``failed``.
+    """
+    reservations, wanted = product_of(request).reservations, wish or PlanReleaseRequest()
+    part = PlanPart(plan_id, wanted.workload, wanted.offer_id)
+
+    async def act() -> Answer:
+        await reservations.estimate_part_release(caller, part)
+        return json_answer(202, write(PlanReleaseForm, await reservations.release_part(caller, part)))
+
+    return await answer_once(request, caller, act)
 
 
 @router.post(

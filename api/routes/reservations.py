@@ -271,6 +271,27 @@ async def extend_reservation(
     return await answer_once(request, caller, act)
 
 
+@router.post(
+    "/{reservation_id}/done",
+    status_code=202,
+    responses={202: {"model": ReservationForm}},
+    openapi_extra=may_fail(Conflict, ConcurrentChange, ProviderUnavailable, RateLimited, ProviderError),
+)
+async def finish_reservation(
+    request: Request, caller: ReservationWriter, reservation_id: ReservationId
+) -> Response:
+    """Says that the work is over: the rest is released where that saves money; twice is no error.
+
+    Where a release would give nothing back, as in a window that is paid, the reservation stays until its end.
+    """
+
+    async def act() -> Answer:
+        done = await product_of(request).reservations.finish(caller, reservation_id)
+        return json_answer(202, reservation_to_document(done))
+
+    return await answer_once(request, caller, act)
+
+
 @router.delete(
     "/{reservation_id}",
     status_code=202,

@@ -14,11 +14,15 @@ from broker.domain.planning.plan import Plan
 FindKept = Callable[[], Awaitable[Collection[str]]]
 
 
-class SshProbe(Protocol):
+class MachineProbing(Protocol):
     """Asks a machine over the network."""
 
     async def host_key(self, access: Access) -> str | None:
         """The public key that the machine's SSH server shows; None without an answer."""
+        ...
+
+    async def is_healthy(self, url: str) -> bool:
+        """Whether ``url`` answers with a status of success."""
         ...
 
 

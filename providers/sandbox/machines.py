@@ -111,6 +111,7 @@ class Machine:
         """Closes the port, and ends every process."""
         if self.listener is not None:
             self.listener.close()
+            await self.listener.wait_closed()
         for child in self.processes:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)

@@ -16,8 +16,8 @@ from broker.domain.planning.document_fields import TRIMMED
 class NewSshKey(BaseModel):
     """A public key to store, of a ``team`` (null: that of the caller), or of a ``person`` in it.
 
-    ``public_key`` is one line of a public key file. ``name`` null: the comment of that line. ``person``: the
-    caller's own name or id; the key then goes with that caller's orders only.
+    ``public_key`` is one line of a public key file. ``name`` null: the comment of that line. ``person``:
+    ``me``, or the caller's own name or id; the key then goes with that caller's orders only.
     """
 
     model_config = ConfigDict(extra="forbid")

@@ -15,7 +15,7 @@ from api.schemas.base.parts import Money, NotNegativeMoney
 from api.schemas.base.times import Instant, ToldInstant
 from api.schemas.base.validation import PRINTABLE
 from api.schemas.base.windows import WISH, Span
-from broker.domain.basics.machines import AccessWish
+from broker.domain.basics.machines import AccessWish, Machine
 from broker.domain.basics.money import ZERO, format_usd
 from broker.domain.basics.window import Wish
 from broker.domain.holding.back_off import next_try_at
@@ -42,9 +42,14 @@ class Fit(StrEnum):
     OUTWARD = "outward"
 
 
+def machines_of(unit: Unit) -> tuple[Machine, ...]:
+    """The machines of a unit that is held; an address that was given back may be somebody else's now."""
+    return unit.machines if unit.state is UnitState.HELD else ()
+
+
 def access_reason(unit: Unit) -> str | None:
     """Why it is not known how a unit is entered, or where to look; None if it is known."""
-    if unit.machines:
+    if machines_of(unit):
         return None
     words = {
         UnitState.PLANNED: "it is not ordered yet",
@@ -91,10 +96,10 @@ class UnitForm(BaseModel):
     nodes: int
     state: UnitState
     reference: Annotated[str | None, Field(description="The seller's own id; null before its answer.")]
-    access: Annotated[AccessForm | None, From(lambda unit: next(iter(unit.machines), None))]
+    access: Annotated[AccessForm | None, From(lambda unit: next(iter(machines_of(unit)), None))]
     access_reason: Annotated[str | None, From(access_reason)]
     reachable_at: Annotated[Instant | None, From("reachable_at")]
-    machines: list[AccessForm]
+    machines: Annotated[list[AccessForm], From(machines_of)]
 
 
 class ReservationForm(BaseModel):
@@ -159,6 +164,29 @@ class ReservationsForm(BaseModel):
     """The answer to reserving a plan."""
 
     reservations: list[ReservationForm]
+
+
+class PlanReleaseRequest(BaseModel):
+    """The body of ``POST /v1/plans/{id}/release``. Null: all that the plan holds."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    workload: Annotated[str, Field(min_length=1, max_length=200, pattern=PRINTABLE)] | None = None
+    offer_id: Annotated[str, Field(min_length=1, max_length=500, pattern=PRINTABLE)] | None = None
+
+
+class FailedReleaseForm(BaseModel):
+    """A reservation that could not be released, and why."""
+
+    reservation_id: Annotated[str, From(lambda pair: pair[0].reservation_id)]
+    error: Annotated[str, From(lambda pair: str(pair[1]))]
+
+
+class PlanReleaseForm(BaseModel):
+    """What was released of a plan, and what could not be."""
+
+    reservations: Annotated[list[ReservationForm], From("asked")]
+    failed: list[FailedReleaseForm]
 
 
 SHARE = Annotated[

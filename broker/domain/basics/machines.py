@@ -53,12 +53,14 @@ class Machine:
     """One node of a unit, and what the broker saw of it.
 
     ``reachable_at`` is when its SSH port first answered the broker (None: not yet), and ``host_key`` the
-    public key that it then showed.
+    public key that it then showed. ``ready_at`` is since when the health path of its server answers (None: it
+    does not).
     """
 
     access: Access
     reachable_at: datetime | None = None
     host_key: str | None = None
+    ready_at: datetime | None = None
 
     @property
     def expected_host_key(self) -> str | None:

@@ -9,12 +9,27 @@ from broker.domain.planning.startup import Startup
 
 
 @dataclass(frozen=True, slots=True)
+class Served:
+    """The server that machines of a service run: its port and health path, and how it is given back.
+
+    ``nodes``: machines of one server, of which the first answers. ``drain_minutes``: how long before its end
+    it gets no new request.
+    """
+
+    port: int
+    health_path: str
+    drain_minutes: float
+    nodes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class MachineSetup:
     """How the machines of a reservation are entered and what they start with, fixed with the reservation."""
 
     access: AccessWish = AccessWish.SSH
     keys: tuple[PublicKey, ...] = ()
     startup: Startup | None = None
+    served: Served | None = None
 
 
 NO_SETUP = MachineSetup()

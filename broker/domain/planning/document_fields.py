@@ -273,3 +273,4 @@ Variable = Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z_][A-Za-z0-9_]
 VariableValue = Annotated[str, Field(max_length=MOST_SCRIPT)]
 SecretKey = Annotated[str, Field(max_length=64, pattern=r"^[A-Z][A-Z0-9_]*$")]
 FEW = Field(max_length=100)
+DrainMinutes = Annotated[Number, Limits(least=0, most=720)]

@@ -359,7 +359,8 @@ class Serving(WorkloadBase):
     """A fleet of replicas for as long as traffic lasts.
 
     ``weights`` is the location of finished weights; those of a run that it starts after are where the run
-    is. ``prefix_cache_hit_share`` is a share of prompt tokens, in [0, 1].
+    is. ``prefix_cache_hit_share`` is a share of prompt tokens, in [0, 1]. ``drain_minutes``: how long before
+    a machine is given back it gets no new request (None: 5).
     """
 
     kind: Literal[WorkloadKind.SERVING] = WorkloadKind.SERVING
@@ -373,6 +374,7 @@ class Serving(WorkloadBase):
     engine: ServingEngine = ServingEngine.VLLM
     prefix_cache_hit_share: doc.Share = 0.0
     speculation: SpeculativeDecoding | None = None
+    drain_minutes: doc.DrainMinutes | None = None
 
     @property
     def starts_at(self) -> datetime | None:

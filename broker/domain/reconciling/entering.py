@@ -53,7 +53,5 @@ def as_machines(shown: Iterable[Access], before: Iterable[Machine]) -> tuple[Mac
     machines = []
     for access in shown:
         same = seen.get((access.host, access.port))
-        machines.append(
-            Machine(access) if same is None else Machine(access, same.reachable_at, same.host_key)
-        )
+        machines.append(Machine(access) if same is None else replace(same, access=access))
     return tuple(machines)

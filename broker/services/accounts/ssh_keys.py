@@ -56,9 +56,10 @@ class SshKeysService:
             raise NotPermitted(f"key {caller.key_id} adds SSH keys of team {caller.team} only, not of {team}")
         if team == ALL_TEAMS:
             raise InputError("SSH key", (FieldProblem("/team", repr(team), "one team"),))
-        if person is not None and person not in (caller.key_id, caller.name) and not caller.may(Scope.ADMIN):
+        mine = ("me", caller.key_id, caller.name)
+        if person is not None and person not in mine and not caller.may(Scope.ADMIN):
             raise NotPermitted(f"{caller.called} adds own SSH keys only, not those of {person}")
-        own = caller.key_id if person in (caller.key_id, caller.name) else person
+        own = caller.key_id if person in mine else person
         now = self._clock.now()
         key = SshKey(
             key_id=make_id("ssh", now, self._random_bytes(ENTROPY_BYTES)),

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.machines import AccessWish, PublicKey
 from broker.domain.basics.near_words import with_nearest
-from broker.domain.holding.machine_setup import NO_SETUP, MachineSetup
+from broker.domain.holding.machine_setup import NO_SETUP, MachineSetup, Served
+from broker.domain.planning.plan import Placement
 from broker.domain.planning.startup import Startup
-from broker.domain.planning.workload import PlanRequest
+from broker.domain.planning.workload import PlanRequest, Serving, Workload
 from broker.ports.unit_of_work import UnitOfWork
 
+DRAIN_MINUTES = 5.0
+SERVER_PORT = 8000
+"""The port of servers whose command the broker writes."""
+HEALTH_PATH = "/health"
+"""The health path of vLLM, SGLang and TensorRT-LLM's server alike."""
+Wish = tuple[AccessWish, Startup | None, Served | None]
 NO_SETUPS: Mapping[str | None, MachineSetup] = MappingProxyType({})
 
 
@@ -49,7 +57,11 @@ class MachineSetups:
             return given
         keys = await self.find_keys(uow, team, actor)
         wishes = await self._wishes(uow, plan_id)
-        found = {name: self.setup(*wishes.get(name, (AccessWish.SSH, None)), keys) for name in missing}
+        nothing: Wish = (AccessWish.SSH, None, None)
+        found = {}
+        for name in missing:
+            access, startup, served = wishes.get(name, nothing)
+            found[name] = replace(self.setup(access, startup, keys), served=served)
         return {**found, **given}
 
     async def find_keys(self, uow: UnitOfWork, team: str, actor: str) -> tuple[PublicKey, ...]:
@@ -76,12 +88,29 @@ class MachineSetups:
             f"a secret of this installation, set as BROKER_SECRET_{name}", name, self._secrets
         )
 
-    async def _wishes(
-        self, uow: UnitOfWork, plan_id: str | None
-    ) -> Mapping[str | None, tuple[AccessWish, Startup | None]]:
-        """The access and start that the plan's document states, by workload."""
+    async def _wishes(self, uow: UnitOfWork, plan_id: str | None) -> Mapping[str | None, Wish]:
+        """The access and start that the plan's document states, and what its services run, by workload."""
         if plan_id is None or self._read_request is None:
             return {}
         record = await uow.plans.find(plan_id)
         request = self._read_request(record.document)
-        return {one.name: (one.access or AccessWish.SSH, one.startup) for one in request.workloads}
+        placed = () if record.plan is None else record.plan.placements
+        nodes = {one.workload: nodes_per_server(one) for one in placed}
+        return {
+            one.name: (one.access or AccessWish.SSH, one.startup, _served(one, nodes.get(one.name, 1)))
+            for one in request.workloads
+        }
+
+
+def nodes_per_server(placement: Placement) -> int:
+    """Nodes of one server: more than 1 only if a replica is larger than a node."""
+    gpus_per_node = max(1, placement.gpus // max(1, placement.nodes))
+    return max(1, -(-placement.gpus_per_replica // gpus_per_node))
+
+
+def _served(workload: Workload, nodes: int) -> Served | None:
+    """What the machines of a service run; None for runs and batches."""
+    if not isinstance(workload, Serving):
+        return None
+    drain = DRAIN_MINUTES if workload.drain_minutes is None else workload.drain_minutes
+    return Served(SERVER_PORT, HEALTH_PATH, drain, nodes)

@@ -11,8 +11,9 @@ from broker import crash_points
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import ProviderError
 from broker.domain.basics.machines import AccessWish, Machine
+from broker.domain.holding.machine_setup import MachineSetup
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.ports.holding import Reserver, SshProbe
+from broker.ports.holding import MachineProbing, Reserver
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWorkFactory
 
 log = logging.getLogger(__name__)
@@ -23,7 +24,7 @@ REACHABLE = "reservation.reachable"
 
 
 class MachinesService:
-    """Probes machines of active reservations until they answer, and removes public keys that nobody needs.
+    """Asks machines of active reservations whether they answer, and removes public keys that nobody needs.
 
     ``reservers`` by provider key.
     """
@@ -32,7 +33,7 @@ class MachinesService:
         self,
         uow_factory: UnitOfWorkFactory,
         reservers: Mapping[str, Reserver],
-        probe: SshProbe,
+        probe: MachineProbing,
         clock: Clock,
         notifier: Notifier,
     ) -> None:
@@ -53,8 +54,9 @@ class MachinesService:
 
     async def _reach(self, rows: Sequence[Reservation]) -> None:
         """Asks the machines that have not answered yet, and stores which did."""
-        waiting = [(row, unit) for row in rows if _is_entered(row) for unit in row.units if _waits(unit)]
-        found = await asyncio.gather(*(self._seen(unit) for _, unit in waiting))
+        active = (row for row in rows if row.state is ReservationState.ACTIVE)
+        waiting = [(row, unit) for row in active for unit in row.units if unit.state is UnitState.HELD]
+        found = await asyncio.gather(*(self._seen(row.setup, unit) for row, unit in waiting))
         changed = {
             (row.reservation_id, unit.ordinal): (machines, unit.access_note)
             for (row, unit), machines in zip(waiting, found, strict=True)
@@ -67,7 +69,7 @@ class MachinesService:
             crash_points.here("reservation.reachable.before")
             await uow.commit()
             crash_points.here("reservation.reachable.after")
-        for row in {row.reservation_id: row for row, _ in waiting}.values():
+        for row in {row.reservation_id: row for row, unit in waiting if unit.reachable_at is None}.values():
             now = [
                 changed.get((row.reservation_id, unit.ordinal), (unit.machines, ""))[0] for unit in row.units
             ]
@@ -75,15 +77,23 @@ class MachinesService:
                 body: dict[str, object] = {"reservation_id": row.reservation_id, "plan_id": row.plan_id}
                 await self._notifier.notify(REACHABLE, row.team, body)
 
-    async def _seen(self, unit: Unit) -> tuple[Machine, ...]:
-        return tuple(await asyncio.gather(*(self._ask(machine) for machine in unit.machines)))
+    async def _seen(self, setup: MachineSetup, unit: Unit) -> tuple[Machine, ...]:
+        return tuple(await asyncio.gather(*(self._ask(setup, machine) for machine in unit.machines)))
 
-    async def _ask(self, machine: Machine) -> Machine:
-        if machine.reachable_at is not None:
-            return machine
-        async with self._slots:
-            key = await self._probe.host_key(machine.access)
-        return machine if key is None else replace(machine, reachable_at=self._clock.now(), host_key=key)
+    async def _ask(self, setup: MachineSetup, machine: Machine) -> Machine:
+        """``machine`` as it is now: whether it can be entered, and whether its server is healthy."""
+        if setup.access is AccessWish.SSH and machine.reachable_at is None:
+            async with self._slots:
+                key = await self._probe.host_key(machine.access)
+            if key is not None:
+                machine = replace(machine, reachable_at=self._clock.now(), host_key=key)
+        if setup.served is not None:
+            url = f"http://{machine.access.host}:{setup.served.port}{setup.served.health_path}"
+            async with self._slots:
+                is_healthy = await self._probe.is_healthy(url)
+            ready_at = machine.ready_at or self._clock.now()
+            machine = replace(machine, ready_at=ready_at if is_healthy else None)
+        return machine
 
     async def _tidy(self, rows: Sequence[Reservation]) -> None:
         """Removes the broker's public keys at each seller where fewer are needed than at the last look.
@@ -110,14 +120,6 @@ class MachinesService:
                 log.info("the public keys at %s are looked at again later: %s", name, error)
                 continue
             self._kept[name] = needed
-
-
-def _is_entered(row: Reservation) -> bool:
-    return row.state is ReservationState.ACTIVE and row.setup.access is AccessWish.SSH
-
-
-def _waits(unit: Unit) -> bool:
-    return unit.state is UnitState.HELD and any(one.reachable_at is None for one in unit.machines)
 
 
 def _lines(rows: Iterable[Reservation]) -> frozenset[str]:

@@ -367,6 +367,16 @@ class ReservationsService:
         await self._tell("reservation.changed", (left,))
         return left
 
+    async def finish(self, caller: Caller, reservation_id: str) -> Reservation:
+        """Releases a reservation whose work is over, if that saves money; else it stays until its end."""
+        row = await self.find_reservation(caller, reservation_id)
+        estimate = await self.estimate_release(caller, reservation_id)
+        saves = row.end is None or estimate.has_coming or estimate.back_usd > 0
+        if saves:
+            return await self.release(caller, reservation_id)
+        require_scope(caller, Scope.RESERVATIONS_WRITE)
+        return row
+
     async def estimate_release(self, caller: Caller, reservation_id: str) -> ReleaseEstimate:
         """What the release of a reservation would give back now, and what stays owed; NotFound."""
         async with self._uow_factory(scope_of(caller)) as uow:

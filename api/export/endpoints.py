@@ -1,0 +1,194 @@
+"""Where a plan's services answer now, in the forms of load balancers and of Prometheus. Pure.
+
+A machine is ``starting`` until the health path of its server answers, then ``ready``. It is ``draining`` for
+the last minutes before it is given back: a balancer then sends it no new request. What will be held later is
+``coming``, without an address.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from api.schemas.base.times import format_time
+from broker.domain.holding.reservation import Reservation, ReservationState, UnitState
+
+EDS_TYPE = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+
+
+class EndpointState(StrEnum):
+    """The state of an endpoint, in the order of a machine's life."""
+
+    COMING = "coming"
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+
+
+class EndpointsFormat(StrEnum):
+    """The forms of a list of endpoints."""
+
+    JSON = "json"
+    PROMETHEUS = "prometheus"
+    ENVOY = "envoy"
+    NGINX = "nginx"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One server of a service. ``leaves_at`` None: until released; ``drains_at``: from when it is draining.
+
+    ``host`` None: it is not held yet. ``since`` is when it became ready, or will be ordered.
+    """
+
+    workload: str
+    state: EndpointState
+    host: str | None
+    port: int
+    reservation_id: str
+    provider: str
+    region: str
+    since: datetime | None
+    drains_at: datetime | None
+    leaves_at: datetime | None
+
+
+def endpoints_of(rows: Iterable[Reservation], now: datetime) -> tuple[Endpoint, ...]:
+    """The endpoints of reservations whose machines serve, by workload and time."""
+    found = []
+    for row in rows:
+        served = row.setup.served
+        if served is None or not row.is_open or row.state is ReservationState.RELEASING:
+            continue
+        leaves_at = row.ends_at
+        drains_at = None if leaves_at is None else leaves_at - timedelta(minutes=served.drain_minutes)
+        common = (row.reservation_id, row.offer.provider, row.offer.region)
+        name = row.workload or row.reservation_id
+        if row.state is ReservationState.SCHEDULED:
+            state = EndpointState.COMING
+            found.append(Endpoint(name, state, None, served.port, *common, row.start, drains_at, leaves_at))
+            continue
+        drains = drains_at is not None and now >= drains_at
+        for unit in row.units:
+            for machine in unit.machines[:: served.nodes] if unit.state is UnitState.HELD else ():
+                is_up = machine.ready_at is not None
+                up = EndpointState.DRAINING if drains else EndpointState.READY
+                state = up if is_up else EndpointState.STARTING
+                found.append(
+                    Endpoint(
+                        name,
+                        state,
+                        machine.access.host,
+                        served.port,
+                        *common,
+                        machine.ready_at,
+                        drains_at,
+                        leaves_at,
+                    )
+                )
+    far = datetime.max.replace(tzinfo=now.tzinfo)
+    return tuple(sorted(found, key=lambda one: (one.workload, one.since or far, one.host or "")))
+
+
+def fingerprint_of(endpoints: Sequence[Endpoint]) -> str:
+    """A short text that changes with what a balancer would do."""
+    said = [(one.workload, one.state, one.host, one.port) for one in endpoints]
+    return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
+
+
+def endpoints_text(plan_id: str, endpoints: Sequence[Endpoint], form: EndpointsFormat, now: datetime) -> str:
+    """``endpoints`` as text in one of the forms."""
+    if form is EndpointsFormat.JSON:
+        return json.dumps(endpoints_document(plan_id, endpoints, now), indent=2) + "\n"
+    return _WRITERS[form](endpoints)
+
+
+def endpoints_document(plan_id: str, endpoints: Sequence[Endpoint], now: datetime) -> dict[str, Any]:
+    """The JSON form."""
+    rows = [
+        {
+            "workload": one.workload,
+            "state": one.state.value,
+            "host": one.host,
+            "port": one.port,
+            "reservation_id": one.reservation_id,
+            "provider": one.provider,
+            "region": one.region,
+            "since": None if one.since is None else format_time(one.since),
+            "drains_at": None if one.drains_at is None else format_time(one.drains_at),
+            "leaves_at": None if one.leaves_at is None else format_time(one.leaves_at),
+        }
+        for one in endpoints
+    ]
+    version = fingerprint_of(endpoints)
+    return {"plan_id": plan_id, "as_of": format_time(now), "version": version, "endpoints": rows}
+
+
+def _prometheus(endpoints: Sequence[Endpoint]) -> str:
+    """Targets of HTTP service discovery: every server that answers, draining ones too."""
+    rows = [
+        {
+            "targets": [f"{one.host}:{one.port}"],
+            "labels": {
+                "workload": one.workload,
+                "state": one.state.value,
+                "provider": one.provider,
+                "region": one.region,
+                "reservation": one.reservation_id,
+            },
+        }
+        for one in endpoints
+        if one.host is not None and one.state is not EndpointState.STARTING
+    ]
+    return json.dumps(rows, indent=2) + "\n"
+
+
+_ENVOY_HEALTH = {
+    EndpointState.STARTING: "UNHEALTHY",
+    EndpointState.READY: "HEALTHY",
+    EndpointState.DRAINING: "DRAINING",
+}
+
+
+def _envoy(endpoints: Sequence[Endpoint]) -> str:
+    """A discovery response with a cluster for each service, as Envoy reads it from a file or by REST."""
+    clusters: dict[str, list[dict[str, Any]]] = {}
+    for one in endpoints:
+        rows = clusters.setdefault(one.workload, [])
+        if one.host is not None:
+            address = {"socket_address": {"address": one.host, "port_value": one.port}}
+            rows.append({"endpoint": {"address": address}, "health_status": _ENVOY_HEALTH[one.state]})
+    resources = [
+        {"@type": EDS_TYPE, "cluster_name": name, "endpoints": [{"lb_endpoints": rows}]}
+        for name, rows in clusters.items()
+    ]
+    return json.dumps({"version_info": fingerprint_of(endpoints), "resources": resources}, indent=2) + "\n"
+
+
+def _nginx(endpoints: Sequence[Endpoint]) -> str:
+    """An ``upstream`` for each service. What is draining or starting is ``down``: it gets no new request."""
+    blocks: dict[str, list[str]] = {}
+    for one in endpoints:
+        lines = blocks.setdefault(one.workload, [])
+        if one.host is not None:
+            down = "" if one.state is EndpointState.READY else " down"
+            lines.append(f"  server {one.host}:{one.port}{down};  # {one.state}")
+    texts = []
+    for name, lines in blocks.items():
+        # nginx refuses an upstream without a server.
+        if all(" down;" in line for line in lines):
+            lines.append("  server 127.0.0.1:9 down;")
+        texts.append("\n".join([f"upstream {name} {{", *lines, "}"]))
+    return "\n".join(texts) + "\n"
+
+
+_WRITERS: Mapping[EndpointsFormat, Callable[[Sequence[Endpoint]], str]] = {
+    EndpointsFormat.PROMETHEUS: _prometheus,
+    EndpointsFormat.ENVOY: _envoy,
+    EndpointsFormat.NGINX: _nginx,
+}
