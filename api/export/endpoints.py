@@ -1,21 +1,22 @@
 """Where a plan's services answer now, in the forms of load balancers and of Prometheus. Pure.
 
 A machine is ``starting`` until the health path of its server answers, then ``ready``. It is ``draining`` for
-the last minutes before it is given back: a balancer then sends it no new request. What will be held later is
-``coming``, without an address.
+the last minutes before it is given back, once the machines that the plan has from then on are ready: a
+balancer then sends it no new request. What will be held later is ``coming``, without an address.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from api.schemas.base.times import format_time
+from broker.domain.basics.machines import Machine
 from broker.domain.holding.reservation import Reservation, ReservationState, UnitState
 
 EDS_TYPE = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
@@ -60,39 +61,68 @@ class Endpoint:
 
 def endpoints_of(rows: Iterable[Reservation], now: datetime) -> tuple[Endpoint, ...]:
     """The endpoints of reservations whose machines serve, by workload and time."""
-    found = []
-    for row in rows:
-        served = row.setup.served
-        if served is None or not row.is_open or row.state is ReservationState.RELEASING:
-            continue
-        leaves_at = row.ends_at
-        drains_at = None if leaves_at is None else leaves_at - timedelta(minutes=served.drain_minutes)
-        common = (row.reservation_id, row.offer.provider, row.offer.region)
-        name = row.workload or row.reservation_id
-        if row.state is ReservationState.SCHEDULED:
-            state = EndpointState.COMING
-            found.append(Endpoint(name, state, None, served.port, *common, row.start, drains_at, leaves_at))
-            continue
-        drains = drains_at is not None and now >= drains_at
-        for unit in row.units:
-            for machine in unit.machines[:: served.nodes] if unit.state is UnitState.HELD else ():
-                is_up = machine.ready_at is not None
-                up = EndpointState.DRAINING if drains else EndpointState.READY
-                state = up if is_up else EndpointState.STARTING
-                found.append(
-                    Endpoint(
-                        name,
-                        state,
-                        machine.access.host,
-                        served.port,
-                        *common,
-                        machine.ready_at,
-                        drains_at,
-                        leaves_at,
-                    )
-                )
+    serving = [
+        row
+        for row in rows
+        if row.setup.served is not None and row.is_open and row.state is not ReservationState.RELEASING
+    ]
+    found = [one for row in serving for one in _of_row(row, serving, now)]
     far = datetime.max.replace(tzinfo=now.tzinfo)
     return tuple(sorted(found, key=lambda one: (one.workload, one.since or far, one.host or "")))
+
+
+def _of_row(row: Reservation, serving: Sequence[Reservation], now: datetime) -> Iterator[Endpoint]:
+    """The endpoints of one reservation among all that serve."""
+    served = row.setup.served
+    assert served is not None
+    leaves_at = row.ends_at
+    drains_at = None if leaves_at is None else leaves_at - timedelta(minutes=served.drain_minutes)
+
+    def endpoint(state: EndpointState, host: str | None, since: datetime | None) -> Endpoint:
+        return Endpoint(
+            workload=row.workload or row.reservation_id,
+            state=state,
+            host=host,
+            port=served.port,
+            reservation_id=row.reservation_id,
+            provider=row.offer.provider,
+            region=row.offer.region,
+            since=since,
+            drains_at=drains_at,
+            leaves_at=leaves_at,
+        )
+
+    if row.state is ReservationState.SCHEDULED:
+        yield endpoint(EndpointState.COMING, None, row.start)
+        return
+    is_late = drains_at is not None and now >= drains_at
+    up = EndpointState.DRAINING if is_late and _is_replaced(row, serving) else EndpointState.READY
+    for machine in _heads(row):
+        is_up = machine.ready_at is not None
+        yield endpoint(up if is_up else EndpointState.STARTING, machine.access.host, machine.ready_at)
+
+
+def _heads(row: Reservation) -> Iterator[Machine]:
+    """The machine of each server that answers: the first of its nodes."""
+    nodes = 1 if row.setup.served is None else row.setup.served.nodes
+    machines = [one for unit in row.units if unit.state is UnitState.HELD for one in unit.machines]
+    yield from machines[::nodes]
+
+
+def _is_replaced(leaving: Reservation, serving: Iterable[Reservation]) -> bool:
+    """Whether the servers that the plan has right after the end of ``leaving`` are ready."""
+    end = leaving.ends_at
+    assert end is not None
+    after = [
+        row
+        for row in serving
+        if row.workload == leaving.workload
+        and row.start <= end
+        and (row.ends_at is None or row.ends_at > end)
+    ]
+    nodes = 1 if leaving.setup.served is None else leaving.setup.served.nodes
+    planned = sum(-(-row.nodes // nodes) for row in after)
+    return sum(one.ready_at is not None for row in after for one in _heads(row)) >= planned
 
 
 def fingerprint_of(endpoints: Sequence[Endpoint]) -> str:
