@@ -15,7 +15,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from api.schemas.base.times import format_time
+from pydantic import BaseModel
+
+from api.schemas.base.forms import write
+from api.schemas.base.times import Instant
 from broker.domain.basics.machines import Machine
 from broker.domain.holding.reservation import Reservation, ReservationState, UnitState
 
@@ -40,6 +43,30 @@ class EndpointsFormat(StrEnum):
     NGINX = "nginx"
 
 
+class EndpointForm(BaseModel):
+    """One server of a service, or one that will be held."""
+
+    workload: str
+    state: EndpointState
+    host: str | None
+    port: int
+    reservation_id: str
+    provider: str
+    region: str
+    since: Instant | None
+    drains_at: Instant | None
+    leaves_at: Instant | None
+
+
+class EndpointsForm(BaseModel):
+    """Where the services of a plan answer now."""
+
+    plan_id: str
+    as_of: Instant
+    version: str
+    endpoints: list[EndpointForm]
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """One server of a service. ``leaves_at`` None: until released; ``drains_at``: from when it is draining.
@@ -57,6 +84,16 @@ class Endpoint:
     since: datetime | None
     drains_at: datetime | None
     leaves_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the document of endpoints says."""
+
+    plan_id: str
+    as_of: datetime
+    version: str
+    endpoints: Sequence[Endpoint]
 
 
 def endpoints_of(rows: Iterable[Reservation], now: datetime) -> tuple[Endpoint, ...]:
@@ -140,23 +177,7 @@ def endpoints_text(plan_id: str, endpoints: Sequence[Endpoint], form: EndpointsF
 
 def endpoints_document(plan_id: str, endpoints: Sequence[Endpoint], now: datetime) -> dict[str, Any]:
     """The JSON form."""
-    rows = [
-        {
-            "workload": one.workload,
-            "state": one.state.value,
-            "host": one.host,
-            "port": one.port,
-            "reservation_id": one.reservation_id,
-            "provider": one.provider,
-            "region": one.region,
-            "since": None if one.since is None else format_time(one.since),
-            "drains_at": None if one.drains_at is None else format_time(one.drains_at),
-            "leaves_at": None if one.leaves_at is None else format_time(one.leaves_at),
-        }
-        for one in endpoints
-    ]
-    version = fingerprint_of(endpoints)
-    return {"plan_id": plan_id, "as_of": format_time(now), "version": version, "endpoints": rows}
+    return write(EndpointsForm, _Told(plan_id, now, fingerprint_of(endpoints), endpoints))
 
 
 def _prometheus(endpoints: Sequence[Endpoint]) -> str:

@@ -13,6 +13,7 @@ from fastapi.responses import Response, StreamingResponse
 
 from api.export.endpoints import (
     Endpoint,
+    EndpointsForm,
     EndpointsFormat,
     endpoints_document,
     endpoints_of,
@@ -29,8 +30,7 @@ LOOK_EVERY_S = 2.0
 
 @router.get(
     "/{plan_id}/endpoints",
-    responses={200: {"content": {"application/json": {}, "text/plain": {}}}},
-    response_class=Response,
+    responses={200: {"model": EndpointsForm, "content": {"text/plain": {}}}},
 )
 async def show_endpoints(
     request: Request,
@@ -56,7 +56,10 @@ async def show_endpoints(
     responses={200: {"content": {"text/event-stream": {}}}},
 )
 async def stream_endpoints(request: Request, caller: PlanReader, plan_id: PlanId) -> StreamingResponse:
-    """Streams the endpoints of a plan as server-sent events: all of them now, and again at each change."""
+    """Streams the endpoints of a plan as server-sent events: all of them now, and again at each change.
+
+    The stream ends when no service of the plan holds anything more.
+    """
     await _endpoints(request, caller, plan_id)
 
     async def lines() -> AsyncIterator[str]:
@@ -66,6 +69,8 @@ async def stream_endpoints(request: Request, caller: PlanReader, plan_id: PlanId
             told = endpoints_document(plan_id, found, now)
             yield ": unchanged\n\n" if told["version"] == version else _endpoints_line(told)
             version = told["version"]
+            if not found:
+                return
             await asyncio.sleep(LOOK_EVERY_S)
 
     return StreamingResponse(lines(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})

@@ -24,6 +24,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from api.schemas.base.field_descriptions import FOLDER
 from tests.e2e import processes
+from tests.fakes.examples import PUBLIC_KEY
 
 ADMIN = "broker_live_example_admin_0123456789abcdef"
 RARE = Path(__file__).with_name("rare_examples.json")
@@ -65,6 +66,11 @@ workloads:
     fleet: {max_pools: 3, max_gpu_kinds: 2}
     weights: {gb: 16, provider: own, region: us-east-1}
     speculation: {drafted_tokens: 3, acceptance: 0.7}
+    startup:
+      image: vllm/vllm-openai:v0.11.0
+      command: --model meta-llama/Llama-3.1-8B-Instruct --port 8000
+      env: {HF_TOKEN: {secret: HF_TOKEN}}
+    drain_minutes: 3
   - name: summaries
     kind: batch
     model: Llama-3.1-70B
@@ -139,7 +145,8 @@ class Examples:
                 yield from self._parts(item, schema.get("items", {}))
         if isinstance(value, dict):
             for field, part in value.items():
-                inner = schema.get("properties", {}).get(field, schema.get("additionalProperties"))
+                others = next(iter(schema.get("patternProperties", {}).values()), None)
+                inner = schema.get("properties", {}).get(field, schema.get("additionalProperties", others))
                 if isinstance(inner, dict):
                     yield from self._parts(part, inner)
 
@@ -206,7 +213,12 @@ def a_broker(folder: Path) -> Iterator[str]:
     sandbox = processes.start_sandbox(folder)
     try:
         server = processes.start_server(
-            folder, sandbox.url, f"sqlite:///{folder}/broker.db", ADMIN, BROKER_WEBHOOK_ALLOW_LOOPBACK="1"
+            folder,
+            sandbox.url,
+            f"sqlite:///{folder}/broker.db",
+            ADMIN,
+            BROKER_WEBHOOK_ALLOW_LOOPBACK="1",
+            BROKER_SECRET_HF_TOKEN="a secret of the recording",
         )
         try:
             yield server.url
@@ -250,6 +262,9 @@ def _market(team: Caller, admin: Caller) -> None:
     team.ask("GET", "/v1/quarantine")
     team.ask("GET", "/v1/me")
     team.ask("GET", "/v1/keys")
+    key = team.ask("POST", "/v1/ssh-keys", body={"public_key": PUBLIC_KEY, "name": "ada's laptop"})
+    team.ask("GET", "/v1/ssh-keys/{key_id}", key["key_id"])
+    team.ask("GET", "/v1/ssh-keys")
     team.ask("GET", "/v1/market", at=(datetime.now(UTC) - timedelta(seconds=2)).isoformat())
     made = team.ask("POST", "/v1/webhooks", body={"url": "http://127.0.0.1:9/events", "events": ["plan.*"]})
     team.ask("POST", "/v1/webhooks/{webhook_id}/test", made["webhook_id"])
@@ -310,8 +325,14 @@ def _reservations(team: Caller, admin: Caller, plan: Any) -> None:
         "max_price_usd_per_node_hour": offers[0]["price_usd_per_node_hour"],
     }
     team.ask("POST", "/v1/reservations/quote", body=wish)
+    wish["startup"] = {
+        "image": "vllm/vllm-openai:v0.11.0",
+        "command": "--model Qwen/Qwen3-8B --port 8000",
+        "env": {"VLLM_LOGGING_LEVEL": "WARNING", "HF_TOKEN": {"secret": "HF_TOKEN"}},
+    }
     row = team.ask("POST", "/v1/reservations", body=wish)
     time.sleep(8)
+    team.ask("GET", "/v1/plans/{plan_id}/endpoints", plan["plan_id"])
     for one in [row, *reserved.get("reservations", ())]:
         team.ask("GET", "/v1/reservations/{reservation_id}", one["reservation_id"])
         team.ask("GET", "/v1/reservations/{reservation_id}/release", one["reservation_id"])
@@ -326,6 +347,7 @@ def _reservations(team: Caller, admin: Caller, plan: Any) -> None:
     team.ask("GET", "/v1/plans/{plan_id}/release", plan["plan_id"])
     admin.ask("GET", "/v1/reconciliation")
     team.ask("DELETE", "/v1/reservations/{reservation_id}", row["reservation_id"])
+    team.ask("POST", "/v1/plans/{plan_id}/release", plan["plan_id"], body={"workload": "summaries"})
     time.sleep(3)
     team.ask("GET", "/v1/reservations/{reservation_id}", row["reservation_id"])
     team.ask("GET", "/v1/audit", limit=200)

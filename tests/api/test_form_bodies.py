@@ -14,6 +14,8 @@ PATHS = {
     ("POST", "/v1/webhooks"),
     ("POST", "/v1/calendars"),
     ("POST", "/v1/keys"),
+    ("POST", "/v1/ssh-keys"),
+    ("POST", "/v1/plans/{plan_id}/release"),
     ("POST", "/v1/reservations"),
     ("POST", "/v1/reservations/quote"),
     ("POST", "/v1/starting-points"),

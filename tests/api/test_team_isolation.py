@@ -28,7 +28,7 @@ from broker.domain.planning.variant import Variant
 from broker.ports.planning import PlanState
 from tests.api.house import DOCUMENT, Home
 from tests.fakes.clock import NOON
-from tests.fakes.examples import a_placement, a_plan, a_record, a_segment, an_offer
+from tests.fakes.examples import PUBLIC_KEY, a_placement, a_plan, a_record, a_segment, an_offer
 
 OWNER, RIVAL = "research", "rivals"
 WORKLOAD, WAITING = "secret-tune", "secret-draft"
@@ -69,6 +69,9 @@ EXPECTED: Mapping[tuple[str, str], Expect] = {
     ("GET", "/v1/comparisons"): E.HIDDEN,
     ("GET", "/v1/comparisons/{comparison_id}"): E.HIDDEN,
     ("GET", f"{PLAN}/release"): E.HIDDEN,
+    ("POST", f"{PLAN}/release"): E.HIDDEN,
+    ("GET", f"{PLAN}/endpoints"): E.HIDDEN,
+    ("GET", f"{PLAN}/endpoints/events"): E.HIDDEN,
     ("GET", f"{PLAN}/quote"): E.HIDDEN,
     ("GET", "/v1/approvals"): E.SUMS,
     ("POST", "/v1/reservations"): E.OWN,
@@ -80,6 +83,7 @@ EXPECTED: Mapping[tuple[str, str], Expect] = {
     ("DELETE", FLEET): E.HIDDEN,
     ("GET", f"{FLEET}/release"): E.HIDDEN,
     ("POST", f"{FLEET}/extend"): E.HIDDEN,
+    ("POST", f"{FLEET}/done"): E.HIDDEN,
     ("GET", "/v1/offers/{offer_id}/prices"): E.SHARED,
     ("GET", "/v1/offers/{offer_id}/forecast"): E.SHARED,
     ("GET", "/v1/prices"): E.SHARED,
@@ -121,6 +125,10 @@ EXPECTED: Mapping[tuple[str, str], Expect] = {
     ("GET", "/v1/keys"): E.SUMS,
     ("GET", "/v1/keys/{key_id}"): E.HIDDEN,
     ("DELETE", "/v1/keys/{key_id}"): E.REFUSED,
+    ("POST", "/v1/ssh-keys"): E.OWN,
+    ("GET", "/v1/ssh-keys"): E.SUMS,
+    ("GET", "/v1/ssh-keys/{key_id}"): E.HIDDEN,
+    ("DELETE", "/v1/ssh-keys/{key_id}"): E.HIDDEN,
     ("POST", "/v1/calendars"): E.OWN,
     ("DELETE", "/v1/calendars/{key_id}"): E.HIDDEN,
     ("GET", "/v1/plans/{plan_id}/windows.ics"): E.HIDDEN,
@@ -157,6 +165,7 @@ BODIES: Mapping[str, object] = {
     BUDGET: {"limit_usd": "5"},
     "/v1/keys": {"name": "mine", "team": OWNER, "scopes": ["plans:read"]},
     "/v1/webhooks": {"url": "http://127.0.0.1:9/"},
+    "/v1/ssh-keys": {"public_key": PUBLIC_KEY},
 }
 SCOPING = {"team": OWNER, "plan_id": "plan-held", "object_id": f"{OWNER}/month"}
 """Query parameters that name somebody's things."""
@@ -215,6 +224,8 @@ async def settle(home: Home, owner: httpx.AsyncClient) -> dict[str, str]:
     budget = await owner.put(f"/v1/budgets/{OWNER}/month", json={"limit_usd": "400"})
     assert budget.status_code == 200, budget.text
     hook = await owner.post("/v1/webhooks", json={"url": "http://127.0.0.1:9/"})
+    stored = await owner.post("/v1/ssh-keys", json={"public_key": PUBLIC_KEY})
+    assert stored.status_code == 201, stored.text
     key = (await owner.get("/v1/keys")).json()["items"][0]["key_id"]
     export = await owner.get("/v1/spend/focus.parquet")
     await finished(owner, export)

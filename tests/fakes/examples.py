@@ -312,3 +312,6 @@ def refuse_to_plan(
 ) -> Plan:
     """A planner with a fault of its own."""
     raise ZeroDivisionError("a fault")
+
+
+PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPHh6vNjbb3DfcIbFSZrnU7R7VPwY1cLOG4zCVNTM9wX ada@laptop"

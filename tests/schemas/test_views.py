@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 import api
 from api.cli.plans.backtest_view import Compared, _policy, compared_to_document, sums_of
+from api.export.endpoints import Endpoint, EndpointForm, EndpointsForm
 from api.reserved_fleets import _FleetWithMoney
 from api.schemas.accounts.calendars import CalendarForm, NewCalendar
 from api.schemas.accounts.keys import CallerForm, KeyForm, NewKey
@@ -50,6 +51,8 @@ from api.schemas.holding.reservation import (
     FleetForm,
     OrderQuoteForm,
     PlanQuoteForm,
+    PlanReleaseForm,
+    PlanReleaseRequest,
     QuotedOrder,
     QuotedPlan,
     RefusalForm,
@@ -93,6 +96,7 @@ from broker.domain.spend.budget_effects import BudgetEffect
 from broker.domain.spend.budgets import BudgetStatus
 from broker.domain.spend.month_close import MonthClose
 from broker.domain.spend.spend import SpendRow
+from broker.services.holding.reserving_requests import PartRelease
 from broker.services.moving.all_knowing import AllKnowing
 from broker.services.moving.backtest import Outcome
 from broker.services.spend.approvals import Approval
@@ -101,6 +105,8 @@ from tests.fakes import market_csv
 
 VIEWS: Mapping[type[BaseModel], type] = {
     AccessForm: Machine,
+    EndpointForm: Endpoint,
+    PlanReleaseForm: PartRelease,
     ApprovalForm: Approval,
     BudgetEffectForm: BudgetEffect,
     BudgetForm: BudgetStatus,
@@ -148,6 +154,7 @@ SOURCES = "config/gpus.csv has the sources"
 UNIT_MONEY = "told of the whole reservation: its price, what it owes and what it was credited"
 UNIT_TIMES = "told of the whole reservation: start, active_at, end, released_at"
 NOT_TOLD: Mapping[str, str] = {
+    "AccessForm.Machine.ready_at": "EndpointForm tells it, as since",
     "AccessForm.Access.ssh_host_key": "told as expected_host_key has it, also as first seen",
     "ApprovalForm.PlanRecord": "plan_id names the plan, which has a document of its own",
     "BudgetEffectForm.BudgetEffect.hides_others": "limit_usd and counted_usd are null where it does",
@@ -176,6 +183,7 @@ NOT_TOLD: Mapping[str, str] = {
     "OrderQuoteForm.Offer": OFFER,
     "PlanQuoteForm.Plan": "the plan has a document of its own",
     "ReservationForm.MachineSetup.keys": "ssh_keys, as names and fingerprints",
+    "ReservationForm.MachineSetup.served": "EndpointForm tells what it leads to",
     "ReservationForm.MachineSetup.startup": "what was asked for, with values of variables",
     "ReservationForm.Offer": OFFER,
     "ReservationForm.Reservation.requested_by": "the history of the reservation names who",
@@ -218,10 +226,11 @@ ENVELOPES = {
 """Lists of what has a form or view, and pairs of words: they flatten no dataclass."""
 REQUESTS = {
     ExtensionRequest, IntentionForm, NewBudget, NewCalendar, NewKey, NewSshKey, NewWebhook,
-    ReservationRequest, StartingPointQuestion, Word,
+    PlanReleaseRequest, ReservationRequest, StartingPointQuestion, Word,
     _Line, what_if.QuestionPart,
 }  # fmt: skip
 ELSEWHERE = {
+    EndpointsForm: "the envelope of EndpointForm",
     EstimateForm: "written by _metrics",
     JsonPart: "the base of forms",
     LaterPeriodForm: "the figures of a budget in a later period; BudgetForm tells the rest",

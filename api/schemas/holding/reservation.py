@@ -175,18 +175,14 @@ class PlanReleaseRequest(BaseModel):
     offer_id: Annotated[str, Field(min_length=1, max_length=500, pattern=PRINTABLE)] | None = None
 
 
-class FailedReleaseForm(BaseModel):
-    """A reservation that could not be released, and why."""
-
-    reservation_id: Annotated[str, From(lambda pair: pair[0].reservation_id)]
-    error: Annotated[str, From(lambda pair: str(pair[1]))]
-
-
 class PlanReleaseForm(BaseModel):
     """What was released of a plan, and what could not be."""
 
     reservations: Annotated[list[ReservationForm], From("asked")]
-    failed: list[FailedReleaseForm]
+    failed: Annotated[
+        dict[str, str],
+        From(lambda done: {row.reservation_id: str(error) for row, error in done.failed}),
+    ]
 
 
 SHARE = Annotated[

@@ -22,6 +22,7 @@ ALL_TEAMS = "*"
 FAMILIES = (
     "budget",
     "key",
+    "ssh_key",
     "lease",
     "offer",
     "person",

@@ -19,6 +19,7 @@ from broker.ports.planning import PlanState
 from broker.store import create_store
 from tests.e2e.asking import document
 from tests.e2e.processes import wait_for
+from tests.fakes.examples import PUBLIC_KEY
 from tests.faults.workers.conftest import HEADERS, Pair
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("several")]
@@ -38,6 +39,9 @@ RECORDED = {
     "/v1/spend/close": "spend.close",
     "/v1/webhooks": "webhook.create",
     "/v1/keys": "key.create",
+    "/v1/ssh-keys": "ssh_key.add",
+    "/v1/plans/{plan_id}/release": "reservation.release",
+    "/v1/reservations/{reservation_id}/done": "reservation.release",
     "/v1/calendars": "key.create",
     "/v1/reoptimizations/{reoptimization_id}/accept": "reoptimization.applied",
     "/v1/reoptimizations/{reoptimization_id}/reject": "reoptimization.rejected",
@@ -191,6 +195,10 @@ async def test_every_post_twice_at_once_has_one_effect(pair: Pair) -> None:
         extended = recorded(client, "reservation.extend", row["reservation_id"])
         effects["/v1/reservations/{reservation_id}/extend"] = len(extended)
 
+        one_answer(await twins(pair, f"/v1/reservations/{row['reservation_id']}/done", "k-done", {}))
+        ended = recorded(client, "reservation.release", row["reservation_id"])
+        effects["/v1/reservations/{reservation_id}/done"] = len(ended)
+
         doubted = client.get("/v1/quarantine").json()["items"][0]["offer_id"]
         one_answer(await twins(pair, f"/v1/quarantine/{doubted}/release", "k-believe", {}))
         effects["/v1/quarantine/{offer_id}/release"] = len(recorded(client, "offer.believe", doubted))
@@ -202,6 +210,9 @@ async def test_every_post_twice_at_once_has_one_effect(pair: Pair) -> None:
         one_answer(await twins(pair, f"/v1/webhooks/{hook}/test", "k-test", {}))
         wait_for("the test's delivery", 60, lambda: deliveries_of(client, hook) or None)
         effects["/v1/webhooks/{webhook_id}/test"] = deliveries_of(client, hook)
+
+        stored = one_answer(await twins(pair, "/v1/ssh-keys", "k-ssh", {"public_key": PUBLIC_KEY})).json()
+        effects["/v1/ssh-keys"] = len(recorded(client, "ssh_key.add", stored["key_id"]))
 
         wish = {"name": "twin", "team": "twins", "scopes": ["plans:read"]}
         effects["/v1/keys"] = await keys_made(pair, client, "/v1/keys", "secret", wish)
@@ -229,6 +240,12 @@ async def test_every_post_twice_at_once_has_one_effect(pair: Pair) -> None:
 
         short, before = await stopped(pair, plan_id), len(recorded(client, "plan.request"))
         one_answer(await twins(pair, f"/v1/plans/{short}/continue", "k-continue", {}))
+        left = one_answer(await twins(pair, f"/v1/plans/{plan_id}/release", "k-release", {})).json()
+        ended = [
+            recorded(client, "reservation.release", one["reservation_id"]) for one in left["reservations"]
+        ]
+        effects["/v1/plans/{plan_id}/release"] = max(map(len, ended))
+
         effects["/v1/plans/{plan_id}/continue"] = len(recorded(client, "plan.request")) - before
 
     print(f"{len(effects)} POSTs, each to 2 processes at once and twice more: effects {effects}")
