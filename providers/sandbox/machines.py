@@ -245,3 +245,4 @@ async def _serve(machine: Machine, process: asyncssh.SSHServerProcess[bytes]) ->
     status = await asyncio.to_thread(child.wait)
     await process.stdout.drain()
     process.exit(status if status >= 0 else 128 - status)
+    await process.wait_closed()

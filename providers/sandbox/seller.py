@@ -22,6 +22,8 @@ ADDRESSES = "addresses"
 """The part of an entry's detail with the loopback address of each of its nodes."""
 SSH_KEYS = "ssh_keys"
 """The kind, before the seller's name, of the documents of public keys that are registered at a seller."""
+SCRIPTS = "scripts"
+"""Likewise of start scripts that are stored at a seller."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,11 @@ from typing import Any
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply, page_of
-from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
+from providers.sandbox.seller import SCRIPTS, ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.latitude.market import PLANS, SITES, latitude_inventory
 
 MEDIA_TYPE = "application/vnd.api+json"
-_SCRIPT = "latitude_user_data"
+_SCRIPT = f"{SCRIPTS}/latitude"
 MONTH = timedelta(hours=730)
 _CENT = Decimal("0.01")
 _LONGEST_HOSTNAME = 32

@@ -20,7 +20,7 @@ from broker.domain.basics.money import MICRO
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply, text_reply
-from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
+from providers.sandbox.seller import SCRIPTS, ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.verda.market import verda_inventory
 
 VOLUME_USD_PER_GB_MONTH = {"HDD": Decimal("0.05"), "NVMe": Decimal("0.2")}
@@ -31,7 +31,7 @@ OS_VOLUME_GB = 50
 TOKEN_LIFE_S = 3600
 BILLING_SLICE_S = 600
 _TOKEN = "sandbox-access-"  # noqa: S105  a prefix
-_SCRIPT = "verda_script"
+_SCRIPT = f"{SCRIPTS}/verda"
 _LOCATIONS = ("FIN-01", "FIN-02", "FIN-03")
 _STATES = Lifecycle(
     {"ordered": 0.25, "provisioning": 1},
