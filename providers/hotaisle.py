@@ -229,7 +229,8 @@ class _Machine(PayloadModel):
         found = self.ssh_access or _SshAccess(ip_address=self.ip_address)
         if not found.ip_address:
             return ()
-        return (Access(found.ip_address, USER, found.port, private_host=self.ip_address or None),)
+        private = self.ip_address if self.ip_address != found.ip_address else None
+        return (Access(found.ip_address, USER, found.port, private_host=private or None),)
 
 
 class _Key(PayloadModel):
