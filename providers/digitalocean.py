@@ -9,8 +9,9 @@ and may fail afterwards: a Droplet stays ``new`` while its create action says ``
 listed with ``type=gpus`` only. Not said: counts of stock, links, the network between Droplets (no fabric).
 Capacity, quota and bad orders are all 422.
 
-Environment: ``BROKER_DIGITALOCEAN_TOKEN``; ``BROKER_DIGITALOCEAN_SSH_KEY`` (id or fingerprint),
-``BROKER_DIGITALOCEAN_IMAGE`` (default: by vendor, ``config/providers/digitalocean.toml``).
+Environment: ``BROKER_DIGITALOCEAN_TOKEN``; ``BROKER_DIGITALOCEAN_SSH_KEY`` (id or fingerprint, for orders
+without a key of their own), ``BROKER_DIGITALOCEAN_IMAGE`` (default: by vendor,
+``config/providers/digitalocean.toml``).
 """
 
 from __future__ import annotations

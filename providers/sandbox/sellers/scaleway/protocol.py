@@ -1,11 +1,12 @@
 """Scaleway's Instance API v1, under ``/scaleway/instance/v1`` (and the deletion of block volumes).
 
-Prices are euros per Instance and hour; memory is in bytes. Types and stock are two objects by name. A
-server is created stopped, holds its place from then on here, and costs from the moment it is powered on.
+Prices are euros per Instance and hour; memory is in bytes. Types and stock are two objects by name. A server
+is created stopped, holds its place from then on here, and costs from the moment it is powered on.
 ``terminate`` ends a running server, ``DELETE`` a stopped one; block volumes outlive both, and are billed
-until they are deleted. Errors carry a ``type``. Totals are in the header ``X-Total-Count``. Billed by the
-minute begun. Sources: Scaleway's Python and Go SDKs, captured lists, users' reports of 412
-``out_of_stock``; what refuses an action in a wrong state is not confirmed.
+until they are deleted. Public keys stand in tags. Errors carry a ``type``. Totals are in the header
+``X-Total-Count``. Billed by the minute begun. Sources: Scaleway's Python and Go SDKs, its Packer plugin,
+captured lists, users' reports of 412 ``out_of_stock``; what refuses an action in a wrong state is not
+confirmed.
 """
 
 from __future__ import annotations
