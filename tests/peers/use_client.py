@@ -55,7 +55,7 @@ def verda(bench: Bench) -> dict[str, Any]:
     script = client.startup_scripts.create("setup", SCRIPT)
     stored = [[row.name, row.public_key] for row in client.ssh_keys.get()]
     stored += [[row.name, row.script] for row in client.startup_scripts.get()]
-    asked = {"image": "ubuntu-24.04", "description": "a test", "wait_for_status": None}
+    asked: dict[str, Any] = {"image": "ubuntu-24.04", "description": "a test", "wait_for_status": None}
     asked |= {"ssh_key_ids": [key.id], "startup_script_id": script.id}
     made = client.instances.create(kind, hostname=TAG, location=place, **asked)
     early = refusal(lambda: client.instances.action(made.id, "delete"))

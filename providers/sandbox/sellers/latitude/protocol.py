@@ -227,7 +227,7 @@ class Latitude(SellerProtocol):
         if not wish.get("description") or not wish.get("content"):
             raise Refusal(_invalid("description and content can't be blank"))
         base64.b64decode(wish["content"], validate=True)
-        row = {"id": f"ud_{self.sandbox.new_id(self.name, 13)}", "type": "user_data"}
+        row: dict[str, Any] = {"id": f"ud_{self.sandbox.new_id(self.name, 13)}", "type": "user_data"}
         row |= {"attributes": {"description": wish["description"], "content": wish["content"]}}
         self.sandbox.store.put_document(_SCRIPT, row["id"], row)
         return _document(row, 201)
