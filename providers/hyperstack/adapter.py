@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
@@ -110,31 +110,17 @@ class _Page(PayloadModel):
     count: int | None = None
     page: int | None = None
 
-    @property
-    def rows(self) -> Sequence[_Machine | _KeyPair]:
-        """What the page lists."""
-        raise NotImplementedError
-
 
 class _Machines(_Page):
     instances: tuple[_Machine, ...]
-
-    @property
-    def rows(self) -> Sequence[_Machine]:
-        """Its machines."""
-        return self.instances
 
 
 class _KeyPairs(_Page):
     keypairs: tuple[_KeyPair, ...]
 
-    @property
-    def rows(self) -> Sequence[_KeyPair]:
-        """Its key pairs."""
-        return self.keypairs
-
 
 Page = TypeVar("Page", bound=_Page)
+Row = TypeVar("Row", _Machine, _KeyPair)
 
 
 _STATES: Mapping[str, LeaseState] = {
@@ -240,7 +226,7 @@ class Hyperstack(SellerClient):
             return (await self._key_call("POST", KEY_PAIRS, body)).read(_KeyPairAnswer).keypair.name
 
     async def _pairs(self) -> Sequence[_KeyPair]:
-        return [pair for page in await self._pages(KEY_PAIRS, _KeyPairs) for pair in page.keypairs]
+        return await self._rows(KEY_PAIRS, _KeyPairs, lambda page: page.keypairs)
 
     async def account_keys(self) -> Sequence[AccountKey]:
         """The key pairs of all environments."""
@@ -257,23 +243,22 @@ class Hyperstack(SellerClient):
     @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every machine of the account."""
-        pages = await self._pages(MACHINES, _Machines)
-        found = {machine.id: _lease(machine) for page in pages for machine in page.instances}
-        return tuple(found.values())
+        machines = await self._rows(MACHINES, _Machines, lambda page: page.instances)
+        return tuple(map(_lease, machines))
 
-    async def _pages(self, path: str, model: type[Page]) -> list[Page]:
-        """Every page of a list; pages are requested by the page number that an answer states."""
-        pages: list[Page] = []
-        seen: set[int] = set()
+    async def _rows(
+        self, path: str, model: type[Page], rows_of: Callable[[Page], Sequence[Row]]
+    ) -> Sequence[Row]:
+        """Every row of a list; pages are requested by the page number that an answer states."""
+        found: dict[int, Row] = {}
         params: dict[str, int] = {"pageSize": PAGE_SIZE}
         while True:
             reply = await self._held(path, params)
             page = reply.read(model)
-            pages.append(page)
-            new = {row.id for row in page.rows} - seen
-            seen |= new
-            if not page.rows or (page.count is not None and len(seen) >= page.count):
-                return pages
+            new = {row.id: row for row in rows_of(page) if row.id not in found}
+            found |= new
+            if not rows_of(page) or (page.count is not None and len(found) >= page.count):
+                return tuple(found.values())
             if not new:
                 raise reply.unreadable("the list repeats itself")
             params["page"] = (page.page if page.page is not None else params.get("page", 1)) + 1
