@@ -10,7 +10,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from abc import ABC, abstractmethod
+<<<<<<< HEAD
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+=======
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+>>>>>>> h-keysa
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -24,6 +28,7 @@ from broker.domain.basics.errors import (
     OrderRejected,
     PayloadUnreadable,
     ProviderError,
+    ProviderUnavailable,
 )
 from broker.domain.basics.machines import SSH_PORT, PublicKey
 from broker.domain.basics.window import Window
@@ -198,7 +203,7 @@ class SellerClient(Seller):
 
         A machine of the sandbox costs nothing, so it may also be ordered without a key.
         """
-        own = [name for name in self._settings.options if name.startswith("ssh_")]
+        own = [name for name in self._settings.options if name.startswith(("ssh_", "key_"))]
         way = self.entry_of(offer)
         is_open = way is Entry.OWN or any(self._settings.options[name] for name in own)
         if self._settings.sandbox or is_open or (keys and way is Entry.KEYS):
@@ -272,14 +277,24 @@ class SellerClient(Seller):
     async def registered(self, keys: Sequence[PublicKey]) -> list[str]:
         """The ids by which an order names ``keys``; those that the seller does not know yet are registered.
 
-        Repeating it registers nothing twice, so a lost answer does no harm.
+        Repeating it registers nothing twice, so a lost answer does no harm. OrderRejected where the seller
+        cannot be asked: then nothing is ordered.
         """
         if not keys:
             return []
-        known = {key.line: key.key_id for key in await self.account_keys()}
-        return [
-            known.get(key.line) or await self._register_key(self._key_name(key), key.line) for key in keys
-        ]
+        with self._before_order("its public SSH keys could not be registered"):
+            known = {key.line: key.key_id for key in await self.account_keys()}
+            return [
+                known.get(key.line) or await self._register_key(self._key_name(key), key.line) for key in keys
+            ]
+
+    @contextlib.contextmanager
+    def _before_order(self, failing: str) -> Iterator[None]:
+        """A context of calls before an order: OrderRejected, with ``failing``, where one is not answered."""
+        try:
+            yield
+        except (LeaseNotFound, PayloadUnreadable, ProviderUnavailable) as error:
+            raise OrderRejected(self.provider, f"nothing was ordered, {failing}: {error}") from error
 
     def _key_name(self, key: PublicKey) -> str:
         """The name of a registered key: the broker's prefix and a digest of the key."""

@@ -9,8 +9,9 @@ and may fail afterwards: a Droplet stays ``new`` while its create action says ``
 listed with ``type=gpus`` only. Not said: counts of stock, links, the network between Droplets (no fabric).
 Capacity, quota and bad orders are all 422.
 
-Environment: ``BROKER_DIGITALOCEAN_TOKEN``; ``BROKER_DIGITALOCEAN_SSH_KEY`` (id or fingerprint),
-``BROKER_DIGITALOCEAN_IMAGE`` (default: by vendor, ``config/providers/digitalocean.toml``).
+Environment: ``BROKER_DIGITALOCEAN_TOKEN``; ``BROKER_DIGITALOCEAN_SSH_KEY`` (id or fingerprint, for orders
+without a key of their own), ``BROKER_DIGITALOCEAN_IMAGE`` (default: by vendor,
+``config/providers/digitalocean.toml``).
 """
 
 from __future__ import annotations
@@ -34,11 +35,21 @@ from broker.domain.basics.errors import (
     RateLimited,
     ReleaseRefused,
 )
+from broker.domain.basics.machines import Access
 from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
 from broker.domain.market.sku import Form, Sku
 from broker.provider_facts import ProviderFacts, load_provider_facts
-from providers.client import Query, SellerClient, all_pages, bearer, tells_all_or_fails
+from providers.client import (
+    AccountKey,
+    Entry,
+    Query,
+    SellerClient,
+    all_pages,
+    bearer,
+    key_line,
+    tells_all_or_fails,
+)
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (
     Amount,
@@ -60,6 +71,8 @@ from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, 
 
 NAME = "digitalocean"
 BASE_URL = "https://api.digitalocean.com"
+USER = "root"
+KEYS = "/v2/account/keys"
 FIRST_PAGE = {"per_page": "200", "page": "1"}
 MOST_PAGES = 40
 POLICY = HttpPolicy(any_interval_s=0.25)
@@ -200,12 +213,36 @@ class _Region(PayloadModel):
     slug: str = ""
 
 
+class _Address(PayloadModel):
+    ip_address: str = ""
+    type: str = ""
+
+
+class _Networks(PayloadModel):
+    v4: tuple[_Address, ...] = ()
+
+    def address(self, kind: str) -> str | None:
+        """The first address of a kind, ``public`` or ``private``."""
+        return next((one.ip_address for one in self.v4 if one.type == kind), None)
+
+
+class _Key(PayloadModel):
+    id: int
+    name: str = ""
+    public_key: str = ""
+
+
+class _KeyAnswer(PayloadModel):
+    ssh_key: _Key
+
+
 class _Droplet(PayloadModel):
     id: int
     name: str = ""
     status: Annotated[str, Words(lambda: _STATES)] = ""
     size_slug: str = ""
     region: _Region | None = None
+    networks: _Networks = _Networks()
 
 
 class _DropletAnswer(PayloadModel):
@@ -224,6 +261,10 @@ class _Page(PayloadModel):
     """The pagination fields of every list."""
 
     links: _Links | None = None
+
+
+class _KeysAnswer(_Page):
+    ssh_keys: tuple[_Key, ...]
 
 
 class _DropletsAnswer(_Page):
@@ -256,7 +297,13 @@ def _lease(droplet: _Droplet, *, errored: bool = False) -> Lease:
         sku=droplet.size_slug,
         region=droplet.region.slug if droplet.region else "",
         detail="create errored" if errored else droplet.status,
+        machines=_machines(droplet.networks),
     )
+
+
+def _machines(networks: _Networks) -> tuple[Access, ...]:
+    host = networks.address("public")
+    return (Access(host, USER, private_host=networks.address("private")),) if host else ()
 
 
 class DigitalOcean(SellerClient):
@@ -264,6 +311,8 @@ class DigitalOcean(SellerClient):
 
     provider = NAME
     longest_tag = 255
+    entry = Entry.KEYS
+    takes_script = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "token"))
@@ -276,19 +325,34 @@ class DigitalOcean(SellerClient):
     async def reserve(self, order: Order) -> Lease:
         """Creates one Droplet with the tag as name and tag; it may still fail for lack of capacity."""
         refuse_unless_single(order, NAME, self.longest_tag)
-        reply = await self._order("/v2/droplets", self._order_body(order))
+        own = self._settings.options["ssh_key"]
+        keys: list[str | int] = [int(key) for key in await self.registered(order.keys)]
+        reply = await self._order("/v2/droplets", self._order_body(order, keys or ([own] if own else [])))
         return _lease(reply.read(_DropletAnswer).droplet)
 
-    def _order_body(self, order: Order) -> dict[str, Any]:
-        options = self._settings.options
+    def _order_body(self, order: Order, keys: Sequence[str | int]) -> dict[str, Any]:
         return {
             "name": order.tag,
             "region": order.offer.reference["region"],
             "size": order.offer.reference["size"],
-            "image": options["image"] or _base_image(order.offer.sku),
-            "ssh_keys": [options["ssh_key"]] if options["ssh_key"] else [],
+            "image": self._settings.options["image"] or _base_image(order.offer.sku),
+            "ssh_keys": keys,
             "tags": [order.tag],
+            **({"user_data": order.script} if order.script else {}),
         }
+
+    async def account_keys(self) -> Sequence[AccountKey]:
+        """The keys of the account."""
+        pages = await all_pages(partial(self._held, KEYS), _next_page, FIRST_PAGE, MOST_PAGES)
+        rows = [row for reply in pages for row in reply.read(_KeysAnswer).ssh_keys]
+        return [AccountKey(str(row.id), row.name, key_line(row.public_key)) for row in rows]
+
+    async def _register_key(self, name: str, line: str) -> str:
+        reply = await self._key_call("POST", KEYS, {"name": name, "public_key": line})
+        return str(reply.read(_KeyAnswer).ssh_key.id)
+
+    async def _unregister_key(self, key: AccountKey) -> None:
+        await self._key_call("DELETE", f"{KEYS}/{key.key_id}")
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One Droplet; while it is ``new``, with the status of its create action."""
@@ -336,7 +400,7 @@ SPEC = ProviderSpec(
     name=NAME,
     title="DigitalOcean",
     base_url=BASE_URL,
-    credentials={"token": "a personal access token with the scopes droplet and sizes:read"},
+    credentials={"token": "a personal access token with the scopes droplet, ssh_key and sizes:read"},
     options={"ssh_key": "", "image": ""},
     capabilities=HOLDING | {Capability.SPOT},
     idempotency=Idempotency.TAG,

@@ -17,6 +17,10 @@ speaks of the token. A delete forces the end before the minimum (which is owed a
 long. A server whose installation failed is still held, and is shown as failed so that it is released. The
 power state is not read: what is held is owed.
 
+Keys are those of the token's user: an order names none, and its machine opens to all of them. The broker adds
+an order's keys before it, and takes its own away again. No script goes with an order: a virtual machine takes
+the address of one (``user_data_url``), bare metal nothing.
+
 Unverified: how long deletes take, bodies of the documented errors (plain JSON strings), rate limits.
 
 Environment: ``BROKER_HOTAISLE_API_KEY``; ``BROKER_HOTAISLE_TEAM`` (handle of the team, default ``broker``).
@@ -45,11 +49,12 @@ from broker.domain.basics.errors import (
     QuotaExceeded,
     ReleaseRefused,
 )
+from broker.domain.basics.machines import SSH_PORT, Access
 from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
 from broker.domain.market.sku import Form, Sku
 from broker.provider_facts import ProviderFacts, infer_intra_node, load_provider_facts
-from providers.client import SellerClient, ordered, tells_all_or_fails
+from providers.client import AccountKey, Entry, SellerClient, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (
     Amount,
@@ -76,6 +81,8 @@ NAME = "hotaisle"
 BASE_URL = "https://admin.hotaisle.app/api"
 POLICY = HttpPolicy(concurrency=4, read_s=60.0, total_s=120.0)
 
+USER = "hotaisle"
+KEYS = "/user/ssh_keys/"
 METAL, VIRTUAL = "bare_metal", "virtual_machines"
 _KINDS = {METAL: ("metal", Form.BARE_METAL), VIRTUAL: ("vm", Form.VM)}
 
@@ -204,10 +211,33 @@ class _OsStatus(PayloadModel):
     os_install_status: Annotated[str, Words(lambda: _STEPS)] = ""
 
 
+class _SshAccess(PayloadModel):
+    ip_address: str = ""
+    port: int = SSH_PORT
+
+
 class _Machine(PayloadModel):
     name: Name
     description: str | None = None
     os_status: _OsStatus | None = None
+    ip_address: str = ""
+    ssh_access: _SshAccess | None = None
+
+    @property
+    def access(self) -> tuple[Access, ...]:
+        """Where it is entered; its own address is that of the team's network."""
+        found = self.ssh_access or _SshAccess(ip_address=self.ip_address)
+        if not found.ip_address:
+            return ()
+        private = self.ip_address if self.ip_address != found.ip_address else None
+        return (Access(found.ip_address, USER, found.port, private_host=private or None),)
+
+
+class _Key(PayloadModel):
+    type: str
+    public_key: str
+    fingerprint: Name
+    comment: str = ""
 
 
 _STEPS: Mapping[str, LeaseState] = {
@@ -245,6 +275,7 @@ def _lease(machine: _Machine) -> Lease:
         tag=machine.description or None,
         region=str(load_provider_facts(NAME).search["region"]),
         detail=step if machine.os_status else "",
+        machines=machine.access,
     )
 
 
@@ -254,6 +285,7 @@ class HotAisle(SellerClient):
     provider = NAME
     longest_tag = 100
     idempotency = Idempotency.NEITHER
+    entry = Entry.KEYS
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         key = {"Authorization": f"Token {settings.secret('api_key')}"}
@@ -271,6 +303,7 @@ class HotAisle(SellerClient):
         OutcomeUnknown of a virtual machine names the machines without a description.
         """
         refuse_unless_single(order, NAME, self.longest_tag)
+        await self.registered(order.keys)
         path, specs = order.offer.reference["path"], json.loads(order.offer.reference["specs"])
         body = {"specs": specs, "description": order.tag} if path == METAL else specs
         try:
@@ -299,6 +332,19 @@ class HotAisle(SellerClient):
         except ProviderError as error:
             return f"what it made cannot be listed: {error}"
         return f"virtual machines without a description: {', '.join(names) or 'none yet'}"
+
+    async def account_keys(self) -> Sequence[AccountKey]:
+        """The keys of the token's user, which open every machine that is ordered while they are there."""
+        rows = (await self._key_call("GET", KEYS)).rows("keys", _Key)
+        return [AccountKey(row.fingerprint, row.comment, f"{row.type} {row.public_key}") for row in rows]
+
+    async def _register_key(self, name: str, line: str) -> str:
+        reply = await self._key_call("POST", KEYS, {"authorized_key": f"{line} {name}"})
+        return reply.read(_Key).fingerprint
+
+    async def _unregister_key(self, key: AccountKey) -> None:
+        digest = quote(key.key_id.removeprefix("SHA256:"), safe="")
+        await self._key_call("DELETE", f"{KEYS}{digest}/")
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One machine; the list of virtual machines is read first."""
@@ -337,7 +383,7 @@ SPEC = ProviderSpec(
     name=NAME,
     title="Hot Aisle",
     base_url=BASE_URL,
-    credentials={"api_key": "an API token with the role operator in the team"},
+    credentials={"api_key": "an API token with the role operator in the team, and owner of its user"},
     options={"team": "broker"},
     capabilities=HOLDING,
     idempotency=Idempotency.NEITHER,

@@ -16,9 +16,9 @@ that is not there), the increment of billing, whether the image for AMD has Dock
 than what one project holds (pages are followed by their tokens).
 
 Environment: ``BROKER_CRUSOE_ACCESS_KEY``, ``BROKER_CRUSOE_SECRET_KEY`` (as Crusoe prints it, base64url),
-``BROKER_CRUSOE_PROJECT_ID``; ``BROKER_CRUSOE_SSH_PUBLIC_KEY`` (no machine is made without one),
-``BROKER_CRUSOE_IMAGE`` (default: the one with Docker for the form of the GPU, of
-``config/providers/crusoe.toml``).
+``BROKER_CRUSOE_PROJECT_ID``; ``BROKER_CRUSOE_SSH_PUBLIC_KEY`` (for orders without a key of their own: no
+machine is made without any), ``BROKER_CRUSOE_IMAGE`` (default: the one with Docker for the form of the GPU,
+of ``config/providers/crusoe.toml``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,14 @@ SPEC = ProviderSpec(
         "project_id": "the project that pays",
     },
     options={"ssh_public_key": "", "image": ""},
-    needs=(Need(("ssh_public_key",), "a public SSH key, as in an authorized_keys file", "ssh-ed25519 AAAA"),),
+    needs=(
+        Need(
+            ("ssh_public_key",),
+            "a public SSH key, as in an authorized_keys file",
+            "ssh-ed25519 AAAA",
+            in_order=True,
+        ),
+    ),
     capabilities=HOLDING,
     idempotency=Idempotency.TAG,
     adapter=Crusoe,

@@ -27,11 +27,12 @@ from broker.domain.basics.errors import (
     QuotaExceeded,
     ReleaseRefused,
 )
+from broker.domain.basics.machines import Access, with_keys
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch
 from broker.domain.market.sku import Sku
 from broker.provider_facts import load_provider_facts
-from providers.client import Query, SellerClient, all_pages, ordered, tells_all_or_fails
+from providers.client import Entry, Query, SellerClient, all_pages, ordered, tells_all_or_fails
 from providers.crusoe.offers import NAME, Market, parse_offers
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel
@@ -39,6 +40,7 @@ from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_unless_single
 
 API = "/v1alpha5"
+USER, HOME = "ubuntu", "/home/ubuntu"
 MOST_PAGES = 100
 PARTITION = "broker"
 SIGNATURE_VERSION = "1.0"
@@ -145,12 +147,26 @@ def _word(state: str) -> str:
     return state.upper().removeprefix("STATE_")
 
 
+class _Address(PayloadModel):
+    address: str = ""
+
+
+class _Addresses(PayloadModel):
+    public_ipv4: _Address = _Address()
+    private_ipv4: _Address = _Address()
+
+
+class _Interface(PayloadModel):
+    ips: tuple[_Addresses, ...] = ()
+
+
 class _Machine(PayloadModel):
     id: Name
     name: str | None = None
     type: str = ""
     location: str = ""
     state: Annotated[str, Words(lambda: _STATES, _word)] = ""
+    network_interfaces: tuple[_Interface, ...] = ()
 
 
 class _Machines(PayloadModel):
@@ -189,7 +205,18 @@ def _lease(machine: _Machine) -> Lease:
         sku=machine.type,
         region=machine.location,
         detail=machine.state,
+        machines=_access(machine),
     )
+
+
+def _access(machine: _Machine) -> tuple[Access, ...]:
+    """The machine at the first of its public addresses; nothing before it has one."""
+    for interface in machine.network_interfaces:
+        for told in interface.ips:
+            if told.public_ipv4.address:
+                private = told.private_ipv4.address or None
+                return (Access(told.public_ipv4.address, USER, private_host=private),)
+    return ()
 
 
 class Crusoe(SellerClient):
@@ -197,6 +224,8 @@ class Crusoe(SellerClient):
 
     provider = NAME
     longest_tag = 63
+    entry = Entry.KEYS
+    takes_script = True
 
     def __init__(
         self,
@@ -235,17 +264,22 @@ class Crusoe(SellerClient):
         return 1
 
     async def reserve(self, order: Order) -> Lease:
-        """Creates a machine named by the tag, in our partition of the network where there is one."""
+        """Creates a machine named by the tag, in our partition of the network where there is one.
+
+        It takes one key, so that the others come with the script.
+        """
         refuse_unless_single(order, NAME, self.longest_tag)
         note, options = order.offer.reference, self._settings.options
         partition = await self._partition(note["ib_network_id"]) if note["ib_network_id"] else ""
+        script = with_keys(order.script, order.keys[1:], HOME)
         body: dict[str, Any] = {
             "name": order.tag,
             "type": note["type"],
             "location": note["location"],
             "image": options["image"] or image_of(order.offer.sku),
-            "ssh_public_key": options["ssh_public_key"],
+            "ssh_public_key": order.keys[0].line if order.keys else options["ssh_public_key"],
             "reservation_specification": {"selection_strategy": "on_demand"},
+            **({"startup_script": script} if script else {}),
             **({"host_channel_adapters": [{"ib_partition_id": partition}]} if partition else {}),
         }
         started = (await self._order(self._machines, body)).read(_Started).operation

@@ -12,12 +12,12 @@ Commitment terms (one more call for each type) and bare metal are not read.
 The buyer chooses a machine's id: it is the tag, so that an order whose answer was lost is found by it; the
 tag also stands in the metadata, unchanged. An id that exists already is treated as such an order.
 
-Unverified: error bodies (gRPC gateway: ``{"code", "message", "details"}``), words of a lack of capacity,
-the longest id, whether a stopped machine is owed in full, rate limits. A machine is terminated only from
-some states; otherwise later.
+Unverified: error bodies (gRPC gateway: ``{"code", "message", "details"}``), words of a lack of capacity, the
+longest id, the user of an image (root is assumed), whether a stopped machine is owed in full, rate limits. A
+machine is terminated only from some states; otherwise later.
 
 Environment: ``BROKER_CUDO_API_KEY``; ``BROKER_CUDO_PROJECT`` (default ``broker``), ``BROKER_CUDO_IMAGE``,
-``BROKER_CUDO_SSH_KEY`` (a public key; default: those of the project).
+``BROKER_CUDO_SSH_KEY`` (a public key for orders without one of their own; default: those of the project).
 """
 
 from __future__ import annotations

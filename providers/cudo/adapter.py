@@ -22,9 +22,10 @@ from broker.domain.basics.errors import (
     RateLimited,
     ReleaseRefused,
 )
+from broker.domain.basics.machines import Access
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import OfferBatch
-from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
+from providers.client import Entry, SellerClient, bearer, ordered, tells_all_or_fails
 from providers.cudo.offers import NAME, parse_offers
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, ordered_units
@@ -32,6 +33,7 @@ from providers.rows import rate_of
 from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_unless_single
 
+USER = "root"
 TAG_KEY = "broker-tag"
 POLICY = HttpPolicy(concurrency=4)
 
@@ -102,6 +104,8 @@ class _Machine(PayloadModel):
     shortState: Annotated[str, Words(lambda: _STATES)] = ""
     metadata: Mapping[str, str] | None = None
     price: _Price | None = None
+    externalIpAddress: str = ""
+    internalIpAddress: str = ""
 
 
 class _MachineAnswer(_Price):
@@ -164,7 +168,14 @@ def _lease(machine: _Machine) -> Lease:
         region=machine.datacenterId,
         detail=word,
         price_usd_per_node_hour=rate_of(machine.price.totalPriceHr.value) if machine.price else None,
+        machines=_machines(machine),
     )
+
+
+def _machines(machine: _Machine) -> tuple[Access, ...]:
+    if not machine.externalIpAddress:
+        return ()
+    return (Access(machine.externalIpAddress, USER, private_host=machine.internalIpAddress or None),)
 
 
 class Cudo(SellerClient):
@@ -173,6 +184,8 @@ class Cudo(SellerClient):
     provider = NAME
     longest_tag = 63
     tells_price = True
+    entry = Entry.KEYS
+    takes_script = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
@@ -190,7 +203,8 @@ class Cudo(SellerClient):
 
     def _create_body(self, order: Order) -> dict[str, Any]:
         offer, wish, options = order.offer, order.offer.reference, self._settings.options
-        key = options["ssh_key"]
+        own = options["ssh_key"]
+        keys = [key.line for key in order.keys] or ([own] if own else [])
         return {
             "vmId": re.sub(r"[^a-z0-9-]", "-", order.tag.lower()),
             "dataCenterId": wish["dataCenterId"],
@@ -203,10 +217,11 @@ class Cudo(SellerClient):
                 "sizeGib": ordered_units(offer.disk, offer.sku.disk_gb),
             },
             "bootDiskImageId": options["image"],
-            "sshKeySource": "SSH_KEY_SOURCE_NONE" if key else "SSH_KEY_SOURCE_PROJECT",
-            "customSshKeys": [key] if key else [],
+            "sshKeySource": "SSH_KEY_SOURCE_NONE" if keys else "SSH_KEY_SOURCE_PROJECT",
+            "customSshKeys": keys,
             "metadata": {TAG_KEY: order.tag},
             "commitmentTerm": "COMMITMENT_TERM_NONE",
+            **({"startScript": order.script} if order.script else {}),
         }
 
     async def find_lease(self, reference: str, region: str) -> Lease:

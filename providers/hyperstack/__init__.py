@@ -7,7 +7,8 @@ same GPUs, as many as the machines of any one size hold) and the flavors (size, 
 GB). Form factor, NVLink and spot are suffixes of names. ``-NVLink`` means bridges between pairs of PCIe
 cards: a link of two of them, while larger machines go at the rate of PCIe between pairs. The region of an
 order is that of its environment. An order may be accepted and then end in status ``ERROR``, which is not
-billed. Not said: the network between machines (no fabric). Reserved capacity is contracts, not orderable.
+billed. An order names one key pair of its environment, and a rule that opens the SSH port, which is closed
+otherwise. Not said: the network between machines (no fabric). Reserved capacity is contracts, not orderable.
 
 Unverified: which error means "no stock" (told by words); the names of spot flavors and that they end in
 ``spot``; billing by the minute; the states while deleting; whether pages count from 0 or 1 (the answer's own
@@ -15,7 +16,7 @@ number is followed). Names have at most 50 characters (hyperstack-sdk-python 1.5
 
 Environment: ``BROKER_HYPERSTACK_API_KEY``; ``BROKER_HYPERSTACK_ENVIRONMENTS`` (``REGION=name,…``; a region
 without one uses ``default-<region>``), ``BROKER_HYPERSTACK_KEY_NAME`` (a key pair of that name in every
-environment), ``BROKER_HYPERSTACK_IMAGE``.
+environment, for orders without a key of their own), ``BROKER_HYPERSTACK_IMAGE``.
 """
 
 from __future__ import annotations

@@ -12,11 +12,14 @@ need a reserved project and are not sold here, nor are the virtual machines of `
 
 Host names have at most 32 characters, as the seller's Terraform provider wants them (one longer was seen).
 
+Keys and scripts (*user data*, Base64) are stored in the team before an order, which names them by their ids.
+The user is named as the first word of the operating system; the API tells it only together with a password.
+
 Unverified: rate limits and their body (no pace is documented), the answer to a delete
 that comes too early, and to a plain delete of a monthly server. Orders have no idempotency key.
 
 Environment: ``BROKER_LATITUDE_API_KEY``; ``BROKER_LATITUDE_PROJECT`` (id or slug, default ``broker``),
-``BROKER_LATITUDE_OPERATING_SYSTEM``, ``BROKER_LATITUDE_SSH_KEY_ID``.
+``BROKER_LATITUDE_OPERATING_SYSTEM``, ``BROKER_LATITUDE_SSH_KEY_ID`` (for orders without a key of their own).
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from broker.domain.basics.errors import (
     InsufficientCapacity,
@@ -14,18 +15,29 @@ from broker.domain.basics.errors import (
     QuotaExceeded,
     ReleaseRefused,
 )
+from broker.domain.basics.machines import Access
 from broker.domain.holding.reservation import Lease, LeaseState, Order
-from broker.domain.market.offer import OfferBatch
-from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
+from broker.domain.market.offer import Offer, OfferBatch
+from providers.client import (
+    AccountKey,
+    Entry,
+    SellerClient,
+    bearer,
+    key_line,
+    ordered,
+    tells_all_or_fails,
+)
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.latitude.offers import NAME, parse_offers
 from providers.payload import Name, PayloadModel
 from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_unless_single
+from providers.stored_scripts import StoredScript, StoredScripts
 
 PAGE_SIZE = 100
 MOST_PAGES = 100
 PAGE = {"page[size]": str(PAGE_SIZE), "stats[total]": "count"}
+KEYS, SCRIPTS = "/ssh_keys", "/user_data"
 POLICY = HttpPolicy(concurrency=4)
 
 _NO_STOCK = re.compile(r"servers_out_of_stock|out of stock|no stock", re.IGNORECASE)
@@ -73,6 +85,7 @@ class _ServerAttributes(PayloadModel):
     status: Annotated[str, Words(lambda: _STATES)] = ""
     site: str = ""
     scheduled_deletion_at: str | None = None
+    primary_ipv4: str | None = None
     plan: _ServerPlan = _ServerPlan()
     region: _ServerRegion | None = None
 
@@ -84,6 +97,23 @@ class _Server(PayloadModel):
 
 class _ServerAnswer(PayloadModel):
     data: _Server
+
+
+class _Named(PayloadModel):
+    name: str = ""
+    public_key: str = ""
+    description: str = ""
+
+
+class _Stored(PayloadModel):
+    """A key, or a script (*user data*), of the team."""
+
+    id: Name
+    attributes: _Named = _Named()
+
+
+class _StoredAnswer(PayloadModel):
+    data: _Stored
 
 
 class _Total(PayloadModel):
@@ -98,15 +128,25 @@ class _Meta(PayloadModel):
     stats: _Stats | None = None
 
 
-class _ServersAnswer(PayloadModel):
-    data: tuple[_Server, ...]
+class _Page(PayloadModel):
+    """A page of any list."""
+
+    data: tuple[Any, ...]
     meta: _Meta | None = None
 
     @property
     def total(self) -> int | None:
-        """The number of servers on all pages; None where the answer has none."""
+        """The number of rows on all pages; None where the answer has none."""
         stats = self.meta.stats if self.meta is not None else None
         return stats.total.count if stats is not None and stats.total is not None else None
+
+
+class _ServersAnswer(_Page):
+    data: tuple[_Server, ...]
+
+
+class _StoredRows(_Page):
+    data: tuple[_Stored, ...]
 
 
 _STATES: Mapping[str, LeaseState] = {
@@ -121,7 +161,7 @@ _STATES: Mapping[str, LeaseState] = {
 }
 
 
-def _lease(server: _Server) -> Lease:
+def _lease(server: _Server, user: str) -> Lease:
     told = server.attributes
     state = _STATES.get(told.status, LeaseState.UNKNOWN)
     site = told.site or (told.region.site.slug if told.region and told.region.site else "")
@@ -133,7 +173,15 @@ def _lease(server: _Server) -> Lease:
         sku=told.plan.slug,
         region=site,
         detail=told.status,
+        machines=(Access(told.primary_ipv4, user),) if told.primary_ipv4 else (),
     )
+
+
+def _document(kind: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {"data": {"type": kind, "attributes": attributes}}
+
+
+Rows = TypeVar("Rows", bound=_Page)
 
 
 class Latitude(SellerClient):
@@ -141,11 +189,15 @@ class Latitude(SellerClient):
 
     provider = NAME
     longest_tag = 32
+    entry = Entry.KEYS
+    takes_script = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         headers = {"API-Version": "2023-06-01", "Accept": "application/vnd.api+json"}
         headers |= bearer(settings, "api_key")
         super().__init__(settings, http_factory, classify, POLICY, headers)
+        self._user = settings.options["operating_system"].partition("_")[0]
+        self._scripts = StoredScripts(settings.tag_prefix)
 
     async def list_offers(self, observed_at: datetime) -> OfferBatch:
         """Plans with GPUs; the list has one page."""
@@ -154,27 +206,63 @@ class Latitude(SellerClient):
     async def reserve(self, order: Order) -> Lease:
         """Orders one server with the tag as host name."""
         refuse_unless_single(order, NAME, self.longest_tag)
-        reply = await self._order("/servers", self._create_body(order))
-        made = _lease(reply.read(_ServerAnswer).data)
+        attributes = self._attributes(order)
+        own = self._settings.options["ssh_key_id"]
+        attributes["ssh_keys"] = await self.registered(order.keys) or ([own] if own else [])
+        if order.script:
+            attributes["user_data"] = await self._store(order.tag, order.script)
+        reply = await self._order("/servers", _document("servers", attributes))
+        made = _lease(reply.read(_ServerAnswer).data, self._user)
         unsaid = made.state is LeaseState.UNKNOWN
         return ordered(order, made.reference, LeaseState.PROVISIONING if unsaid else made.state)
 
-    def _create_body(self, order: Order) -> dict[str, Any]:
+    def runs_script(self, offer: Offer) -> bool:
+        """Whether servers of the offer's plan run *user data*."""
+        return offer.reference.get("user_data") != "no"
+
+    async def _store(self, tag: str, script: str) -> str:
+        """Stores the script of an order; the order names it by the id that is returned."""
+        content = base64.b64encode(script.encode()).decode()
+        body = _document("user_data", {"description": tag, "content": content})
+        with self._before_order("its script could not be stored"):
+            return (await self._key_call("POST", SCRIPTS, body)).read(_StoredAnswer).data.id
+
+    def _attributes(self, order: Order) -> dict[str, Any]:
         options = self._settings.options
         if not options["project"]:
             raise OrderRejected(NAME, "no project is set")
-        attributes = {
-            **order.offer.reference,
+        return {
+            **{name: order.offer.reference[name] for name in ("plan", "site", "billing")},
             "project": options["project"],
             "operating_system": options["operating_system"],
             "hostname": order.tag,
-            "ssh_keys": [options["ssh_key_id"]] if options["ssh_key_id"] else [],
         }
-        return {"data": {"type": "servers", "attributes": attributes}}
+
+    async def account_keys(self) -> Sequence[AccountKey]:
+        """The keys of the team and its projects."""
+        rows = [row for page in await self._pages(KEYS, _StoredRows) for row in page.data]
+        return [AccountKey(row.id, row.attributes.name, key_line(row.attributes.public_key)) for row in rows]
+
+    async def _register_key(self, name: str, line: str) -> str:
+        body = _document("ssh_keys", {"name": name, "public_key": line})
+        return (await self._key_call("POST", KEYS, body)).read(_StoredAnswer).data.id
+
+    async def _unregister_key(self, key: AccountKey) -> None:
+        await self._key_call("DELETE", f"{KEYS}/{key.key_id}")
+
+    async def drop_keys(self, kept: Collection[str]) -> None:
+        """Removes the public keys that the broker registered, except ``kept`` lines, and needless scripts."""
+        await super().drop_keys(kept)
+        rows = [row for page in await self._pages(SCRIPTS, _StoredRows) for row in page.data]
+        stored = [StoredScript(row.id, row.attributes.description) for row in rows]
+        await self._scripts.sweep(stored, await self.list_leases(), self._remove_script)
+
+    async def _remove_script(self, script_id: str) -> None:
+        await self._key_call("DELETE", f"{SCRIPTS}/{script_id}")
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One server."""
-        return _lease(await self._server(reference))
+        return _lease(await self._server(reference), self._user)
 
     async def _server(self, reference: str) -> _Server:
         return (await self._held(f"/servers/{reference}")).read(_ServerAnswer).data
@@ -182,13 +270,18 @@ class Latitude(SellerClient):
     @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every server of the team, page by page."""
-        servers: list[_Server] = []
+        pages = await self._pages("/servers", _ServersAnswer)
+        return tuple(_lease(server, self._user) for page in pages for server in page.data)
+
+    async def _pages(self, path: str, model: type[Rows]) -> list[Rows]:
+        """Every page of a list."""
+        pages: list[Rows] = []
         for number in range(1, MOST_PAGES + 1):
-            reply = await self._held("/servers", {**PAGE, "page[number]": str(number)})
-            page = reply.read(_ServersAnswer)
-            servers += page.data
-            if not page.data or (page.total is not None and len(servers) >= page.total):
-                return tuple(map(_lease, servers))
+            reply = await self._held(path, {**PAGE, "page[number]": str(number)})
+            pages.append(reply.read(model))
+            total = pages[-1].total
+            if not pages[-1].data or (total is not None and sum(len(page.data) for page in pages) >= total):
+                return pages
         raise reply.unreadable(f"a list without an end (of more than {MOST_PAGES} pages)")
 
     async def _give_back(self, lease: Lease) -> None:

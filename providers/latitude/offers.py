@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any
@@ -91,6 +92,12 @@ class _Attributes(PayloadModel):
     slug: Name
     specs: _Specs
     regions: tuple[_Region, ...] = ()
+    features: tuple[str, ...] | None = None
+
+    @property
+    def takes_script(self) -> bool:
+        """Whether its servers run *user data*; a plan that names no features is taken to."""
+        return self.features is None or "user_data" in self.features
 
 
 class _Plan(PayloadModel):
@@ -115,7 +122,11 @@ def _offers_of(row: Any, facts: ProviderFacts, observed_at: datetime) -> Iterato
     if not plan.regions:
         raise RowRejected("no region")
     for region in plan.regions:
-        yield from _region_offers(plan.slug, sku, region, facts, observed_at)
+        for each in _region_offers(plan.slug, sku, region, facts, observed_at):
+            if isinstance(each, Offer) and not plan.takes_script:
+                yield replace(each, reference={**each.reference, "user_data": "no"})
+            else:
+                yield each
 
 
 def _region_offers(

@@ -9,14 +9,15 @@ regions of a subsidiary. The catalogue needs no key; without one there are price
 the month and with Windows are rejected.
 
 Not said: how many are in stock, the GPU's form, any network between instances, spot. An order is taken and
-may turn to ``ERROR`` afterwards. Unverified: whether ``gpu.memory.size`` is of one GPU or of all (either
-is accepted where it fits the card), the words of refusals for quota and capacity, that names are kept up
-to 63 characters. Calls are signed with this machine's clock, which must be right.
+may turn to ``ERROR`` afterwards. Unverified: whether ``gpu.memory.size`` is of one GPU or of all (either is
+accepted where it fits the card), the words of refusals for quota and capacity, that names are kept up to 63
+characters, that the user of an image is named as its first word. Calls are signed with this machine's clock,
+which must be right.
 
 Environment: ``BROKER_OVH_APPLICATION_KEY``, ``BROKER_OVH_APPLICATION_SECRET``,
 ``BROKER_OVH_CONSUMER_KEY``, ``BROKER_OVH_PROJECT_ID``; ``BROKER_OVH_SUBSIDIARY`` (``FR``: whose
-catalogue), ``BROKER_OVH_IMAGE`` (name of an image), ``BROKER_OVH_SSH_KEY_ID``; ``BROKER_OVH_BASE_URL`` for
-Canada and the United States.
+catalogue), ``BROKER_OVH_IMAGE`` (name of an image), ``BROKER_OVH_SSH_KEY_ID`` (for orders without a key of
+their own); ``BROKER_OVH_BASE_URL`` for Canada and the United States.
 """
 
 from __future__ import annotations

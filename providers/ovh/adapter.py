@@ -22,9 +22,10 @@ from broker.domain.basics.errors import (
     RateLimited,
     ReleaseRefused,
 )
+from broker.domain.basics.machines import Access, with_keys
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import OfferBatch
-from providers.client import SellerClient, ordered, tells_all_or_fails
+from providers.client import AccountKey, Entry, SellerClient, key_line, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.ovh.offers import NAME, parse_offers
 from providers.payload import Name, PayloadModel, as_list, as_payload
@@ -74,6 +75,18 @@ class _Image(PayloadModel):
     name: str = ""
 
 
+class _Address(PayloadModel):
+    ip: str = ""
+    type: str = ""
+    version: int = 4
+
+
+class _Key(PayloadModel):
+    id: Name
+    name: str = ""
+    publicKey: str = ""
+
+
 class _Instance(PayloadModel):
     id: Name
     name: str | None = None
@@ -81,6 +94,11 @@ class _Instance(PayloadModel):
     status: Annotated[str, Words(lambda: _STATES)] = ""
     planCode: str | None = None
     flavor: _Named | None = None
+    ipAddresses: tuple[_Address, ...] = ()
+
+    def address(self, kind: str) -> str | None:
+        """Its first address of version 4 of a kind, ``public`` or ``private``."""
+        return next((one.ip for one in self.ipAddresses if (one.type, one.version) == (kind, 4)), None)
 
 
 _OURS = (
@@ -120,7 +138,7 @@ _STATES: Mapping[str, LeaseState] = {
 }
 
 
-def _lease(instance: _Instance) -> Lease:
+def _lease(instance: _Instance, user: str) -> Lease:
     plan = (instance.planCode or "").partition(".")[0]
     return Lease(
         provider=NAME,
@@ -130,7 +148,13 @@ def _lease(instance: _Instance) -> Lease:
         sku=instance.flavor.name if instance.flavor and instance.flavor.name else plan,
         region=instance.region,
         detail=instance.status,
+        machines=_machines(instance, user),
     )
+
+
+def _machines(instance: _Instance, user: str) -> tuple[Access, ...]:
+    host = instance.address("public")
+    return (Access(host, user, private_host=instance.address("private")),) if host else ()
 
 
 def signature(secrets: tuple[str, str], method: str, url: str, body: str, timestamp: str) -> str:
@@ -144,6 +168,8 @@ class Ovh(SellerClient):
 
     provider = NAME
     longest_tag = 63
+    entry = Entry.KEYS
+    takes_script = True
 
     def __init__(
         self,
@@ -154,6 +180,8 @@ class Ovh(SellerClient):
         super().__init__(settings, http_factory, classify, POLICY)
         self._seconds = seconds
         self._project = f"{API}/cloud/project/{settings.secret('project_id')}"
+        self._keys = f"{self._project}/sshkey"
+        self._user = settings.options["image"].partition(" ")[0].lower()
 
     async def _call(
         self,
@@ -206,12 +234,15 @@ class Ovh(SellerClient):
     async def reserve(self, order: Order) -> Lease:
         """Creates an instance with the tag as name, billed by the hour.
 
-        It may still fail for lack of capacity.
+        It may still fail for lack of capacity. It names one key, so that the others come with the script.
         """
         refuse_unless_single(order, NAME, self.longest_tag)
-        note, key = order.offer.reference, self._settings.options["ssh_key_id"]
+        note = order.offer.reference
         if not note["flavor_id"]:
             raise OrderRejected(NAME, "the offer names no region")
+        keys = await self.registered(order.keys[:1])
+        key = keys[0] if keys else self._settings.options["ssh_key_id"]
+        script = with_keys(order.script, order.keys[1:], f"/home/{self._user}")
         body = {
             "flavorId": note["flavor_id"],
             "imageId": await self._image(note["region"]),
@@ -219,6 +250,7 @@ class Ovh(SellerClient):
             "region": note["region"],
             "monthlyBilling": False,
             **({"sshKeyId": key} if key else {}),
+            **({"userData": script} if script else {}),
         }
         reply = await self._order(f"{self._project}/instance", body)
         return ordered(order, reply.read(_Instance).id)
@@ -238,15 +270,28 @@ class Ovh(SellerClient):
             raise OrderRejected(NAME, f"no image {wanted!r} in {region}")
         return found
 
+    async def account_keys(self) -> Sequence[AccountKey]:
+        """The keys of the project."""
+        rows = (await self._key_call("GET", self._keys)).rows("keys", _Key)
+        return [AccountKey(row.id, row.name, key_line(row.publicKey)) for row in rows]
+
+    async def _register_key(self, name: str, line: str) -> str:
+        reply = await self._key_call("POST", self._keys, {"name": name, "publicKey": line})
+        return reply.read(_Key).id
+
+    async def _unregister_key(self, key: AccountKey) -> None:
+        await self._key_call("DELETE", f"{self._keys}/{key.key_id}")
+
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One instance."""
-        return _lease((await self._held(f"{self._project}/instance/{reference}")).read(_Instance))
+        reply = await self._held(f"{self._project}/instance/{reference}")
+        return _lease(reply.read(_Instance), self._user)
 
     @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every instance of the project; the list has one page."""
         reply = await self._held(f"{self._project}/instance")
-        return tuple(_lease(row) for row in reply.rows("instances", _Instance))
+        return tuple(_lease(row, self._user) for row in reply.rows("instances", _Instance))
 
     async def _give_back(self, lease: Lease) -> None:
         await self._end("DELETE", f"{self._project}/instance/{lease.reference}")

@@ -14,6 +14,7 @@ import binascii
 import contextlib
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -35,6 +36,7 @@ from providers.sandbox.seller import ADDRESSES, SSH_KEYS, SellerProtocol
 LOOK_EVERY_S = 0.5
 _LONGEST_WAIT_S = 5.0
 _SHELL = "/bin/bash"
+_SSH_FOLDER = re.compile(r"/(?:root|home/[\w-]+)/\.ssh\b")
 
 _log = structlog.get_logger(__name__)
 
@@ -101,9 +103,13 @@ class Machine:
         return child
 
     def boot(self, script: str) -> None:
-        """Runs the script of the order; its output goes to ``startup.log`` in the home folder."""
+        """Runs the script of the order; its output goes to ``startup.log`` in the home folder.
+
+        All users of a machine share its home folder: a key that the script lets in never reaches the account
+        that runs the sandbox.
+        """
         file = self.home / "startup.sh"
-        file.write_text(script)
+        file.write_text(_SSH_FOLDER.sub(f"{self.home}/.ssh", script))
         with (self.home / "startup.log").open("wb") as log:
             self.spawn([_SHELL, str(file)], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
 
@@ -180,7 +186,7 @@ class Machines:
         wanted = {
             (entry.provider, entry.instance_id, node): (self._sellers[entry.provider], entry, address)
             for entry in self._state.ledger.live(None, now)
-            if entry.provider in self._sellers and self._sellers[entry.provider].seller.is_up(entry)
+            if entry.provider in self._sellers and self._sellers[entry.provider].is_up(entry)
             for node, address in enumerate(entry.detail.get(ADDRESSES, ()))
         }
         for key in self._up.keys() - wanted.keys():
@@ -240,3 +246,4 @@ async def _serve(machine: Machine, process: asyncssh.SSHServerProcess[bytes]) ->
     status = await asyncio.to_thread(child.wait)
     await process.stdout.drain()
     process.exit(status if status >= 0 else 128 - status)
+    await process.wait_closed()

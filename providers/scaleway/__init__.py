@@ -16,6 +16,10 @@ A termination deletes local volumes and only detaches block volumes, which would
 ever: they are tagged ``broker-ended`` first, and every list of leases deletes those that are detached by
 then. Where tagging fails the server is terminated all the same and the volume named in a warning.
 
+Public keys are tags of a server (``AUTHORIZED_KEY=``, with underscores for spaces), as Scaleway's own Packer
+plugin sets them; the keys of the project open every server too. A start script is written as the server's
+user data between its creation and its start.
+
 The root volume is a block volume of the order's size, billed beside the Instance.
 
 Not said: counts of stock, links, any network between Instances (no fabric), local disks. Billing by the

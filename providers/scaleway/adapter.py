@@ -23,9 +23,10 @@ from broker.domain.basics.errors import (
     RateLimited,
     ReleaseRefused,
 )
+from broker.domain.basics.machines import Access
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import OfferBatch
-from providers.client import SellerClient, ordered, tells_all_or_fails
+from providers.client import Entry, SellerClient, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, join_batches, ordered_units
 from providers.scaleway.leftovers import Leftovers
@@ -35,6 +36,9 @@ from providers.spec import ProviderSettings, refuse_unless_single
 
 log = structlog.get_logger(__name__)
 
+USER = "root"
+KEY_TAG = "AUTHORIZED_KEY="
+"""Begins a tag of a server with a public key that opens it, where underscores stand for spaces."""
 PAGE_ROWS = 100
 BLOCK_VOLUME = "sbs_volume"
 BYTES_PER_GB = 10**9
@@ -88,6 +92,11 @@ class _Volume(PayloadModel):
         return self.volume_type == BLOCK_VOLUME
 
 
+class _Address(PayloadModel):
+    address: str = ""
+    family: str = "inet"
+
+
 class _Server(PayloadModel):
     id: Name
     name: str = ""
@@ -99,6 +108,13 @@ class _Server(PayloadModel):
     creation_date: datetime | None = None
     modification_date: datetime | None = None
     volumes: dict[str, _Volume] = Field(default_factory=dict)
+    public_ips: tuple[_Address, ...] = ()
+    private_ip: str | None = None
+
+    @property
+    def host(self) -> str:
+        """Its first public address of version 4; empty before it has one."""
+        return next((one.address for one in self.public_ips if one.family == "inet"), "")
 
 
 class _ServerAnswer(PayloadModel):
@@ -136,6 +152,7 @@ def _lease(server: _Server, reply: Reply) -> Lease:
         sku=server.commercial_type,
         region=region_of(server.zone),
         detail=": ".join(word for word in (server.state, server.state_detail) if word),
+        machines=(Access(server.host, USER, private_host=server.private_ip),) if server.host else (),
     )
 
 
@@ -162,6 +179,8 @@ class Scaleway(SellerClient):
 
     provider = NAME
     longest_tag = 128
+    entry = Entry.KEYS
+    takes_script = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         key = {"X-Auth-Token": settings.secret("secret_key")}
@@ -197,7 +216,10 @@ class Scaleway(SellerClient):
         return await self._call("GET", f"/instance/v1/zones/{zone}/{path}", operation, params=params)
 
     async def reserve(self, order: Order) -> Lease:
-        """Creates one server with the tag as name and powers it on; if that fails, deletes it again."""
+        """Creates one server with the tag as name and powers it on; if that fails, deletes it again.
+
+        Keys are tags of the server; its script is written between the two calls.
+        """
         refuse_unless_single(order, NAME, self.longest_tag)
         zone = order.offer.reference["zone"]
         if not zone:
@@ -206,9 +228,9 @@ class Scaleway(SellerClient):
             reply = await self._order(f"/instance/v1/zones/{zone}/servers", self._order_body(order))
             server = reply.read(_ServerAnswer).server
         except OutcomeUnknown:
-            await self._power_on_lost(zone, order.tag)
+            await self._start_lost(zone, order)
             raise
-        await self._power_on_or_undo(zone, server)
+        await self._start_or_undo(zone, server, order.script)
         return ordered(order, server.id)
 
     def _order_body(self, order: Order) -> dict[str, Any]:
@@ -217,7 +239,7 @@ class Scaleway(SellerClient):
             "name": order.tag,
             "commercial_type": order.offer.reference["commercial_type"],
             "image": options["image"],
-            "tags": [order.tag],
+            "tags": [order.tag, *(KEY_TAG + key.line.replace(" ", "_") for key in order.keys)],
             "dynamic_ip_required": True,
             "protected": False,
         }
@@ -226,7 +248,17 @@ class Scaleway(SellerClient):
             body["volumes"] = {"0": {"volume_type": BLOCK_VOLUME, "size": size_gb * BYTES_PER_GB}}
         return {**body, "project": options["project_id"]} if options["project_id"] else body
 
-    async def _power_on(self, zone: str, server_id: str) -> None:
+    async def _start(self, zone: str, server_id: str, script: str) -> None:
+        """Writes the script for cloud-init, and powers the server on."""
+        if script:
+            await self._http.request(
+                "PATCH",
+                f"/instance/v1/zones/{zone}/servers/{server_id}/user_data/cloud-init",
+                operation=Operation.ORDER,
+                repeatable=True,
+                content=script.encode(),
+                headers={"Content-Type": "text/plain"},
+            )
         await self._act(zone, server_id, "poweron", Operation.ORDER, repeatable=False)
 
     async def _act(
@@ -235,20 +267,20 @@ class Scaleway(SellerClient):
         path = f"/instance/v1/zones/{zone}/servers/{server_id}/action"
         await self._call("POST", path, operation, repeatable=repeatable, json={"action": action})
 
-    async def _power_on_lost(self, zone: str, tag: str) -> None:
+    async def _start_lost(self, zone: str, order: Order) -> None:
         """Completes an order whose create answer was lost, if its server is listed.
 
         OutcomeUnknown otherwise.
         """
         with contextlib.suppress(ProviderError):
-            reply = await self._page(zone, "servers", Operation.LEASES, 1, tag)
+            reply = await self._page(zone, "servers", Operation.LEASES, 1, order.tag)
             for server in reply.read(_ServersAnswer).servers:
-                if server.name == tag and server.state == "stopped":
-                    await self._power_on(zone, server.id)
+                if server.name == order.tag and server.state == "stopped":
+                    await self._start(zone, server.id, order.script)
 
-    async def _power_on_or_undo(self, zone: str, server: _Server) -> None:
+    async def _start_or_undo(self, zone: str, server: _Server, script: str) -> None:
         try:
-            await self._power_on(zone, server.id)
+            await self._start(zone, server.id, script)
         except OutcomeUnknown:
             raise
         except ProviderError:

@@ -15,8 +15,8 @@ Unverified (API v2 is read from its clients): the form of the list of machines, 
 "Hostnode unavailable" and the longest name.
 
 Environment: ``BROKER_TENSORDOCK_API_TOKEN``; ``BROKER_TENSORDOCK_IMAGE``, ``BROKER_TENSORDOCK_SSH_KEY`` (a
-public key) or ``BROKER_TENSORDOCK_SSH_KEY_ID`` (a key of the account): one of the two
-is needed, and TensorDock refuses both.
+public key) or ``BROKER_TENSORDOCK_SSH_KEY_ID`` (a key of the account), for orders without a key of their
+own: TensorDock refuses an order with none or with both.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ SPEC = ProviderSpec(
             ("ssh_key", "ssh_key_id"),
             "a public SSH key, or the id of a key of the account",
             "ssh-ed25519 AAAA sandbox",
+            in_order=True,
         ),
     ),
     capabilities=HOLDING | {Capability.LEASE_PRICE},

@@ -16,9 +16,10 @@ from broker.domain.basics.errors import (
     QuotaExceeded,
     ReleaseRefused,
 )
+from broker.domain.basics.machines import SSH_PORT, Access, with_keys
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import OfferBatch
-from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
+from providers.client import Entry, SellerClient, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, as_payload, ordered_units
 from providers.rows import rate_of
@@ -26,6 +27,8 @@ from providers.schema import Rows, Words
 from providers.spec import ProviderSettings, refuse_unless_single
 from providers.tensordock.offers import NAME, parse_offers
 
+USER, HOME = "user", "/home/user"
+SCRIPT = "/root/startup.sh"
 POLICY = HttpPolicy(concurrency=4)
 
 _NO_FUNDS = re.compile(r"need at least|balance|funds|deposit|quota|\blimit\b", re.IGNORECASE)
@@ -72,11 +75,24 @@ def _meant(operation: Operation, status: int, text: str) -> ProviderError | None
     return None
 
 
+class _Forward(PayloadModel):
+    internal_port: int = 0
+    external_port: int = 0
+
+
 class _Machine(PayloadModel):
     id: Name
     name: str | None = None
     status: Annotated[str, Words(lambda: _STATES, str.lower)] = ""
     rateHourly: Decimal | None = None
+    ipAddress: str | None = None
+    portForwards: tuple[_Forward, ...] | None = None
+
+    @property
+    def ssh_port(self) -> int:
+        """The port that leads to its SSH server."""
+        forwards = self.portForwards or ()
+        return next((one.external_port for one in forwards if one.internal_port == SSH_PORT), SSH_PORT)
 
 
 HELD = Rows("GET /instances (what is held)", "data.instances[]", _Machine, held=True)
@@ -101,6 +117,7 @@ def _lease(machine: _Machine) -> Lease:
         tag=machine.name,
         detail=machine.status,
         price_usd_per_node_hour=rate_of(machine.rateHourly),
+        machines=(Access(machine.ipAddress, USER, machine.ssh_port),) if machine.ipAddress else (),
     )
 
 
@@ -118,6 +135,8 @@ class TensorDock(SellerClient):
     provider = NAME
     longest_tag = 63
     tells_price = True
+    entry = Entry.KEYS
+    takes_script = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_token"))
@@ -135,7 +154,10 @@ class TensorDock(SellerClient):
         return parse_offers((await self._on_sale("/hostnodes")).body, observed_at)
 
     async def reserve(self, order: Order) -> Lease:
-        """Creates one machine on the offer's host with the tag as name."""
+        """Creates one machine on the offer's host with the tag as name.
+
+        It takes one key, so that the others come with the script.
+        """
         refuse_unless_single(order, NAME, self.longest_tag)
         reply = await self._order("/instances", self._create_body(order))
         made = _unwrapped(reply.json())
@@ -158,12 +180,18 @@ class TensorDock(SellerClient):
             },
         }
         if wish["port"]:
-            attributes["port_forwards"] = [{"internal_port": 22, "external_port": int(wish["port"])}]
+            attributes["port_forwards"] = [{"internal_port": SSH_PORT, "external_port": int(wish["port"])}]
         else:
             attributes["useDedicatedIp"] = True
-        key = next((name for name in ("ssh_key", "ssh_key_id") if options[name]), None)
-        if key is not None:
-            attributes[key] = options[key]
+        own = next((name for name in ("ssh_key", "ssh_key_id") if options[name]), None)
+        if order.keys:
+            attributes["ssh_key"] = order.keys[0].line
+        elif own is not None:
+            attributes[own] = options[own]
+        script = with_keys(order.script, order.keys[1:], HOME)
+        if script:
+            file = {"path": SCRIPT, "content": script, "permissions": "0700"}
+            attributes["cloud_init"] = {"write_files": [file], "runcmd": [SCRIPT]}
         return {"data": {"type": "virtualmachine", "attributes": attributes}}
 
     async def find_lease(self, reference: str, region: str) -> Lease:

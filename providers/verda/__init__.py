@@ -8,10 +8,12 @@ between GPUs is free text (``p2p``). Types and stock are two feeds: a type is in
 system volume has the size of the order and is charged beside the instance, at the monthly price of
 ``volume-types`` (730 hours); a release deletes it with the instance. Not said:
 how many are in stock, the network between instances (no fabric; clusters are another product). Billing by
-ten minutes is not in the API.
+ten minutes is not in the API. Keys and start scripts are stored in the account before an order, which names
+them by their ids. Unverified: when an instance has read its script (it is removed once the instance runs).
 
 Environment: ``BROKER_VERDA_CLIENT_ID`` and ``BROKER_VERDA_CLIENT_SECRET`` (OAuth2 client credentials);
-``BROKER_VERDA_SSH_KEY_ID``, ``BROKER_VERDA_IMAGE``, ``BROKER_VERDA_DISK_GB``.
+``BROKER_VERDA_SSH_KEY_ID`` (for orders without a key of their own), ``BROKER_VERDA_IMAGE``,
+``BROKER_VERDA_DISK_GB``.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any
@@ -23,18 +23,22 @@ from broker.domain.basics.errors import (
     QuotaExceeded,
     ReleaseRefused,
 )
+from broker.domain.basics.machines import Access
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import OfferBatch
-from providers.client import SellerClient, ordered, tells_all_or_fails
+from providers.client import AccountKey, Entry, SellerClient, key_line, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Amount, Name, PayloadModel, as_list, as_payload, ordered_units
 from providers.rows import rate_of
 from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_unless_single
+from providers.stored_scripts import StoredScript, StoredScripts
 from providers.verda.offers import NAME, AvailabilityFeed, parse_offers
 
 log = structlog.get_logger(__name__)
 
+USER = "root"
+KEYS, SCRIPTS = "/v1/sshkeys", "/v1/scripts"
 TOKEN_MARGIN_S = 60.0
 POLICY = HttpPolicy(concurrency=4)
 
@@ -100,6 +104,7 @@ class _Instance(PayloadModel):
     location: str = Field(default="", validation_alias=AliasChoices("location", "location_code"))
     os_volume_id: str | None = None
     price_per_hour: Decimal | None = None
+    ip: str | None = None
 
 
 class _Volume(PayloadModel):
@@ -113,6 +118,17 @@ class _Volume(PayloadModel):
 
 
 _Volumes = Mapping[str, _Volume]
+
+
+class _Key(PayloadModel):
+    id: Name
+    name: str = ""
+    key: str = ""
+
+
+class _Script(PayloadModel):
+    id: Name
+    name: str = ""
 
 
 class _Action(PayloadModel):
@@ -164,6 +180,7 @@ def _lease(instance: _Instance, volumes: _Volumes) -> Lease:
         region=instance.location,
         detail=instance.status,
         price_usd_per_node_hour=_rate(instance, volumes),
+        machines=(Access(instance.ip, USER),) if instance.ip else (),
     )
 
 
@@ -173,9 +190,12 @@ class Verda(SellerClient):
     provider = NAME
     longest_tag = 63
     tells_price = True
+    entry = Entry.KEYS
+    takes_script = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY)
+        self._scripts = StoredScripts(settings.tag_prefix)
         self._token = ""
         self._token_until_s = 0.0
         self._token_lock = asyncio.Lock()
@@ -235,7 +255,17 @@ class Verda(SellerClient):
         refuse_unless_single(order, NAME, self.longest_tag)
         if not order.offer.reference["location_code"]:
             raise OrderRejected(NAME, "the offer names no location")
-        return ordered(order, _new_id(await self._order("/v1/instances", self._order_body(order))))
+        own = self._settings.options["ssh_key_id"]
+        body = self._order_body(order)
+        body["ssh_key_ids"] = await self.registered(order.keys) or ([own] if own else [])
+        if order.script:
+            body["startup_script_id"] = await self._store(order.tag, order.script)
+        return ordered(order, _new_id(await self._order("/v1/instances", body)))
+
+    async def _store(self, tag: str, script: str) -> str:
+        """Stores the script of an order; the order names it by the id that is returned."""
+        with self._before_order("its script could not be stored"):
+            return _new_id(await self._key_call("POST", SCRIPTS, {"name": tag, "script": script}))
 
     def _order_body(self, order: Order) -> dict[str, Any]:
         note, options = order.offer.reference, self._settings.options
@@ -249,13 +279,33 @@ class Verda(SellerClient):
             "image": options["image"],
             "hostname": re.sub(r"[^a-z0-9-]", "-", order.tag.lower()),
             "description": order.tag,
-            "ssh_key_ids": [options["ssh_key_id"]] if options["ssh_key_id"] else [],
             "location_code": note["location_code"],
             "os_volume": volume,
             "is_spot": spot,
             "contract": "SPOT" if spot else "PAY_AS_YOU_GO",
             "pricing": "FIXED_PRICE",
         }
+
+    async def account_keys(self) -> Sequence[AccountKey]:
+        """The keys of the account."""
+        rows = (await self._key_call("GET", KEYS)).rows("keys", _Key)
+        return [AccountKey(row.id, row.name, key_line(row.key)) for row in rows]
+
+    async def _register_key(self, name: str, line: str) -> str:
+        return _new_id(await self._key_call("POST", KEYS, {"name": name, "key": line}))
+
+    async def _unregister_key(self, key: AccountKey) -> None:
+        await self._key_call("DELETE", f"{KEYS}/{key.key_id}")
+
+    async def drop_keys(self, kept: Collection[str]) -> None:
+        """Removes the public keys that the broker registered, except ``kept`` lines, and needless scripts."""
+        await super().drop_keys(kept)
+        rows = (await self._key_call("GET", SCRIPTS)).rows("scripts", _Script)
+        stored = [StoredScript(row.id, row.name) for row in rows]
+        await self._scripts.sweep(stored, await self.list_leases(), self._remove_script)
+
+    async def _remove_script(self, script_id: str) -> None:
+        await self._key_call("DELETE", f"{SCRIPTS}/{script_id}")
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One instance."""
@@ -321,10 +371,10 @@ def _require_done(reply: Reply) -> None:
 
 
 def _new_id(reply: Reply) -> str:
-    """The id of a new instance: plain text, a JSON string, or an object with ``id``."""
+    """The id of what was made: plain text, a JSON string, or an object with ``id``."""
     body = reply.json_or_none()
     found = body.get("id") if isinstance(body, dict) else body
     text = found if isinstance(found, str) else reply.text.strip()
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", text):
-        raise reply.unreadable("an order without an instance id")
+        raise reply.unreadable("something was made without an id")
     return text

@@ -14,7 +14,7 @@ more is not modelled. Not verified against the live API: status codes of create 
 wording of a sold-out bare-metal order.
 
 Environment: ``BROKER_VULTR_API_KEY``; ``BROKER_VULTR_OS_ID`` (default 2284, Ubuntu 24.04),
-``BROKER_VULTR_SSH_KEY_ID``.
+``BROKER_VULTR_SSH_KEY_ID`` (for orders without a key of their own).
 """
 
 from __future__ import annotations

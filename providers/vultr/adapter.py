@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -16,15 +17,28 @@ from broker.domain.basics.errors import (
     QuotaExceeded,
     ReleaseRefused,
 )
+from broker.domain.basics.machines import Access
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import OfferBatch
-from providers.client import Query, SellerClient, all_pages, bearer, tells_all_or_fails
+from providers.client import (
+    AccountKey,
+    Entry,
+    Query,
+    SellerClient,
+    all_pages,
+    bearer,
+    key_line,
+    tells_all_or_fails,
+)
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, join_batches
 from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_unless_single
 from providers.vultr.offers import NAME, parse_offers
 
+USER = "root"
+NO_ADDRESS = "0.0.0.0"  # noqa: S104  what a machine without an address shows
+KEYS = "ssh-keys"
 PAGE_ROWS = 500
 MOST_PAGES = 40
 POLICY = HttpPolicy(any_interval_s=0.05, backoff_s=0.5)
@@ -94,6 +108,8 @@ class _Server(PayloadModel):
     label: str | None = None
     plan: str = ""
     region: str = ""
+    main_ip: str = ""
+    internal_ip: str = ""
 
 
 class _InstanceAnswer(PayloadModel):
@@ -102,6 +118,20 @@ class _InstanceAnswer(PayloadModel):
 
 class _BareMetalAnswer(PayloadModel):
     bare_metal: _Server
+
+
+class _Key(PayloadModel):
+    id: Name
+    name: str = ""
+    ssh_key: str = ""
+
+
+class _KeyAnswer(PayloadModel):
+    ssh_key: _Key
+
+
+class _KeysAnswer(_Page):
+    ssh_keys: tuple[_Key, ...]
 
 
 class _InstancesAnswer(_Page):
@@ -132,7 +162,14 @@ def _lease(server: _Server) -> Lease:
         sku=server.plan,
         region=server.region,
         detail=server.status,
+        machines=_machines(server),
     )
+
+
+def _machines(server: _Server) -> tuple[Access, ...]:
+    if server.main_ip in {"", NO_ADDRESS}:
+        return ()
+    return (Access(server.main_ip, USER, private_host=server.internal_ip or None),)
 
 
 class Vultr(SellerClient):
@@ -140,6 +177,8 @@ class Vultr(SellerClient):
 
     provider = NAME
     longest_tag = 128
+    entry = Entry.KEYS
+    takes_script = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
@@ -162,19 +201,35 @@ class Vultr(SellerClient):
         endpoint = order.offer.reference["endpoint"]
         if endpoint not in _ROW_KEY:
             raise OrderRejected(NAME, f"the offer has no order endpoint ({endpoint!r})")
-        return _lease(_one(await self._order(f"/v2/{endpoint}", self._order_body(order)), endpoint))
+        own = self._settings.options["ssh_key_id"]
+        keys = await self.registered(order.keys) or ([own] if own else [])
+        return _lease(_one(await self._order(f"/v2/{endpoint}", self._order_body(order, keys)), endpoint))
 
-    def _order_body(self, order: Order) -> dict[str, Any]:
-        options = self._settings.options
+    def _order_body(self, order: Order, keys: Sequence[str]) -> dict[str, Any]:
+        script = base64.b64encode(order.script.encode()).decode()
         return {
             "region": order.offer.reference["region"],
             "plan": order.offer.reference["plan"],
-            "os_id": int(options["os_id"]),
+            "os_id": int(self._settings.options["os_id"]),
             "label": order.tag,
             "tags": [order.tag],
-            "sshkey_id": [options["ssh_key_id"]] if options["ssh_key_id"] else [],
+            "sshkey_id": keys,
             "activation_email": False,
+            **({"user_data": script} if script else {}),
         }
+
+    async def account_keys(self) -> Sequence[AccountKey]:
+        """The keys of the account."""
+        pages = await self._pages(KEYS, Operation.LEASES)
+        rows = [row for reply in pages for row in reply.read(_KeysAnswer).ssh_keys]
+        return [AccountKey(row.id, row.name, key_line(row.ssh_key)) for row in rows]
+
+    async def _register_key(self, name: str, line: str) -> str:
+        reply = await self._key_call("POST", f"/v2/{KEYS}", {"name": name, "ssh_key": line})
+        return reply.read(_KeyAnswer).ssh_key.id
+
+    async def _unregister_key(self, key: AccountKey) -> None:
+        await self._key_call("DELETE", f"/v2/{KEYS}/{key.key_id}")
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One machine of either kind."""

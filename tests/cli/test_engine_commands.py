@@ -89,17 +89,17 @@ def test_providers_are_listed_with_their_variables() -> None:
 
 
 def test_providers_are_listed_with_what_keeps_orders_away() -> None:
-    env = {"BROKER_TENSORDOCK_API_TOKEN": "t", "BROKER_LAMBDA_API_KEY": "k"}
+    env = {"BROKER_GCP_CREDENTIALS": "ya29.token", "BROKER_LAMBDA_API_KEY": "k"}
     done = broker("providers", "list", "--json", env=env)
     rows = {row["provider"]: row for row in json.loads(done.stdout)["items"]}
     assert rows["lambda"]["orderable"]
     assert rows["lambda"]["missing_settings"] == []
-    assert not rows["tensordock"]["orderable"]
-    (missing,) = rows["tensordock"]["missing_settings"]
-    assert missing["variables"] == ["BROKER_TENSORDOCK_SSH_KEY", "BROKER_TENSORDOCK_SSH_KEY_ID"]
+    assert not rows["gcp"]["orderable"]
+    (missing,) = rows["gcp"]["missing_settings"]
+    assert missing["variables"] == ["BROKER_GCP_PROJECT"]
     assert not rows["skypilot"]["orderable"]
     shown = broker("providers", "list", env=env).stdout
-    assert "tensordock takes no orders until a setting is made: BROKER_TENSORDOCK_SSH_KEY or " in shown
+    assert "gcp takes no orders until a setting is made: BROKER_GCP_PROJECT " in shown
     assert "lambda takes no orders" not in shown
 
 

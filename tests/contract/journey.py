@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import httpx
 import respx
 
 from broker.domain.basics.errors import InsufficientCapacity, LeaseNotFound, ReleaseRefused
+from broker.domain.basics.machines import PublicKey
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Lease, Order
 from broker.domain.market.offer import Offer, StockLevel, WindowBegin, WindowKind, WindowTerms
@@ -23,6 +25,12 @@ START = datetime(2026, 11, 23, 9, 0, tzinfo=UTC)
 HOST = "http://127.0.0.1"
 SEED = 11
 LATER_S = 1800
+KEYS = (
+    PublicKey("ann", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICApaeQoxoir3DDcvTFSsiNd0+6fKaZrTd1Hgr8r9n3M"),
+    PublicKey("bob", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMDIJYTYvRnkYXhGyjICu5veCMNcmONNlQj0ODdY9bo"),
+)
+"""They go with every order."""
+SCRIPT = "#!/bin/bash\ntrue\n"
 WINDOW_HOURS = 24
 TRIES = 8
 
@@ -80,6 +88,7 @@ async def _hold(adapter: ProviderAdapter, offers: Sequence[Offer], market: Marke
     await _read(adapter, leases)
     await market.advance(LATER_S)
     await _read(adapter, leases)
+    await adapter.drop_keys([])
     for lease in leases:
         with suppress(ReleaseRefused):
             await adapter.release(lease)
@@ -90,8 +99,9 @@ async def _hold(adapter: ProviderAdapter, offers: Sequence[Offer], market: Marke
 async def _bought(adapter: ProviderAdapter, tag: str, offers: Sequence[Offer]) -> Lease:
     """A lease of the first offer that can be had; what lists of prices hold may be sold out."""
     for offer in offers:
+        script = SCRIPT if adapter.runs_script(offer) else ""
         with suppress(InsufficientCapacity):
-            return await adapter.reserve(order_of(tag, offer))
+            return await adapter.reserve(replace(order_of(tag, offer), keys=KEYS, script=script))
     raise AssertionError(f"none of {len(offers)} offers like {offers[0].offer_id} could be bought")
 
 

@@ -4,6 +4,7 @@
 looks, releases and meets an error; what comes out is what its own models hold.
 """
 
+import base64
 import importlib
 import json
 import os
@@ -14,6 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 TAG = "broker-by-client"
+PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICApaeQoxoir3DDcvTFSsiNd0+6fKaZrTd1Hgr8r9n3M"
+SCRIPT = "#!/bin/bash\ntrue\n"
 
 
 class Bench:
@@ -48,7 +51,12 @@ def verda(bench: Bench) -> dict[str, Any]:
     types = {row.instance_type: row for row in client.instance_types.get()}
     free = {row["location_code"]: row["availabilities"] for row in client.instances.get_availabilities()}
     place, kind = next((place, kinds[0]) for place, kinds in free.items() if kinds)
-    asked = {"image": "ubuntu-24.04", "description": "a test", "wait_for_status": None}
+    key = client.ssh_keys.create("laptop", PUBLIC_KEY)
+    script = client.startup_scripts.create("setup", SCRIPT)
+    stored = [[row.name, row.public_key] for row in client.ssh_keys.get()]
+    stored += [[row.name, row.script] for row in client.startup_scripts.get()]
+    asked: dict[str, Any] = {"image": "ubuntu-24.04", "description": "a test", "wait_for_status": None}
+    asked |= {"ssh_key_ids": [key.id], "startup_script_id": script.id}
     made = client.instances.create(kind, hostname=TAG, location=place, **asked)
     early = refusal(lambda: client.instances.action(made.id, "delete"))
     bench.wait(600)
@@ -57,7 +65,13 @@ def verda(bench: Bench) -> dict[str, Any]:
     client.instances.action(made.id, "delete", volume_ids=[running.os_volume_id], delete_permanently=True)
     again = refusal(lambda: client.instances.action(made.id, "delete"))
     bench.wait(600)
+    client.ssh_keys.delete_by_id(key.id)
+    client.startup_scripts.delete_by_id(script.id)
     return {
+        "stored": stored,
+        "named": [running.ssh_key_ids == [key.id], running.startup_script_id == script.id],
+        "address": [made.ip, running.ip],
+        "kept": len(client.ssh_keys.get()) + len(client.startup_scripts.get()),
         "types": {name: [row.price_per_hour, row.spot_price_per_hour] for name, row in types.items()},
         "ordered": [made.id, made.instance_type, made.hostname, made.location],
         "statuses": [made.status, running.status],
@@ -241,6 +255,7 @@ def vultr(bench: Bench) -> dict[str, Any]:
     import vultr_python_client as api
     from vultr_python_client.apis.tags.instances_api import InstancesApi
     from vultr_python_client.apis.tags.plans_api import PlansApi
+    from vultr_python_client.apis.tags.ssh_api import SshApi
 
     settings = api.Configuration(host=f"{bench.address}/v2")
     settings.access_token = "any-key"
@@ -248,7 +263,11 @@ def vultr(bench: Bench) -> dict[str, Any]:
     listed = PlansApi(client).list_plans(query_params={"per_page": 500}, skip_deserialization=True)
     plans = json.loads(listed.response.data)["plans"]
     plan = next(row for row in plans if row["locations"] and row["type"] == "vcg")
+    keys = SshApi(client)
+    key = str(keys.create_ssh_key(body={"name": "laptop", "ssh_key": PUBLIC_KEY}).body["ssh_key"]["id"])
+    stored = [[str(row["name"]), str(row["ssh_key"])] for row in keys.list_ssh_keys().body["ssh_keys"]]
     wish = {"region": plan["locations"][0], "plan": plan["id"], "os_id": 2284, "label": TAG}
+    wish |= {"sshkey_id": [key], "user_data": base64.b64encode(SCRIPT.encode()).decode()}
     machines = InstancesApi(client)
     answer = machines.create_instance(body=wish)
     made = str(answer.body["instance"]["id"])
@@ -258,7 +277,11 @@ def vultr(bench: Bench) -> dict[str, Any]:
     seen = machines.get_instance(**one).body["instance"]
     ended = machines.delete_instance(**one)
     bench.wait(900)
+    keys.delete_ssh_key(path_params={"ssh-key-id": key})
     return {
+        "stored": stored,
+        "address": [str(rows[0]["main_ip"]), str(seen["main_ip"]), str(seen["internal_ip"])],
+        "kept": len(keys.list_ssh_keys().body["ssh_keys"]),
         "plans": {row["id"]: row["hourly_cost"] for row in plans},
         "ordered": [made, plan["id"], plan["locations"][0]],
         "codes": [answer.response.status, ended.response.status],

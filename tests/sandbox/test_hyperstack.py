@@ -18,7 +18,7 @@ async def create(bench: Bench, **more: Any) -> Any:
         "environment_name": f"default-{REGION}",
         "flavor_name": FLAVOR,
         "image_name": "Ubuntu",
-        "key_name": "k",
+        "key_name": "broker",
         "count": 1,
     }
     return await bench.call("POST", MACHINES, body | more, headers=KEY)
@@ -79,6 +79,7 @@ async def test_a_machine_goes_through_its_states(bench: Bench) -> None:
 async def test_bad_orders_and_missing_keys_are_refused_in_words(bench: Bench) -> None:
     for change, status in (
         ({"key_name": ""}, 400),
+        ({"key_name": "of-nobody"}, 404),
         ({"count": 0}, 400),
         ({"environment_name": "default-MOON-1"}, 404),
         ({"flavor_name": "n3-H900x1"}, 404),

@@ -53,6 +53,10 @@ def test_verda(use: Any, sandbox: SandboxHandle) -> None:
     assert found["ordered"] == [row["instance_id"], row["sku"], TAG, row["region"]]
     assert found["statuses"] == ["ordered", "running"]
     assert found["hardware"] == [1, 80]
+    assert [name for name, _ in found["stored"]] == ["laptop", "setup"]
+    assert found["named"] == [True, True]
+    assert (found["address"][0], found["address"][1][:4]) == (None, "127.")
+    assert found["kept"] == 0
     early, again = found["refusals"]
     assert "Can't discontinue a provisioning instance" in early
     assert "Can't discontinue a discontinued instance" in again
@@ -137,6 +141,10 @@ def test_vultr(use: Any, sandbox: SandboxHandle) -> None:
     assert found["codes"] == [202, 204]
     assert found["listed"] == [[row["instance_id"], TAG, "pending"]]
     assert found["seen"] == [TAG, "active"]
+    assert [name for name, _ in found["stored"]] == ["laptop"]
+    assert found["address"][0] == "0.0.0.0"
+    assert found["address"][1] == found["address"][2] != "0.0.0.0"
+    assert found["kept"] == 0
     assert [text.partition("\n")[0] for text in found["refusals"]] == [
         "ApiException: (404)",
         "ApiException: (400)",

@@ -18,6 +18,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from broker.domain.basics.machines import fingerprint_of, read_public_key
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import ILLUSTRATIVE, InventoryItem, draw_count, drawn_once, recorded_prices
 from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply
@@ -123,6 +124,9 @@ class HotAisle(SellerProtocol):
             yield Route("GET", f"{team}/{path}/{{id}}/", "get", self._machine)
             yield Route("PATCH", f"{team}/{path}/{{id}}/", "other", self._describe)
             yield Route("DELETE", f"{team}/{path}/{{id}}/", "delete", self._delete)
+        yield Route("GET", "/user/ssh_keys/", "other", self._keys)
+        yield Route("POST", "/user/ssh_keys/", "other", self._add_key)
+        yield Route("DELETE", "/user/ssh_keys/{digest*}/", "other", self._drop_key)
 
     def errors(self) -> ErrorForms:
         """Errors are JSON strings; without capacity nothing that matches is found."""
@@ -169,7 +173,11 @@ class HotAisle(SellerProtocol):
             item,
             body.get("description") or "" if path == METAL else "",
             Tariff(Decimal(self.seller.cents(item)) / 100, 60, item.labels["minutes"] * 60),
-            {"path": path, "team": call.parts["team"]},
+            {
+                "path": path,
+                "team": call.parts["team"],
+                "keys": [row["public_key"] for row in self.seller.ssh_keys()],
+            },
             instance_id=f"server-{digits[:8]}" if path == METAL else str(UUID(hex=digits)),
             fails=call.loses_capacity,
         )
@@ -202,10 +210,11 @@ class HotAisle(SellerProtocol):
 
     def _row(self, entry: Entry) -> dict[str, Any]:
         (item,) = self.seller.inventory(sku=entry.sku)
+        address = self.seller.address(entry)
         row = {
             "name": entry.instance_id,
-            "ip_address": "198.51.100.61",
-            "ssh_access": {"ip_address": "198.51.100.61", "port": 22},
+            "ip_address": address,
+            "ssh_access": {"ip_address": address, "port": self.seller.ssh_port},
             **item.labels["specs"],
         }
         if entry.tag:
@@ -221,6 +230,20 @@ class HotAisle(SellerProtocol):
             "last_imaging_update": zulu_ms(entry.created_at),
         }
 
+    def _keys(self, _: Call) -> Reply:
+        return json_reply([_key_row(row) for row in self.seller.ssh_keys()])
+
+    def _add_key(self, call: Call) -> Reply:
+        line, comment = read_public_key(str(call.json_object().get("authorized_key")))
+        if any(row["public_key"] == line for row in self.seller.ssh_keys()):
+            raise Refusal(json_reply("Conflict: key already registered", 409))
+        return json_reply(_key_row(self.seller.add_key(comment or "unnamed", line, fingerprint_of(line))))
+
+    def _drop_key(self, call: Call) -> Reply:
+        if not self.seller.drop_key(f"SHA256:{call.parts['digest'].rstrip('/')}"):
+            raise Refusal(_not_found("SSH key not found"))
+        return Reply(204, b"")
+
     def _describe(self, call: Call) -> Reply:
         entry = self._found(call)
         self.sandbox.ledger.write(replace(entry, tag=str(call.json_object().get("description") or "")))
@@ -235,6 +258,11 @@ class HotAisle(SellerProtocol):
             raise Refusal(json_reply(f"Bad Request: {reason}", 400))
         self.seller.release(entry)
         return Reply(204, b"")
+
+
+def _key_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    kind, body = row["public_key"].split()
+    return {"type": kind, "public_key": body, "fingerprint": row["id"], "comment": row["name"]}
 
 
 def _path(call: Call) -> str:

@@ -199,12 +199,14 @@ class Crusoe(SellerProtocol):
         return json_reply(self._operation_row(row))
 
     def _row(self, entry: Entry) -> dict[str, Any]:
+        state = self.seller.state(entry, _STATES)
         return {
             "id": entry.instance_id,
             "name": entry.tag,
             "type": entry.sku,
             "location": entry.region,
-            "state": self.seller.state(entry, _STATES),
+            "state": state,
+            "network_interfaces": [_interface(self.seller.address(entry))] if state == _STATES.up else [],
             "project_id": entry.detail["project"],
             "billing_type": "On-demand",
             "created_at": zulu(entry.created_at),
@@ -257,6 +259,12 @@ def _is_instant(text: str) -> bool:
         return datetime.fromisoformat(text.replace("Z", "+00:00")).tzinfo is not None
     except ValueError:
         return False
+
+
+def _interface(address: str) -> dict[str, Any]:
+    """The one network interface of a machine that runs."""
+    ips = {"private_ipv4": {"address": address}, "public_ipv4": {"address": address, "type": "dynamic"}}
+    return {"id": f"nic-{address}", "name": "eth0", "interface_type": "physical", "ips": [ips]}
 
 
 def _network_id(location: str) -> str:

@@ -150,13 +150,15 @@ class Cudo(SellerProtocol):
 
     def _row(self, entry: Entry) -> dict[str, Any]:
         request, state = entry.detail["request"], self.seller.state(entry, _STATES)
+        address = self.seller.address(entry) if state == "ACTIVE" else ""
         return {
             "datacenterId": entry.region,
             "machineType": entry.detail["type"],
             "regionId": entry.region.rpartition("-")[0],
             "regionName": entry.region,
             "id": entry.instance_id,
-            "externalIpAddress": "198.51.100.71" if state == "ACTIVE" else "",
+            "externalIpAddress": address,
+            "internalIpAddress": address,
             "memory": int(request.get("memoryGib") or 0),
             "vcpus": int(request.get("vcpus") or 0),
             "gpuModel": entry.detail["gpu"],

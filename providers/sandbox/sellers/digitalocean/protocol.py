@@ -42,6 +42,9 @@ class DigitalOcean(SellerProtocol):
             Route("GET", "/v2/droplets/{id}", "get", self._droplet),
             Route("GET", "/v2/droplets/{id}/actions", "get", self._droplet_actions),
             Route("DELETE", "/v2/droplets/{id}", "delete", self._delete),
+            Route("GET", "/v2/account/keys", "other", self._keys),
+            Route("POST", "/v2/account/keys", "other", self._add_key),
+            Route("DELETE", "/v2/account/keys/{id}", "other", self._drop_key),
         )
 
     def errors(self) -> ErrorForms:
@@ -103,6 +106,7 @@ class DigitalOcean(SellerProtocol):
         if not isinstance(name, str) or not name:
             raise Refusal(self._unprocessable("Name can't be blank"))
         item = self._wanted(body)
+        self._require_keys(body.get("ssh_keys") or [])
         self.require_stock(item)
         droplet_id = int(self.seller.new_id(8), 16)
         action = int(self.sandbox.new_id("digitalocean-action", 8), 16)
@@ -110,7 +114,12 @@ class DigitalOcean(SellerProtocol):
             item,
             name,
             Tariff(self.seller.price(item), increment_s=1, minimum_s=60),
-            {"request": body, "action": action, "gpus": item.gpus},
+            {
+                "request": body,
+                "action": action,
+                "gpus": item.gpus,
+                "ssh_keys": [str(key) for key in body.get("ssh_keys") or []],
+            },
             instance_id=str(droplet_id),
             fails=call.loses_capacity,
         )
@@ -130,6 +139,28 @@ class DigitalOcean(SellerProtocol):
         if item is None:
             raise Refusal(self._unprocessable(_NO_CAPACITY))
         return item
+
+    def _require_keys(self, named: Iterable[Any]) -> None:
+        known = {row["id"] for row in self.seller.ssh_keys()}
+        strange = [str(key) for key in named if str(key) not in known]
+        if strange:
+            raise Refusal(self._unprocessable(f"{', '.join(strange)} are invalid key identifiers."))
+
+    def _keys(self, call: Call) -> Reply:
+        return _page(call, "ssh_keys", [_key_row(row) for row in self.seller.ssh_keys()])
+
+    def _add_key(self, call: Call) -> Reply:
+        body = call.json_object()
+        if any(row["public_key"] == body.get("public_key") for row in self.seller.ssh_keys()):
+            raise Refusal(self._unprocessable("SSH Key is already in use on your account"))
+        key_id = str(int(self.seller.new_id(7), 16))
+        row = self.seller.add_key(body.get("name"), body.get("public_key"), key_id)
+        return json_reply({"ssh_key": _key_row(row)}, 201)
+
+    def _drop_key(self, call: Call) -> Reply:
+        if not self.seller.drop_key(call.parts["id"]):
+            raise Refusal(self.errors().no_machine(call))
+        return Reply(204, b"")
 
     def _droplets(self, call: Call) -> Reply:
         gpus = call.query.get("type") == "gpus"
@@ -165,7 +196,7 @@ class DigitalOcean(SellerProtocol):
     def _row(self, entry: Entry) -> dict[str, Any]:
         request, item = entry.detail["request"], self.seller.inventory(sku=entry.sku)[0]
         done = self.seller.state(entry, _ACTION_STATES) == "completed"
-        address = {"ip_address": "203.0.113.50", "netmask": "255.255.255.0", "type": "public"}
+        place = {"ip_address": self.seller.address(entry), "netmask": "255.255.255.0"}
         return {
             "id": int(entry.instance_id),
             "name": entry.tag,
@@ -182,10 +213,17 @@ class DigitalOcean(SellerProtocol):
             "image": {"slug": str(request["image"])},
             "size": {},
             "size_slug": entry.sku,
-            "networks": {"v4": [address] if done else [], "v6": []},
+            "networks": {
+                "v4": [place | {"type": kind} for kind in ("private", "public")] if done else [],
+                "v6": [],
+            },
             "region": {"name": REGIONS[entry.region], "slug": entry.region},
             "tags": request["tags"] if isinstance(request.get("tags"), list) else [],
         }
+
+
+def _key_row(row: dict[str, Any]) -> dict[str, Any]:
+    return {"id": int(row["id"]), "name": row["name"], "public_key": row["public_key"]}
 
 
 def _page(call: Call, key: str, rows: list[dict[str, Any]]) -> Reply:

@@ -29,6 +29,7 @@ _FLOORS = (200, 100, 25, 10)
 _NEEDED = ("name", "environment_name", "flavor_name", "image_name", "key_name")
 _LONGEST_NAME = 50
 _FREE_ENTRIES = ("CPU", "RAM")
+_OWN_PAIR = "broker"
 
 
 class Hyperstack(SellerProtocol):
@@ -47,6 +48,9 @@ class Hyperstack(SellerProtocol):
             Route("GET", "/v1/core/virtual-machines", "get", self._machines),
             Route("GET", "/v1/core/virtual-machines/{id}", "get", self._machine),
             Route("DELETE", "/v1/core/virtual-machines/{id}", "delete", self._delete),
+            Route("GET", "/v1/core/keypairs", "other", self._pairs),
+            Route("POST", "/v1/core/keypairs", "other", self._import_pair),
+            Route("DELETE", "/v1/core/keypair/{id}", "other", self._drop_pair),
         )
 
     def errors(self) -> ErrorForms:
@@ -113,6 +117,7 @@ class Hyperstack(SellerProtocol):
         if int(body.get("count", 1)) != 1:
             raise Refusal(_error(400, "bad_request", "count: the sandbox makes one machine a call."))
         item, flavor = self._wanted(body)
+        self._require_pair(body)
         taken = {entry.detail["request"]["name"] for entry in self.seller.visible()}
         if body["name"] in taken:
             raise Refusal(_error(409, "conflict", "Virtual machine name already in use"))
@@ -134,23 +139,46 @@ class Hyperstack(SellerProtocol):
         return json_reply({"status": True, "message": message, "instances": [self._row(entry)]})
 
     def _wanted(self, body: dict[str, Any]) -> tuple[InventoryItem, dict[str, Any]]:
-        regions = [region for region in REGIONS if body["environment_name"] == f"default-{region}"]
-        if not regions:
-            raise Refusal(_error(404, "not_found", "Environment not found"))
+        region = _region_of(body["environment_name"])
         for item in self.seller.inventory():
             for flavor in item.labels["flavors"]:
-                if (item.region, flavor["name"]) == (regions[0], body["flavor_name"]):
+                if (item.region, flavor["name"]) == (region, body["flavor_name"]):
                     return item, flavor
         raise Refusal(_error(404, "not_found", "Flavor not found in the environment's region"))
 
+    def _require_pair(self, body: dict[str, Any]) -> None:
+        """Refuses a key pair that the environment does not have; every one has a pair ``broker``."""
+        wanted = (body["environment_name"], body["key_name"])
+        known = {(_environment_of(row), row["name"]) for row in self.seller.ssh_keys()}
+        if body["key_name"] != _OWN_PAIR and wanted not in known:
+            raise Refusal(_error(404, "not_found", "Key pair not found in the environment"))
+
+    def _pairs(self, call: Call) -> Reply:
+        return _page(call, "keypairs", [_pair_row(row) for row in self.seller.ssh_keys()])
+
+    def _import_pair(self, call: Call) -> Reply:
+        body = call.json_object()
+        region = _region_of(body.get("environment_name"))
+        name = str(body.get("name") or "")
+        if len(name) > _LONGEST_NAME:
+            raise Refusal(_error(400, "bad_request", f"name: Longer than maximum length {_LONGEST_NAME}."))
+        if any(row["name"] == name for row in self.seller.ssh_keys()):
+            raise Refusal(_error(409, "conflict", "Key pair name already in use"))
+        number = FIRST_ID + self.sandbox.store.next_number(f"{self.name}-pair")
+        row = self.seller.add_key(name, body.get("public_key"), f"{number}@{region}")
+        return json_reply({"status": True, "message": "Key pair imported", "keypair": _pair_row(row)})
+
+    def _drop_pair(self, call: Call) -> Reply:
+        for row in self.seller.ssh_keys():
+            if str(_pair_row(row)["id"]) == call.parts["id"]:
+                self.seller.drop_key(row["id"])
+                return json_reply({"status": True, "message": "Key pair deleted"})
+        raise Refusal(_error(404, "not_found", "Key pair not found"))
+
     def _machines(self, call: Call) -> Reply:
-        page, size = int(call.query.get("page", "1")), int(call.query.get("pageSize", "10"))
         wanted = call.query.get("search", "")
-        found = [entry for entry in self.seller.visible() if wanted in entry.tag]
-        shown = page_of(found, page, size) if page >= 1 and size >= 1 else []
-        answer = {"status": True, "message": "Getting VMs successful", "count": len(found)}
-        rows = [self._row(entry) for entry in shown]
-        return json_reply({**answer, "page": page, "page_size": size, "instances": rows})
+        found = [self._row(entry) for entry in self.seller.visible() if wanted in entry.tag]
+        return _page(call, "instances", found)
 
     def _machine(self, call: Call) -> Reply:
         row = self._row(self.machine(call))
@@ -166,7 +194,7 @@ class Hyperstack(SellerProtocol):
             entry.detail["flavor"],
             self.seller.state(entry, _STATES),
         )
-        is_up = status == "ACTIVE"
+        is_up, address = status == "ACTIVE", self.seller.address(entry)
         return {
             "id": int(entry.instance_id),
             "name": request["name"],
@@ -184,11 +212,42 @@ class Hyperstack(SellerProtocol):
             "image": {"name": request["image_name"]},
             "keypair": {"name": request["key_name"]},
             "labels": request.get("labels") or [],
-            "fixed_ip": "10.0.0.9" if is_up else None,
-            "floating_ip": "198.51.100.80" if is_up and request.get("assign_floating_ip") else None,
+            "fixed_ip": address if is_up else None,
+            "floating_ip": address if is_up and request.get("assign_floating_ip") else None,
             "contract_id": None,
             "created_at": _naive(entry.created_at),
         }
+
+
+def _page(call: Call, key: str, found: list[dict[str, Any]]) -> Reply:
+    """One page of a list."""
+    page, size = int(call.query.get("page", "1")), int(call.query.get("pageSize", "10"))
+    shown = page_of(found, page, size) if page >= 1 and size >= 1 else []
+    answer = {"status": True, "message": f"Getting {key} successful", "count": len(found)}
+    return json_reply({**answer, "page": page, "page_size": size, key: shown})
+
+
+def _region_of(environment: object) -> str:
+    """The region of an environment."""
+    for region in REGIONS:
+        if environment == f"default-{region}":
+            return region
+    raise Refusal(_error(404, "not_found", "Environment not found"))
+
+
+def _environment_of(row: dict[str, Any]) -> str:
+    """The environment of a key pair, whose region stands in its id here."""
+    return f"default-{row['id'].partition('@')[2]}"
+
+
+def _pair_row(row: dict[str, Any]) -> dict[str, Any]:
+    number, _, region = row["id"].partition("@")
+    return {
+        "id": int(number),
+        "name": row["name"],
+        "public_key": row["public_key"],
+        "environment": _environment(region),
+    }
 
 
 def _price_entry(number: int, name: str, value: Decimal) -> dict[str, Any]:

@@ -10,7 +10,8 @@ monthly server is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import base64
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -19,10 +20,11 @@ from typing import Any
 from providers.sandbox.ledger import Entry, Tariff, zulu
 from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply, page_of
-from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
+from providers.sandbox.seller import SCRIPTS, ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.latitude.market import PLANS, SITES, latitude_inventory
 
 MEDIA_TYPE = "application/vnd.api+json"
+_SCRIPT = f"{SCRIPTS}/latitude"
 MONTH = timedelta(hours=730)
 _CENT = Decimal("0.01")
 _LONGEST_HOSTNAME = 32
@@ -47,6 +49,12 @@ class Latitude(SellerProtocol):
             Route("GET", "/servers/{id}", "get", self._server),
             Route("DELETE", "/servers/{id}", "delete", self._delete),
             Route("POST", "/servers/{id}/schedule_deletion", "delete", self._schedule),
+            Route("GET", "/ssh_keys", "other", self._keys),
+            Route("POST", "/ssh_keys", "other", self._add_key),
+            Route("DELETE", "/ssh_keys/{id}", "other", self._drop_key),
+            Route("GET", "/user_data", "other", self._scripts),
+            Route("POST", "/user_data", "other", self._add_script),
+            Route("DELETE", "/user_data/{id}", "other", self._drop_script),
         )
 
     def errors(self) -> ErrorForms:
@@ -110,7 +118,7 @@ class Latitude(SellerProtocol):
         }
 
     def _create(self, call: Call) -> Reply:
-        wish = _attributes(call.json_object())
+        wish = _attributes(call.json_object(), "servers")
         for name in ("project", "plan", "site", "operating_system", "hostname"):
             if not wish.get(name):
                 raise Refusal(_invalid(f"{name} can't be blank"))
@@ -125,7 +133,11 @@ class Latitude(SellerProtocol):
             item,
             wish["hostname"],
             tariff,
-            {"request": wish, "billing": "monthly" if monthly else "hourly"},
+            {
+                "request": wish,
+                "script": self._named_script(wish),
+                "billing": "monthly" if monthly else "hourly",
+            },
             instance_id=f"sv_{self.sandbox.new_id(self.name, 13)}",
             fails=call.loses_capacity,
         )
@@ -148,7 +160,10 @@ class Latitude(SellerProtocol):
         raise Refusal(_out_of_stock())
 
     def _servers(self, call: Call) -> Reply:
-        rows = [self._row(entry) for entry in self.seller.visible()]
+        return self._page(call, [self._row(entry) for entry in self.seller.visible()])
+
+    def _page(self, call: Call, rows: Sequence[Any]) -> Reply:
+        """One page of ``rows``, with their number where the call asks for it."""
         size = int(call.query.get("page[size]") or 20)
         number = int(call.query.get("page[number]") or 1)
         if size < 1 or number < 1:
@@ -172,7 +187,7 @@ class Latitude(SellerProtocol):
             "role": "Bare Metal",
             "site": entry.region,
             "locked": False,
-            "primary_ipv4": "198.51.100.31" if status == "on" else None,
+            "primary_ipv4": self.seller.address(entry) if status == "on" else None,
             "created_at": zulu(entry.created_at),
             "scheduled_deletion_at": None if entry.ends_at is None else zulu(entry.ends_at),
             "plan": {
@@ -189,6 +204,48 @@ class Latitude(SellerProtocol):
             "project": {"id": "proj_sandbox", "name": request["project"], "slug": request["project"]},
         }
         return {"id": entry.instance_id, "type": "servers", "attributes": attributes}
+
+    def _keys(self, call: Call) -> Reply:
+        return self._page(call, [_key_row(row) for row in self.seller.ssh_keys()])
+
+    def _add_key(self, call: Call) -> Reply:
+        wish = _attributes(call.json_object(), "ssh_keys")
+        key_id = f"ssh_{self.sandbox.new_id(self.name, 13)}"
+        row = self.seller.add_key(wish.get("name"), wish.get("public_key"), key_id)
+        return _document(_key_row(row), 201)
+
+    def _drop_key(self, call: Call) -> Reply:
+        if not self.seller.drop_key(call.parts["id"]):
+            raise Refusal(_not_found())
+        return Reply(200, b"")
+
+    def _scripts(self, call: Call) -> Reply:
+        return self._page(call, list(self.sandbox.store.documents(_SCRIPT).values()))
+
+    def _add_script(self, call: Call) -> Reply:
+        wish = _attributes(call.json_object(), "user_data")
+        if not wish.get("description") or not wish.get("content"):
+            raise Refusal(_invalid("description and content can't be blank"))
+        base64.b64decode(wish["content"], validate=True)
+        row: dict[str, Any] = {"id": f"ud_{self.sandbox.new_id(self.name, 13)}", "type": "user_data"}
+        row |= {"attributes": {"description": wish["description"], "content": wish["content"]}}
+        self.sandbox.store.put_document(_SCRIPT, row["id"], row)
+        return _document(row, 201)
+
+    def _named_script(self, wish: Mapping[str, Any]) -> str:
+        """The content of the stored user data that an order names; empty without any."""
+        if not wish.get("user_data"):
+            return ""
+        row = self.sandbox.store.document(_SCRIPT, str(wish["user_data"]))
+        if row is None:
+            raise Refusal(_invalid("user_data is invalid"))
+        return str(row["attributes"]["content"])
+
+    def _drop_script(self, call: Call) -> Reply:
+        if self.sandbox.store.document(_SCRIPT, call.parts["id"]) is None:
+            raise Refusal(_not_found())
+        self.sandbox.store.drop_document(_SCRIPT, call.parts["id"])
+        return Reply(204, b"")
 
     def _delete(self, call: Call) -> Reply:
         entry = self.machine(call)
@@ -227,14 +284,15 @@ def _level(free: int) -> str:
     return "low" if free < 3 else "medium" if free < 8 else "high"
 
 
-def _attributes(document: Mapping[str, Any]) -> dict[str, Any]:
+def _key_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    attributes = {"name": row["name"], "public_key": row["public_key"]}
+    return {"id": row["id"], "type": "ssh_keys", "attributes": attributes}
+
+
+def _attributes(document: Mapping[str, Any], kind: str) -> dict[str, Any]:
     data = document.get("data")
-    if (
-        not isinstance(data, dict)
-        or data.get("type") != "servers"
-        or not isinstance(data["attributes"], dict)
-    ):
-        raise ValueError("data must be of type servers and have attributes")
+    if not isinstance(data, dict) or data.get("type") != kind or not isinstance(data.get("attributes"), dict):
+        raise ValueError(f"data must be of type {kind} and have attributes")
     return dict(data["attributes"])
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
@@ -50,6 +50,9 @@ class Ovh(SellerProtocol):
             yield Route("GET", f"{mine}/instance", "get", self._instances)
             yield Route("GET", f"{mine}/instance/{{id}}", "get", self._instance)
             yield Route("DELETE", f"{mine}/instance/{{id}}", "delete", self._delete)
+            yield Route("GET", f"{mine}/sshkey", "other", self._keys)
+            yield Route("POST", f"{mine}/sshkey", "other", self._add_key)
+            yield Route("DELETE", f"{mine}/sshkey/{{id}}", "other", self._drop_key)
 
     def errors(self) -> ErrorForms:
         """Errors have a class and a message."""
@@ -136,6 +139,21 @@ class Ovh(SellerProtocol):
         ]
         return json_reply(rows)
 
+    # Keys
+
+    def _keys(self, _: Call) -> Reply:
+        return json_reply([_key_row(row) for row in self.seller.ssh_keys()])
+
+    def _add_key(self, call: Call) -> Reply:
+        body = call.json_object()
+        row = self.seller.add_key(body.get("name"), body.get("publicKey"))
+        return json_reply(_key_row(row))
+
+    def _drop_key(self, call: Call) -> Reply:
+        if not self.seller.drop_key(call.parts["id"]):
+            raise Refusal(_error(404, "Client::NotFound", "SSH key does not exist"))
+        return json_reply(None)
+
     # Instances
 
     def _create(self, call: Call) -> Reply:
@@ -146,6 +164,9 @@ class Ovh(SellerProtocol):
         item = self._wanted(body)
         if body.get("imageId") not in {_image_id(name, item.region) for name in _IMAGES}:
             raise Refusal(_error(404, "Client::NotFound", "Image does not exist"))
+        key = body.get("sshKeyId")
+        if key and not any(row["id"] == key for row in self.seller.ssh_keys()):
+            raise Refusal(_error(404, "Client::NotFound", "SSH key does not exist"))
         short = call.loses_capacity or self.seller.free(item) < 1
         detail = {"request": body, "project": call.parts["project"]}
         detail |= {"currency": "EUR", "usd_per_unit": str(USD_PER_EUR)}
@@ -171,14 +192,17 @@ class Ovh(SellerProtocol):
         return self._row(entry) | {"flavor": told}
 
     def _row(self, entry: Entry) -> dict[str, Any]:
+        status = self.seller.state(entry, _STATES)
+        address = self.seller.address(entry)
+        addresses = [{"ip": address, "type": kind, "version": 4} for kind in ("public", "private")]
         return {
             "id": entry.instance_id,
             "name": entry.tag,
             "region": entry.region,
-            "status": self.seller.state(entry, _STATES),
+            "status": status,
             "created": zulu(entry.created_at),
             "planCode": f"{entry.sku}.consumption",
-            "ipAddresses": [],
+            "ipAddresses": addresses if status == "ACTIVE" else [],
             "monthlyBilling": None,
         }
 
@@ -211,6 +235,10 @@ def _technical(flavor: Flavor) -> dict[str, Any]:
         "os": {"family": flavor.family},
         **({"gpu": gpu} if flavor.gpus else {}),
     }
+
+
+def _key_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {"id": row["id"], "name": row["name"], "publicKey": row["public_key"], "regions": list(REGIONS)}
 
 
 def _flavor_id(name: str, region: str) -> str:

@@ -1,11 +1,12 @@
 """Scaleway's Instance API v1, under ``/scaleway/instance/v1`` (and the deletion of block volumes).
 
-Prices are euros per Instance and hour; memory is in bytes. Types and stock are two objects by name. A
-server is created stopped, holds its place from then on here, and costs from the moment it is powered on.
+Prices are euros per Instance and hour; memory is in bytes. Types and stock are two objects by name. A server
+is created stopped, holds its place from then on here, and costs from the moment it is powered on.
 ``terminate`` ends a running server, ``DELETE`` a stopped one; block volumes outlive both, and are billed
-until they are deleted. Errors carry a ``type``. Totals are in the header ``X-Total-Count``. Billed by the
-minute begun. Sources: Scaleway's Python and Go SDKs, captured lists, users' reports of 412
-``out_of_stock``; what refuses an action in a wrong state is not confirmed.
+until they are deleted. Public keys stand in tags. Errors carry a ``type``. Totals are in the header
+``X-Total-Count``. Billed by the minute begun. Sources: Scaleway's Python and Go SDKs, its Packer plugin,
+captured lists, users' reports of 412 ``out_of_stock``; what refuses an action in a wrong state is not
+confirmed.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ BILLING_INCREMENT_S = 60
 """GPU Instances are billed by the minute (Scaleway's FAQ on Instances)."""
 BYTES_PER_GIB = 2**30
 _ZONE = "/instance/v1/zones/{zone}"
+_KEY_TAG = "AUTHORIZED_KEY="
 _ORGANISATION = "0a0b0c0d-0000-4000-8000-000000000000"
 
 
@@ -59,6 +61,7 @@ class Scaleway(SellerProtocol):
             Route("DELETE", server, "delete", self._delete),
             Route("POST", f"{server}/action", _kind_of_action, self._act),
             Route("GET", f"{server}/action", "get", self._actions),
+            Route("PATCH", f"{server}/user_data/{{key}}", "other", self._write_user_data),
             Route("DELETE", f"{_ZONE}/volumes/{{id}}", "other", self._delete_volume),
             Route("GET", "/block/v1/zones/{zone}/volumes", "other", self._volumes),
             Route("PATCH", "/block/v1/zones/{zone}/volumes/{id}", "other", self._tag_volume),
@@ -156,6 +159,7 @@ class Scaleway(SellerProtocol):
             Tariff(),
             {
                 "request": body,
+                "authorized_keys": _keys_of_tags(body.get("tags")),
                 "volume": self.seller.new_uuid(),
                 "size_gb": size_gb,
                 "volume_usd_per_hour": str(volume_usd),
@@ -233,6 +237,17 @@ class Scaleway(SellerProtocol):
             changed_at = up_at if loses else now
             self.sandbox.ledger.write(started.with_detail(powered=True, changed_at=changed_at.isoformat()))
         return json_reply({"task": self._task(entry, str(action))}, 202)
+
+    def is_up(self, entry: Entry) -> bool:
+        """Whether the server runs."""
+        return entry.is_live(self.now) and not entry.is_volume and self._state(entry) == "running"
+
+    def _write_user_data(self, call: Call) -> Reply:
+        """Keeps a value that the server reads when it starts."""
+        entry = self._found(call)
+        known = {**entry.detail.get("user_data", {}), call.parts["key"]: call.body.decode()}
+        self.sandbox.ledger.write(entry.with_detail(user_data=known))
+        return Reply(204, b"")
 
     def _allowed(self, entry: Entry) -> list[str]:
         state = self._state(entry)
@@ -326,7 +341,8 @@ class Scaleway(SellerProtocol):
 
     def _row(self, entry: Entry) -> dict[str, Any]:
         request, state = entry.detail["request"], self._state(entry)
-        created = entry.created_at.isoformat()
+        created, address = entry.created_at.isoformat(), self.seller.address(entry)
+        public = {"id": entry.detail["volume"], "address": address, "family": "inet", "dynamic": True}
         changed = min(datetime.fromisoformat(entry.detail["changed_at"]), self.now).isoformat()
         volume = {
             "id": entry.detail["volume"],
@@ -352,9 +368,9 @@ class Scaleway(SellerProtocol):
             "hostname": entry.tag,
             "image": None,
             "protected": False,
-            "public_ip": None,
-            "public_ips": [],
-            "private_ip": None,
+            "public_ip": public if state == "running" else None,
+            "public_ips": [public] if state == "running" else [],
+            "private_ip": address if state == "running" else None,
             "private_nics": [],
             "mac_address": "de:00:00:00:00:01",
             "state": state,
@@ -368,6 +384,14 @@ class Scaleway(SellerProtocol):
             "zone": entry.zone,
             "end_of_service": False,
         }
+
+
+def _keys_of_tags(tags: object) -> list[str]:
+    """The public keys in a server's tags."""
+    words = tags if isinstance(tags, list) else []
+    return [
+        str(word).removeprefix(_KEY_TAG).replace("_", " ") for word in words if str(word).startswith(_KEY_TAG)
+    ]
 
 
 def _root_volume_gb(body: Mapping[str, Any]) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
+from broker.domain.basics.machines import SSH_PORT
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import Call, Refusal, Reply, Route, SandboxState, json_reply, text_reply
@@ -121,7 +122,12 @@ class TensorDock(SellerProtocol):
             item,
             wish["name"],
             Tariff(usd),
-            {"resources": resources},
+            {
+                "resources": resources,
+                "ssh": [wish.get("ssh_key"), wish.get("ssh_key_id")],
+                "cloud_init": _files_run(wish.get("cloud_init") or {}),
+                "forwards": [int(one["internal_port"]) for one in wish.get("port_forwards") or []],
+            },
             sku=f"{item.sku}_{gpus}x{vcpus}v{ram}gb",
             units=gpus,
             fails=call.loses_capacity,
@@ -150,8 +156,11 @@ class TensorDock(SellerProtocol):
             "id": entry.instance_id,
             "name": entry.tag,
             "status": status,
-            "ipAddress": "198.51.100.81" if status == "running" else "",
-            "portForwards": [],
+            "ipAddress": self.seller.address(entry) if status == "running" else "",
+            "portForwards": [
+                {"internal_port": port, "external_port": self.seller.ssh_port if port == SSH_PORT else port}
+                for port in entry.detail["forwards"]
+            ],
             "resources": entry.detail["resources"],
             "rateHourly": float(entry.tariff.usd_per_hour),
         }
@@ -162,6 +171,13 @@ class TensorDock(SellerProtocol):
             raise Refusal(_error("Instance already deleted"))
         self.seller.release(entry)
         return json_reply({"success": True})
+
+
+def _files_run(cloud_init: Mapping[str, Any]) -> list[str]:
+    """The contents of the files that an order writes and runs."""
+    run = " ".join(str(command) for command in cloud_init.get("runcmd") or [])
+    files = cloud_init.get("write_files") or []
+    return [str(file["content"]) for file in files if str(file["path"]) in run]
 
 
 def _location_id(city: str) -> str:

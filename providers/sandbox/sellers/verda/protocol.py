@@ -20,7 +20,7 @@ from broker.domain.basics.money import MICRO
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import Call, Refusal, Reply, Route, json_reply, text_reply
-from providers.sandbox.seller import ErrorForms, Lifecycle, SellerProtocol
+from providers.sandbox.seller import SCRIPTS, ErrorForms, Lifecycle, SellerProtocol
 from providers.sandbox.sellers.verda.market import verda_inventory
 
 VOLUME_USD_PER_GB_MONTH = {"HDD": Decimal("0.05"), "NVMe": Decimal("0.2")}
@@ -31,6 +31,7 @@ OS_VOLUME_GB = 50
 TOKEN_LIFE_S = 3600
 BILLING_SLICE_S = 600
 _TOKEN = "sandbox-access-"  # noqa: S105  a prefix
+_SCRIPT = f"{SCRIPTS}/verda"
 _LOCATIONS = ("FIN-01", "FIN-02", "FIN-03")
 _STATES = Lifecycle(
     {"ordered": 0.25, "provisioning": 1},
@@ -60,6 +61,12 @@ class Verda(SellerProtocol):
             Route("GET", "/v1/volume-types", "list", self._volume_types),
             Route("GET", "/v1/volumes", "get", self._volumes),
             Route("DELETE", "/v1/volumes/{id}", "other", self._delete_volume),
+            Route("GET", "/v1/sshkeys", "other", self._keys),
+            Route("POST", "/v1/sshkeys", "other", self._add_key),
+            Route("DELETE", "/v1/sshkeys/{id}", "other", self._drop_key),
+            Route("GET", "/v1/scripts", "other", self._scripts),
+            Route("POST", "/v1/scripts", "other", self._add_script),
+            Route("DELETE", "/v1/scripts/{id}", "other", self._drop_script),
         )
 
     def errors(self) -> ErrorForms:
@@ -150,12 +157,13 @@ class Verda(SellerProtocol):
         for name in ("instance_type", "image", "hostname", "description"):
             if not body.get(name):
                 raise Refusal(_error(400, "invalid_request", f"{name} should not be empty"))
-        item = self._wanted(body)
+        item, script = self._wanted(body), self._named_script(body)
         short = call.loses_capacity or self.seller.free(item) < 1
         volume = body.get("os_volume") or {"name": body["hostname"], "size": OS_VOLUME_GB}
         usd, size_gb = Decimal(self._price(item)), int(volume["size"])
         detail = {
             "request": body,
+            "script": script,
             "usd_per_hour": str(usd),
             "volume": self.seller.new_uuid(),
             "volume_name": volume["name"],
@@ -176,6 +184,44 @@ class Verda(SellerProtocol):
         if item is None:
             raise Refusal(self.errors().no_capacity)
         return item
+
+    def _named_script(self, body: dict[str, Any]) -> str:
+        """The stored script that an order names; empty without one."""
+        script_id = body.get("startup_script_id")
+        if not script_id:
+            return ""
+        row = self.sandbox.store.document(_SCRIPT, str(script_id))
+        if row is None:
+            raise Refusal(_error(400, "invalid_request", "Invalid startup script id"))
+        return str(row["script"])
+
+    def _keys(self, _: Call) -> Reply:
+        rows = self.seller.ssh_keys()
+        return json_reply([{"id": row["id"], "name": row["name"], "key": row["public_key"]} for row in rows])
+
+    def _add_key(self, call: Call) -> Reply:
+        body = call.json_object()
+        return text_reply(self.seller.add_key(body.get("name"), body.get("key"))["id"], 201)
+
+    def _drop_key(self, call: Call) -> Reply:
+        if not self.seller.drop_key(call.parts["id"]):
+            raise Refusal(_error(404, "not_found", "SSH key not found"))
+        return Reply(200, b"")
+
+    def _scripts(self, _: Call) -> Reply:
+        return json_reply(list(self.sandbox.store.documents(_SCRIPT).values()))
+
+    def _add_script(self, call: Call) -> Reply:
+        body, script_id = call.json_object(), self.seller.new_uuid()
+        row = {"id": script_id, "name": _text(body, "name"), "script": _text(body, "script")}
+        self.sandbox.store.put_document(_SCRIPT, script_id, row)
+        return text_reply(script_id, 201)
+
+    def _drop_script(self, call: Call) -> Reply:
+        if self.sandbox.store.document(_SCRIPT, call.parts["id"]) is None:
+            raise Refusal(_error(404, "not_found", "Startup script not found"))
+        self.sandbox.store.drop_document(_SCRIPT, call.parts["id"])
+        return Reply(200, b"")
 
     def _instances(self, _: Call) -> Reply:
         entries = self.sandbox.ledger.entries(self.name)
@@ -250,10 +296,11 @@ class Verda(SellerProtocol):
             "location": entry.region,
             "hostname": request["hostname"],
             "description": request["description"],
-            "ip": "198.51.100.20" if status == "running" else None,
+            "ip": self.seller.address(entry) if status == "running" else None,
             "status": status,
             "created_at": zulu_ms(entry.created_at),
             "ssh_key_ids": request.get("ssh_key_ids", []),
+            "startup_script_id": request.get("startup_script_id"),
             "os_volume_id": entry.detail["volume"],
             "is_spot": spot,
             "contract": request.get("contract") or ("SPOT" if spot else "PAY_AS_YOU_GO"),
@@ -288,6 +335,13 @@ class Verda(SellerProtocol):
         if detail["volume"] not in volumes:
             tariff = Tariff(_volume_usd(detail["size_gb"]))
             self.sandbox.ledger.write(over.volume_left(detail["volume"], tariff, **detail))
+
+
+def _text(body: dict[str, Any], name: str) -> str:
+    """A field that must be there."""
+    if not body.get(name):
+        raise Refusal(_error(400, "invalid_request", f"{name} should not be empty"))
+    return str(body[name])
 
 
 def _volume_usd(size_gb: int) -> Decimal:

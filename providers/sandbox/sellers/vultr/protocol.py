@@ -54,6 +54,9 @@ class Vultr(SellerProtocol):
         return (
             Route("GET", "/v2/plans", "list", lambda call: self._list_plans(call, PLANS), public=True),
             Route("GET", "/v2/plans-metal", "list", lambda call: self._list_plans(call, METAL), public=True),
+            Route("GET", "/v2/ssh-keys", "other", self._keys),
+            Route("POST", "/v2/ssh-keys", "other", self._add_key),
+            Route("DELETE", "/v2/ssh-keys/{id}", "other", self._drop_key),
             *(route for path, kind in machines for route in self._machine_routes(f"/v2/{path}", kind)),
         )
 
@@ -113,6 +116,10 @@ class Vultr(SellerProtocol):
     def _create(self, call: Call, kind: str) -> Reply:
         body = call.json_object()
         item = self._wanted(body, _KINDS[kind][1])
+        known = {row["id"] for row in self.seller.ssh_keys()}
+        if not set(body.get("sshkey_id") or ()) <= known:
+            raise Refusal(_error(400, "Invalid SSH Key ID"))
+        base64.b64decode(body.get("user_data") or "", validate=True)
         self.require_stock(item)
         entry = self.seller.sell(
             item,
@@ -137,6 +144,19 @@ class Vultr(SellerProtocol):
                 return item
         raise Refusal(_error(400, _SOLD_OUT))
 
+    def _keys(self, call: Call) -> Reply:
+        return _page(call, "ssh_keys", [_key_row(row) for row in self.seller.ssh_keys()])
+
+    def _add_key(self, call: Call) -> Reply:
+        body = call.json_object()
+        row = self.seller.add_key(body.get("name"), body.get("ssh_key"))
+        return json_reply({"ssh_key": _key_row(row)}, 201)
+
+    def _drop_key(self, call: Call) -> Reply:
+        if not self.seller.drop_key(call.parts["id"]):
+            raise Refusal(_error(404, "Invalid SSH key."))
+        return Reply(204, b"")
+
     def _machines(self, call: Call, kind: str) -> Reply:
         wanted = call.query.get("label")
         here = self.seller.visible(kind=kind)
@@ -160,6 +180,7 @@ class Vultr(SellerProtocol):
     def _row(self, entry: Entry) -> dict[str, Any]:
         request, kind = entry.detail["request"], entry.detail["kind"]
         status, server_status = self.seller.state(entry, _STATES)
+        address = self.seller.address(entry) if status == "active" else "0.0.0.0"  # noqa: S104  as the API
         row: dict[str, Any] = {
             "id": entry.instance_id,
             "os": "Ubuntu 24.04 LTS x64",
@@ -168,13 +189,18 @@ class Vultr(SellerProtocol):
             "plan": entry.sku,
             "label": entry.tag,
             "tags": request["tags"] if isinstance(request.get("tags"), list) else [],
-            "main_ip": "198.51.100.40" if status == "active" else "0.0.0.0",  # noqa: S104  what the API says
+            "main_ip": address,
             "date_created": zulu(entry.created_at),
             "status": status,
         }
         if kind == "bare_metal":
             return row
-        return row | {"power_status": "running", "server_status": server_status}
+        internal = {"internal_ip": address if status == "active" else ""}
+        return row | internal | {"power_status": "running", "server_status": server_status}
+
+
+def _key_row(row: dict[str, Any]) -> dict[str, Any]:
+    return {"id": row["id"], "name": row["name"], "ssh_key": row["public_key"]}
 
 
 def _size(plan: Plan) -> dict[str, Any]:
