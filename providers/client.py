@@ -22,8 +22,10 @@ from broker.domain.basics.errors import (
     LeaseNotFound,
     LeasesUnreadable,
     OrderRejected,
+    OutcomeUnknown,
     PayloadUnreadable,
     ProviderError,
+    ProviderUnavailable,
 )
 from broker.domain.basics.machines import SSH_PORT, PublicKey
 from broker.domain.basics.window import Window
@@ -108,15 +110,24 @@ class Seller(ABC):
     (a DNS label) where more are allowed or nothing is documented. ``missing``: settings without which some
     or all orders are refused here; leases can still be listed and released. ``entry``: how somebody gets into
     what is ordered; ``ssh_port``: that of machines whose seller names none; ``takes_script``: an
-    order carries the script of a machine's first start.
+    order carries the script of a machine's first start; ``opens_alone``: machines ordered without a key have
+    one of the installation, or are the sandbox's, which cost nothing.
     """
 
+    provider: str
     missing: tuple[Missing, ...] = ()
     tells_price = False
     longest_tag = 63
     entry: ClassVar[Entry] = Entry.CLOSED
     ssh_port: int = SSH_PORT
     takes_script: ClassVar[bool] = False
+    opens_alone: bool = False
+
+    def _set_access(self, settings: ProviderSettings) -> None:
+        """Takes from ``settings`` what decides how machines are entered."""
+        own = [name for name in settings.options if name.startswith("ssh_")]
+        self.opens_alone = settings.sandbox or any(settings.options[name] for name in own)
+        self.ssh_port = sandbox_port(settings) or SSH_PORT
 
     def holds_limit(self, offer: Offer) -> bool:
         """Whether ``reserve`` keeps the order's limit: it is in the order, or ``reserve`` asks the price."""
@@ -133,7 +144,12 @@ class Seller(ABC):
 
     def locked_out(self, offer: Offer, keys: Sequence[PublicKey]) -> str:
         """Why nobody could enter a machine of ``offer`` ordered with ``keys``; empty if somebody can."""
-        return ""
+        way = self.entry_of(offer)
+        if self.opens_alone or way is Entry.OWN or (keys and way is Entry.KEYS):
+            return ""
+        if way is Entry.CLOSED:
+            return f"the API of {self.provider} takes no public SSH key with an order"
+        return "no public SSH key goes with the order, so nobody could enter the machine"
 
     def runs_script(self, offer: Offer) -> bool:
         """Whether an order of ``offer`` carries the script of a machine's first start."""
@@ -170,7 +186,6 @@ class SellerClient(Seller):
     a token, or that hides errors behind HTTP 200, overrides it.
     """
 
-    provider: str
     idempotency = Idempotency.TAG
 
     def __init__(
@@ -182,7 +197,7 @@ class SellerClient(Seller):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self._settings = settings
-        self.ssh_port = sandbox_port(settings) or SSH_PORT
+        self._set_access(settings)
         self._http = http_factory(
             self.provider,
             settings.base_url,
@@ -191,20 +206,6 @@ class SellerClient(Seller):
             headers=headers,
             secrets=settings.secrets,
         )
-
-    def locked_out(self, offer: Offer, keys: Sequence[PublicKey]) -> str:
-        """Why nobody could enter a machine of ``offer`` ordered with ``keys``; empty if somebody can.
-
-        A machine of the sandbox costs nothing, so it may also be ordered without a key.
-        """
-        own = [name for name in self._settings.options if name.startswith("ssh_")]
-        way = self.entry_of(offer)
-        is_open = way is Entry.OWN or any(self._settings.options[name] for name in own)
-        if self._settings.sandbox or is_open or (keys and way is Entry.KEYS):
-            return ""
-        if way is Entry.CLOSED:
-            return f"the API of {self.provider} takes no public SSH key with an order"
-        return "no public SSH key goes with the order, so nobody could enter the machine"
 
     async def aclose(self) -> None:
         """Closes the connections."""
@@ -271,14 +272,20 @@ class SellerClient(Seller):
     async def registered(self, keys: Sequence[PublicKey]) -> list[str]:
         """The ids by which an order names ``keys``; those that the seller does not know yet are registered.
 
-        Repeating it registers nothing twice, so a lost answer does no harm.
+        Repeating it registers nothing twice, so a lost answer does no harm. It precedes an order: a failure
+        that would leave the outcome of an order open raises OrderRejected.
         """
         if not keys:
             return []
-        known = {key.line: key.key_id for key in await self.account_keys()}
-        return [
-            known.get(key.line) or await self._register_key(self._key_name(key), key.line) for key in keys
-        ]
+        try:
+            known = {key.line: key.key_id for key in await self.account_keys()}
+            return [
+                known.get(key.line) or await self._register_key(self._key_name(key), key.line) for key in keys
+            ]
+        except (LeaseNotFound, OutcomeUnknown, PayloadUnreadable, ProviderUnavailable) as error:
+            said = str(error).removeprefix(f"{self.provider}: ")
+            message = f"nothing was ordered, its public SSH keys cannot be read or registered: {said}"
+            raise OrderRejected(self.provider, message) from error
 
     def _key_name(self, key: PublicKey) -> str:
         """The name of a registered key: the broker's prefix and a digest of the key."""
@@ -286,11 +293,14 @@ class SellerClient(Seller):
         return f"{self._settings.tag_prefix}-key-{digest}"
 
     async def drop_keys(self, kept: Collection[str]) -> None:
-        """Removes the public keys that the broker registered, except ``kept`` lines."""
+        """Removes the public keys that the broker registered, except ``kept`` lines.
+
+        A key that the seller does not give up, because a machine still has it, stays.
+        """
         mine = f"{self._settings.tag_prefix}-key-"
         for key in await self.account_keys():
             if key.name.startswith(mine) and key.line not in kept:
-                with contextlib.suppress(LeaseNotFound):
+                with contextlib.suppress(LeaseNotFound, OrderRejected):
                     await self._unregister_key(key)
 
     async def _key_call(self, method: str, path: str, body: Any = None) -> Reply:

@@ -14,11 +14,12 @@ import binascii
 import contextlib
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -30,11 +31,12 @@ import structlog
 from broker.domain.basics.machines import KEY_KINDS
 from providers.sandbox.ledger import Entry
 from providers.sandbox.protocol import SandboxState
-from providers.sandbox.seller import ADDRESSES, SSH_KEYS, SellerProtocol
+from providers.sandbox.seller import ADDRESSES, SSH_KEYS, SellerState
 
 LOOK_EVERY_S = 0.5
 _LONGEST_WAIT_S = 5.0
 _SHELL = "/bin/bash"
+_USERS_SSH = re.compile(r"(?:/root|/home/[a-z_][a-z0-9_-]*)/\.ssh(?=/|\s|$)")
 
 _log = structlog.get_logger(__name__)
 
@@ -101,9 +103,13 @@ class Machine:
         return child
 
     def boot(self, script: str) -> None:
-        """Runs the script of the order; its output goes to ``startup.log`` in the home folder."""
+        """Runs the script of the order; its output goes to ``startup.log`` in the home folder.
+
+        A machine has no users of its own: what the script does to the SSH folder of one, such as
+        ``/home/ubuntu/.ssh``, it does in the home folder, and never to an account of this computer.
+        """
         file = self.home / "startup.sh"
-        file.write_text(script)
+        file.write_text(_USERS_SSH.sub(f"{self.home}/.ssh", script))
         with (self.home / "startup.log").open("wb") as log:
             self.spawn([_SHELL, str(file)], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
 
@@ -147,11 +153,9 @@ class _Door(asyncssh.SSHServer):
 class Machines:
     """The nodes that are up. ``port``: the TCP port of every SSH server, each on an address of its own."""
 
-    def __init__(self, state: SandboxState, protocols: Mapping[str, object], port: int) -> None:
+    def __init__(self, state: SandboxState, protocols: Iterable[str], port: int) -> None:
         self._state = state
-        self._sellers = {
-            name: protocol for name, protocol in protocols.items() if isinstance(protocol, SellerProtocol)
-        }
+        self._sellers = {name: SellerState(state, name, 0.0) for name in protocols}
         self._port = port
         self._up: dict[tuple[str, str, int], Machine] = {}
         self._folder = Path(tempfile.mkdtemp(prefix="sandbox-machines-"))
@@ -177,19 +181,18 @@ class Machines:
         """Starts the nodes that came up since the last look, and ends those whose lease is over."""
         now = self._state.clock.now()
         wanted = {
-            (entry.provider, entry.instance_id, node): (self._sellers[entry.provider], entry, address)
+            (entry.provider, entry.instance_id, node): (entry, address)
             for entry in self._state.ledger.live(None, now)
-            if entry.provider in self._sellers and self._sellers[entry.provider].seller.is_up(entry)
+            if entry.provider in self._sellers and self._sellers[entry.provider].is_up(entry)
             for node, address in enumerate(entry.detail.get(ADDRESSES, ()))
         }
         for key in self._up.keys() - wanted.keys():
             await self._up.pop(key).stop()
         for key in wanted.keys() - self._up.keys():
-            protocol, entry, address = wanted[key]
-            self._up[key] = await self._start(protocol, entry, address)
+            self._up[key] = await self._start(*wanted[key])
 
-    async def _start(self, protocol: SellerProtocol, entry: Entry, address: str) -> Machine:
-        registered = self._state.store.documents(f"{SSH_KEYS}/{protocol.name}")
+    async def _start(self, entry: Entry, address: str) -> Machine:
+        registered = self._state.store.documents(f"{SSH_KEYS}/{entry.provider}")
         home = self._folder / address
         home.mkdir(parents=True, exist_ok=True)
         machine = Machine(address, home, key_lines(entry.detail, registered))

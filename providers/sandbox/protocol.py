@@ -37,11 +37,12 @@ class Durations:
     fill_s: float = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class SandboxState:
     """The state that all protocols share.
 
-    ``nonce`` is created with the state, so that ids of two sandboxes differ.
+    ``nonce`` is created with the state, so that ids of two sandboxes differ. ``port``: that of its server,
+    on which its machines listen for SSH too (None: there are no machines).
     """
 
     seed: int
@@ -53,6 +54,7 @@ class SandboxState:
     faults: Faults
     durations: Durations
     opened_at: datetime
+    port: int | None = None
 
     def new_id(self, kind: str, length: int) -> str:
         """A new lower-case hexadecimal id (at most 64 digits)."""

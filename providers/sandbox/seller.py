@@ -10,6 +10,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, ClassVar, Generic, TypeVar
 from uuid import UUID
 
+from broker.domain.basics.machines import SSH_PORT
 from broker.domain.basics.money import ZERO
 from providers.sandbox.faults import FaultKind
 from providers.sandbox.ledger import Entry, Tariff
@@ -126,9 +127,13 @@ class SellerState:
             starts_at=starts_at,
             ends_at=ends_at,
             failed_at=(fails_at or starts_at + self._boot) if fails else None,
-            detail={**detail, ADDRESSES: [self._new_address() for _ in range(nodes)]},
+            detail={**detail, ADDRESSES: self.new_addresses(nodes)},
         )
         return self._sandbox.ledger.write(entry)
+
+    def new_addresses(self, nodes: int) -> list[str]:
+        """A loopback address for each of ``nodes`` new nodes."""
+        return [self._new_address() for _ in range(nodes)]
 
     def _new_address(self) -> str:
         """The next loopback address of this sandbox: 64,516 in turn, in a network drawn by its nonce."""
@@ -160,6 +165,11 @@ class SellerState:
     def address(self, entry: Entry, node: int = 0) -> str:
         """The loopback address of a node, which is public and private at once."""
         return str(entry.detail[ADDRESSES][node])
+
+    @property
+    def ssh_port(self) -> int:
+        """The port on which its machines listen for SSH, for sellers that map ports."""
+        return self._sandbox.port or SSH_PORT
 
     def is_up(self, entry: Entry) -> bool:
         """Whether the machine has booted and is neither ended nor failed."""
