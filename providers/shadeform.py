@@ -13,9 +13,9 @@ instances alone are sold.
 Unverified: status and body of the errors about an unknown instance, a delete that comes too early, and a
 rate limit; the longest name. The capacity error is documented: 409 ``OUT_OF_STOCK``.
 
-An order names one registered key, and the others come with its start script, which runs once the instance is
-active. Nothing says which user owns the home folder of a cloud's machine: theirs are written for ``shadeform``,
-the user of nearly all clouds. A key that a machine still has, or that is the account's default, cannot be removed.
+An order names one registered key, and the others come with its start script, which runs once the instance
+is active. Which user a cloud's machine has is known only then: the others open ``shadeform``, the user of
+nearly all clouds. A key that a machine still has, or that is the account's default, cannot be removed.
 
 Environment: ``BROKER_SHADEFORM_API_KEY``; ``BROKER_SHADEFORM_SSH_KEY_ID`` (for orders without a key of their
 own), ``BROKER_SHADEFORM_OS`` (default: those of the account and of the type).

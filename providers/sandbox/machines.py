@@ -241,4 +241,5 @@ async def _serve(machine: Machine, process: asyncssh.SSHServerProcess[bytes]) ->
         await process.redirect(stdin=os.dup(ours), stdout=ours)
     status = await asyncio.to_thread(child.wait)
     await process.stdout.drain()
+    await process.stderr.drain()
     process.exit(status if status >= 0 else 128 - status)

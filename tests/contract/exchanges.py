@@ -155,8 +155,11 @@ def _limit(exchange: Mapping[str, Any]) -> Decimal | None:
 
 
 def lease_facts(lease: Lease, names: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of ``lease`` that ``names`` asks for; a window as its start and end."""
+    """The fields of ``lease`` that ``names`` asks for; a window as its start and end, a machine as
+    ``user@host:port``."""
     facts = {name: getattr(lease, name) for name in names}
+    if "machines" in facts:
+        facts["machines"] = [f"{one.user}@{one.host}:{one.port}" for one in lease.machines]
     if lease.window is not None and "window" in facts:
         facts["window"] = [lease.window.start.isoformat(), lease.window.end.isoformat()]
     return {name: str(fact) if isinstance(fact, Decimal) else fact for name, fact in facts.items()}
