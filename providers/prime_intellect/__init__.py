@@ -21,9 +21,9 @@ Unverified: that a price is the configuration's (the provider's own client print
 
 A pod opens to one registered key; the API has no start script (environment variables go to templates alone).
 
-Environment: ``BROKER_PRIME_INTELLECT_API_KEY`` (may read availability, read and write instances and SSH keys);
-``BROKER_PRIME_INTELLECT_IMAGE``, ``BROKER_PRIME_INTELLECT_SSH_KEY_ID`` (for orders without a key of their
-own), ``BROKER_PRIME_INTELLECT_TEAM_ID``.
+Environment: ``BROKER_PRIME_INTELLECT_API_KEY`` (may read availability, read and write instances and SSH
+keys); ``BROKER_PRIME_INTELLECT_IMAGE``, ``BROKER_PRIME_INTELLECT_SSH_KEY_ID`` (for orders without a key of
+their own), ``BROKER_PRIME_INTELLECT_TEAM_ID``.
 """
 
 from __future__ import annotations
