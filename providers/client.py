@@ -123,7 +123,7 @@ class Seller(ABC):
     takes_script: ClassVar[bool] = False
     opens_alone: bool = False
 
-    def _set_access(self, settings: ProviderSettings) -> None:
+    def set_access(self, settings: ProviderSettings) -> None:
         """Takes from ``settings`` what decides how machines are entered."""
         own = [name for name in settings.options if name.startswith("ssh_")]
         self.opens_alone = settings.sandbox or any(settings.options[name] for name in own)
@@ -197,7 +197,7 @@ class SellerClient(Seller):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self._settings = settings
-        self._set_access(settings)
+        self.set_access(settings)
         self._http = http_factory(
             self.provider,
             settings.base_url,
