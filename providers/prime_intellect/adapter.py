@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any, TypeVar
@@ -85,6 +86,10 @@ def _words(body: Any) -> str:
     return str(body.get("detail") or "")
 
 
+_PerNode = str | tuple[str | None, ...] | None
+"""A text for each node, or one for a pod of one; None where a node has not booted yet."""
+
+
 class _Pod(PayloadModel):
     """A pod in the answers to create, get and list."""
 
@@ -100,13 +105,8 @@ class _Pod(PayloadModel):
     createdAt: Instant = None
     terminatedAt: Instant = None
     priceHr: Decimal | None = None
-    sshConnection: str | tuple[str | None, ...] | None = None
-
-    @property
-    def connections(self) -> tuple[str | None, ...]:
-        """What follows ``ssh`` to enter each node, None where a node has not booted yet."""
-        shown = self.sshConnection
-        return shown if isinstance(shown, tuple) else (shown,)
+    sshConnection: _PerNode = None
+    ip: _PerNode = None
 
 
 class _Pods(PayloadModel):
@@ -172,10 +172,17 @@ def _lease(pod: _Pod) -> Lease:
 
 
 def _machines(pod: _Pod) -> tuple[Access, ...]:
-    """The nodes once each of them says how it is entered."""
-    found = [None if text is None else access_at(text, USER) for text in pod.connections]
+    """The nodes once each of them says how it is entered, or where it is beside one that says how."""
+    found = [None if text is None else access_at(text, USER) for text in _each(pod.sshConnection)]
+    addresses = _each(pod.ip)
+    if len(found) == 1 < len(addresses) and found[0] is not None:
+        found = [None if host is None else replace(found[0], host=host) for host in addresses]
     known = tuple(one for one in found if one is not None)
     return known if len(known) == len(found) else ()
+
+
+def _each(told: _PerNode) -> tuple[str | None, ...]:
+    return told if isinstance(told, tuple) else (told,)
 
 
 class PrimeIntellect(SellerClient):
