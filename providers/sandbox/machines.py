@@ -243,3 +243,4 @@ async def _serve(machine: Machine, process: asyncssh.SSHServerProcess[bytes]) ->
     await process.stdout.drain()
     await process.stderr.drain()
     process.exit(status if status >= 0 else 128 - status)
+    await process.wait_closed()

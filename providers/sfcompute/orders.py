@@ -46,8 +46,8 @@ CONTRACT_STATES = {
 
 ACCESS_NOTE = (
     "it is a block in your SF Compute account: put your public key into the account's start script before"
-    " it begins (`sf vm script -f FILE`), and enter its machines with `sf vm ssh`; a Kubernetes zone opens to the"
-    " account's kubeconfig"
+    " it begins (`sf vm script -f FILE`), and enter its machines with `sf vm ssh`; a Kubernetes zone opens to"
+    " the account's kubeconfig"
 )
 
 

@@ -115,14 +115,14 @@ class _Instance(PayloadModel):
     geolocation: str | None = None
     dph_total: Decimal | None = None
     public_ipaddr: str | None = None
-    ports: Mapping[str, tuple[_PortMapping, ...] | None] | None = None
+    ports: Mapping[str, tuple[_PortMapping, ...] | None] | tuple[Any, ...] | None = None
     ssh_host: str | None = None
     ssh_port: int | None = None
 
     @property
     def access(self) -> Access | None:
         """The host's own mapping of port 22, else Vast's proxy; None before either is there."""
-        mapped = (self.ports or {}).get("22/tcp")
+        mapped = self.ports.get("22/tcp") if isinstance(self.ports, Mapping) else None
         if mapped and self.public_ipaddr:
             return Access(self.public_ipaddr.strip(), USER, mapped[0].HostPort)
         return Access(self.ssh_host, USER, self.ssh_port) if self.ssh_host and self.ssh_port else None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import httpx
 import respx
 
 from broker.domain.basics.errors import InsufficientCapacity, LeaseNotFound, ReleaseRefused
+from broker.domain.basics.machines import PublicKey
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Lease, Order
 from broker.domain.market.offer import Offer, StockLevel, WindowBegin, WindowKind, WindowTerms
@@ -25,6 +27,17 @@ SEED = 11
 LATER_S = 1800
 WINDOW_HOURS = 24
 TRIES = 8
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The keys that go with each order, and the script with those that carry one."""
+
+    keys: tuple[PublicKey, ...] = ()
+    script: str = ""
+
+
+BARE = Setup()
 
 
 class Market:
@@ -52,7 +65,7 @@ class Market:
         self._app.close()
 
 
-async def travelled(name: str) -> list[tuple[httpx.Request, httpx.Response]]:
+async def travelled(name: str, setup: Setup = BARE) -> list[tuple[httpx.Request, httpx.Response]]:
     """What went over the wire: offers, and for each kind of them an order, reads, a release, reads again."""
     market = Market()
     settings = settings_from_environment(SPECS[name], {}, HOST)
@@ -64,17 +77,17 @@ async def travelled(name: str) -> list[tuple[httpx.Request, httpx.Response]]:
             offers = (await adapter.list_offers(START)).offers
             assert offers
             if isinstance(adapter, ProviderAdapter):
-                await _hold(adapter, offers, market)
+                await _hold(adapter, offers, market, setup)
     finally:
         await adapter.aclose()
         market.close()
     return market.heard
 
 
-async def _hold(adapter: ProviderAdapter, offers: Sequence[Offer], market: Market) -> None:
+async def _hold(adapter: ProviderAdapter, offers: Sequence[Offer], market: Market, setup: Setup) -> None:
     """Buys one of each kind, reads, lets them begin, reads and releases them, where that may be."""
     leases = [
-        await _bought(adapter, f"broker-{adapter.provider}-{number}".replace("_", "-"), alike)
+        await _bought(adapter, f"broker-{adapter.provider}-{number}".replace("_", "-"), alike, setup)
         for number, alike in enumerate(by_kind(offers))
     ]
     await _read(adapter, leases)
@@ -87,11 +100,12 @@ async def _hold(adapter: ProviderAdapter, offers: Sequence[Offer], market: Marke
     await _read(adapter, leases)
 
 
-async def _bought(adapter: ProviderAdapter, tag: str, offers: Sequence[Offer]) -> Lease:
+async def _bought(adapter: ProviderAdapter, tag: str, offers: Sequence[Offer], setup: Setup) -> Lease:
     """A lease of the first offer that can be had; what lists of prices hold may be sold out."""
     for offer in offers:
+        script = setup.script if adapter.runs_script(offer) else ""
         with suppress(InsufficientCapacity):
-            return await adapter.reserve(order_of(tag, offer))
+            return await adapter.reserve(replace(order_of(tag, offer), keys=setup.keys, script=script))
     raise AssertionError(f"none of {len(offers)} offers like {offers[0].offer_id} could be bought")
 
 
