@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -22,7 +22,6 @@ from broker.domain.basics.errors import (
     LeaseNotFound,
     LeasesUnreadable,
     OrderRejected,
-    OutcomeUnknown,
     PayloadUnreadable,
     ProviderError,
     ProviderUnavailable,
@@ -110,8 +109,9 @@ class Seller(ABC):
     (a DNS label) where more are allowed or nothing is documented. ``missing``: settings without which some
     or all orders are refused here; leases can still be listed and released. ``entry``: how somebody gets into
     what is ordered; ``ssh_port``: that of machines whose seller names none; ``takes_script``: an
-    order carries the script of a machine's first start; ``opens_alone``: machines ordered without a key have
-    one of the installation, or are the sandbox's, which cost nothing.
+    order carries the script of a machine's first start; ``most_keys``: how many of an order's keys open its
+    machine (None: all); ``opens_alone``: machines ordered without a key have one of the installation, or are
+    the sandbox's, which cost nothing.
     """
 
     provider: str
@@ -121,11 +121,12 @@ class Seller(ABC):
     entry: ClassVar[Entry] = Entry.CLOSED
     ssh_port: int = SSH_PORT
     takes_script: ClassVar[bool] = False
+    most_keys: ClassVar[int | None] = None
     opens_alone: bool = False
 
     def set_access(self, settings: ProviderSettings) -> None:
         """Takes from ``settings`` what decides how machines are entered."""
-        own = [name for name in settings.options if name.startswith("ssh_")]
+        own = [name for name in settings.options if name.startswith(("ssh_", "key_"))]
         self.opens_alone = settings.sandbox or any(settings.options[name] for name in own)
         self.ssh_port = sandbox_port(settings) or SSH_PORT
 
@@ -272,20 +273,24 @@ class SellerClient(Seller):
     async def registered(self, keys: Sequence[PublicKey]) -> list[str]:
         """The ids by which an order names ``keys``; those that the seller does not know yet are registered.
 
-        Repeating it registers nothing twice, so a lost answer does no harm. It precedes an order: a failure
-        that would leave the outcome of an order open raises OrderRejected.
+        Repeating it registers nothing twice, so a lost answer does no harm. OrderRejected where the seller
+        cannot be asked: then nothing is ordered.
         """
         if not keys:
             return []
-        try:
+        with self._before_order("its public SSH keys could not be registered"):
             known = {key.line: key.key_id for key in await self.account_keys()}
             return [
                 known.get(key.line) or await self._register_key(self._key_name(key), key.line) for key in keys
             ]
-        except (LeaseNotFound, OutcomeUnknown, PayloadUnreadable, ProviderUnavailable) as error:
-            said = str(error).removeprefix(f"{self.provider}: ")
-            message = f"nothing was ordered, its public SSH keys cannot be read or registered: {said}"
-            raise OrderRejected(self.provider, message) from error
+
+    @contextlib.contextmanager
+    def _before_order(self, failing: str) -> Iterator[None]:
+        """A context of calls before an order: OrderRejected, with ``failing``, where one is not answered."""
+        try:
+            yield
+        except (LeaseNotFound, PayloadUnreadable, ProviderUnavailable) as error:
+            raise OrderRejected(self.provider, f"nothing was ordered, {failing}: {error}") from error
 
     def _key_name(self, key: PublicKey) -> str:
         """The name of a registered key: the broker's prefix and a digest of the key."""

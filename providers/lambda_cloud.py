@@ -59,7 +59,7 @@ from providers.payload import (
 )
 from providers.rows import gpu_node, page_by_page, rate_of
 from providers.schema import Rows, Words
-from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, refuse_unless_single
+from providers.spec import HOLDING, Capability, Need, ProviderSettings, ProviderSpec, refuse_unless_single
 
 NAME = "lambda"
 BASE_URL = "https://cloud.lambda.ai"
@@ -335,6 +335,7 @@ SPEC = ProviderSpec(
     base_url=BASE_URL,
     credentials={"api_key": "an API key of the Cloud dashboard"},
     options={"ssh_key": "", "image_family": ""},
+    needs=(Need(("ssh_key",), "the name of a key pair of the account", "broker", in_order=True),),
     capabilities=HOLDING | {Capability.LEASE_PRICE},
     idempotency=Idempotency.TAG,
     adapter=LambdaCloud,

@@ -76,7 +76,8 @@ class Need:
 
     ``names``: options, of which one is enough. ``says``: what to enter. ``stand_in``: the value for a test
     market. ``is_met``: whether settings meet the need in another way. ``only``: the offers whose orders
-    need it; None: all.
+    need it; None: all. ``in_order``: orders that carry a public SSH key meet it themselves, so that it is
+    never missing.
     """
 
     names: tuple[str, ...]
@@ -84,6 +85,7 @@ class Need:
     stand_in: str
     is_met: Callable[[ProviderSettings], bool] = lambda _: False
     only: Callable[[Offer], bool] | None = None
+    in_order: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +264,8 @@ class ProviderSpec:
         return tuple(
             Missing(tuple(self.variable(name) for name in need.names), need.says, need.only)
             for need in self.needs
-            if not any(settings.options[name] for name in need.names) and not need.is_met(settings)
+            if not any(settings.options[name] for name in need.names)
+            and not (need.in_order or need.is_met(settings))
         )
 
 

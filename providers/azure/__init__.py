@@ -129,8 +129,7 @@ SPEC = ProviderSpec(
             "a public SSH key, as in an authorized_keys file; spot, and what takes no capacity reservation,"
             " boots with it",
             "ssh-rsa AAAA",
-            # A key that goes with the order is enough; ``locked_out`` refuses an order without either.
-            is_met=lambda _: True,
+            in_order=True,
             only=lambda offer: offer.reference.get("hold") == Hold.SCALE_SET,
         ),
     ),

@@ -191,6 +191,7 @@ class PrimeIntellect(SellerClient):
     provider = NAME
     tells_price = True
     entry = Entry.KEYS
+    most_keys = 1
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
@@ -229,7 +230,7 @@ class PrimeIntellect(SellerClient):
             known = order.offer.reference["nodes"]
             raise OrderRejected(NAME, f"configurations are sold whole: {known} node(s), not {order.nodes}")
         refuse_long_tag(order, NAME, self.longest_tag)
-        ids = await self.registered(order.keys[:1])
+        ids = await self.registered(order.keys[: self.most_keys])
         body = self._body(order, ids[0] if ids else self._settings.options["ssh_key_id"])
         made = _lease((await self._order("/api/v1/pods/", body)).read(_Pod))
         return ordered(order, made.reference, made.state, detail=made.detail)

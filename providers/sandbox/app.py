@@ -153,17 +153,12 @@ def open_state(
 
 
 class Sandbox:
-    """The ASGI application; ``state`` is for tests in the same process.
-
-    ``port``: that of its server, on which its machines listen for SSH too, each on an address of its own
-    (None: there are no machines).
-    """
+    """The ASGI application; ``state`` is for tests in the same process, and for its server's port."""
 
     def __init__(self, state: SandboxState) -> None:
         self.state = state
         self._protocols = {protocol.name: protocol(state) for protocol in PROTOCOLS}
         self._control = Control(state, self._protocols)
-        self.port: int | None = None
         self._machines: asyncio.Task[None] | None = None
 
     def close(self) -> None:
@@ -182,8 +177,8 @@ class Sandbox:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                if self.port is not None:
-                    machines = Machines(self.state, self._protocols, self.port)
+                if self.state.port is not None:
+                    machines = Machines(self.state, self._protocols, self.state.port)
                     self._machines = asyncio.create_task(machines.run())
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":

@@ -19,7 +19,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -31,12 +31,12 @@ import structlog
 from broker.domain.basics.machines import KEY_KINDS
 from providers.sandbox.ledger import Entry
 from providers.sandbox.protocol import SandboxState
-from providers.sandbox.seller import ADDRESSES, SSH_KEYS, SellerState
+from providers.sandbox.seller import ADDRESSES, SSH_KEYS, SellerProtocol, SellerState
 
 LOOK_EVERY_S = 0.5
 _LONGEST_WAIT_S = 5.0
 _SHELL = "/bin/bash"
-_USERS_SSH = re.compile(r"(?:/root|/home/[a-z_][a-z0-9_-]*)/\.ssh(?=/|\s|$)")
+_SSH_FOLDER = re.compile(r"/(?:root|home/[\w-]+)/\.ssh\b")
 
 _log = structlog.get_logger(__name__)
 
@@ -105,11 +105,11 @@ class Machine:
     def boot(self, script: str) -> None:
         """Runs the script of the order; its output goes to ``startup.log`` in the home folder.
 
-        A machine has no users of its own: what the script does to the SSH folder of one, such as
-        ``/home/ubuntu/.ssh``, it does in the home folder, and never to an account of this computer.
+        All users of a machine share its home folder: a key that the script lets in never reaches the account
+        that runs the sandbox.
         """
         file = self.home / "startup.sh"
-        file.write_text(_USERS_SSH.sub(f"{self.home}/.ssh", script))
+        file.write_text(_SSH_FOLDER.sub(f"{self.home}/.ssh", script))
         with (self.home / "startup.log").open("wb") as log:
             self.spawn([_SHELL, str(file)], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
 
@@ -153,9 +153,12 @@ class _Door(asyncssh.SSHServer):
 class Machines:
     """The nodes that are up. ``port``: the TCP port of every SSH server, each on an address of its own."""
 
-    def __init__(self, state: SandboxState, protocols: Iterable[str], port: int) -> None:
+    def __init__(self, state: SandboxState, protocols: Mapping[str, object], port: int) -> None:
         self._state = state
-        self._sellers = {name: SellerState(state, name, 0.0) for name in protocols}
+        self._sellers = {
+            name: protocol if isinstance(protocol, SellerProtocol) else SellerState(state, name, 0.0)
+            for name, protocol in protocols.items()
+        }
         self._port = port
         self._up: dict[tuple[str, str, int], Machine] = {}
         self._folder = Path(tempfile.mkdtemp(prefix="sandbox-machines-"))

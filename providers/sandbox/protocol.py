@@ -37,12 +37,12 @@ class Durations:
     fill_s: float = 2.0
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True)
 class SandboxState:
     """The state that all protocols share.
 
-    ``nonce`` is created with the state, so that ids of two sandboxes differ. ``port``: that of its server,
-    on which its machines listen for SSH too (None: there are no machines).
+    ``nonce`` is created with the state, so that ids of two sandboxes differ. ``port``: that of its server, on
+    which its machines listen for SSH too, each on an address of its own (None: there are no machines).
     """
 
     seed: int
@@ -159,6 +159,8 @@ Classifier = Callable[[Call], str]
 class Route:
     """One path of a provider; ``{name}`` stands for one segment, and a final slash is optional.
 
+    ``{name*}`` also takes slashes, which stood encoded in the address.
+
     ``operation``: ``list`` (what is on sale), ``create``, ``get`` (what is held), ``delete``, ``other``, or
     a function of the call where the body decides. ``public``: needs no key.
     """
@@ -173,7 +175,9 @@ class Route:
         """Values of the named segments if the call matches, else None."""
         if call.method != self.method:
             return None
-        pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(self.path.rstrip("/")))
+        path = re.escape(self.path.rstrip("/"))
+        pattern = re.sub(r"\\{(\w+)\\\*\\}", r"(?P<\1>.+)", path)
+        pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", pattern)
         found = re.fullmatch(pattern + "/?", call.path)
         return None if found is None else found.groupdict()
 

@@ -10,7 +10,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, ClassVar, Generic, TypeVar
 from uuid import UUID
 
-from broker.domain.basics.machines import SSH_PORT
+from broker.domain.basics.machines import SSH_PORT, read_public_key
 from broker.domain.basics.money import ZERO
 from providers.sandbox.faults import FaultKind
 from providers.sandbox.ledger import Entry, Tariff
@@ -22,6 +22,8 @@ ADDRESSES = "addresses"
 """The part of an entry's detail with the loopback address of each of its nodes."""
 SSH_KEYS = "ssh_keys"
 """The kind, before the seller's name, of the documents of public keys that are registered at a seller."""
+SCRIPTS = "scripts"
+"""Likewise of start scripts that are stored at a seller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +147,12 @@ class SellerState:
         """The registered public keys, oldest first: ``id``, ``name`` and ``public_key``."""
         return list(self._sandbox.store.documents(self._keys_kind).values())
 
-    def add_key(self, name: object, public_key: object) -> dict[str, Any]:
-        """Registers a public key."""
-        key_id = self._sandbox.new_id(self._provider, 32)
+    def add_key(self, name: object, public_key: object, key_id: str = "") -> dict[str, Any]:
+        """Registers a public key as ``key_id``, or a new UUID; ValueError without a name or a sound key."""
+        if not name:
+            raise ValueError("a key has a name")
+        read_public_key(str(public_key))
+        key_id = key_id or self.new_uuid()
         row = {"id": key_id, "name": str(name), "public_key": str(public_key)}
         self._sandbox.store.put_document(self._keys_kind, key_id, row)
         return row
@@ -168,7 +173,7 @@ class SellerState:
 
     @property
     def ssh_port(self) -> int:
-        """The port on which its machines listen for SSH, for sellers that map ports."""
+        """The port on which its machines listen for SSH."""
         return self._sandbox.port or SSH_PORT
 
     def is_up(self, entry: Entry) -> bool:
@@ -281,6 +286,10 @@ class SellerProtocol(ProtocolHandler):
     def malformed_body(self, reason: str) -> Reply:
         """The answer to a body that cannot be read."""
         return self.errors().bad_body(reason)
+
+    def is_up(self, entry: Entry) -> bool:
+        """Whether the machine runs, so that it can be entered."""
+        return self.seller.is_up(entry)
 
     def refusal(self, kind: FaultKind, call: Call) -> Reply:
         """The seller's own answer to an injected fault."""

@@ -83,7 +83,7 @@ def run(port: int, seed: int, state_dir: Path | None, host: str = HOST) -> None:
     app = create_sandbox(seed, state_dir)
     try:
         with listen(port, host) as bound:
-            app.port = app.state.port = bound.getsockname()[1]
+            app.state.port = bound.getsockname()[1]
             uvicorn.Server(_config(app)).run(sockets=[bound])
     finally:
         app.close()
@@ -116,7 +116,7 @@ def serve_in_background(app: Sandbox, port: int) -> SandboxHandle:
     except Conflict:
         app.close()
         raise
-    app.port = app.state.port = bound.getsockname()[1]
+    app.state.port = bound.getsockname()[1]
     server = uvicorn.Server(_config(app))
     started = threading.Event()
     thread = threading.Thread(target=_serve, args=(server, app, bound, started), name="sandbox", daemon=True)

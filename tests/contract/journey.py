@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import httpx
@@ -25,19 +25,14 @@ START = datetime(2026, 11, 23, 9, 0, tzinfo=UTC)
 HOST = "http://127.0.0.1"
 SEED = 11
 LATER_S = 1800
+KEYS = (
+    PublicKey("ann", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICApaeQoxoir3DDcvTFSsiNd0+6fKaZrTd1Hgr8r9n3M"),
+    PublicKey("bob", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMDIJYTYvRnkYXhGyjICu5veCMNcmONNlQj0ODdY9bo"),
+)
+"""They go with every order."""
+SCRIPT = "#!/bin/bash\ntrue\n"
 WINDOW_HOURS = 24
 TRIES = 8
-
-
-@dataclass(frozen=True)
-class Setup:
-    """The keys that go with each order, and the script with those that carry one."""
-
-    keys: tuple[PublicKey, ...] = ()
-    script: str = ""
-
-
-BARE = Setup()
 
 
 class Market:
@@ -65,7 +60,7 @@ class Market:
         self._app.close()
 
 
-async def travelled(name: str, setup: Setup = BARE) -> list[tuple[httpx.Request, httpx.Response]]:
+async def travelled(name: str) -> list[tuple[httpx.Request, httpx.Response]]:
     """What went over the wire: offers, and for each kind of them an order, reads, a release, reads again."""
     market = Market()
     settings = settings_from_environment(SPECS[name], {}, HOST)
@@ -77,22 +72,23 @@ async def travelled(name: str, setup: Setup = BARE) -> list[tuple[httpx.Request,
             offers = (await adapter.list_offers(START)).offers
             assert offers
             if isinstance(adapter, ProviderAdapter):
-                await _hold(adapter, offers, market, setup)
+                await _hold(adapter, offers, market)
     finally:
         await adapter.aclose()
         market.close()
     return market.heard
 
 
-async def _hold(adapter: ProviderAdapter, offers: Sequence[Offer], market: Market, setup: Setup) -> None:
+async def _hold(adapter: ProviderAdapter, offers: Sequence[Offer], market: Market) -> None:
     """Buys one of each kind, reads, lets them begin, reads and releases them, where that may be."""
     leases = [
-        await _bought(adapter, f"broker-{adapter.provider}-{number}".replace("_", "-"), alike, setup)
+        await _bought(adapter, f"broker-{adapter.provider}-{number}".replace("_", "-"), alike)
         for number, alike in enumerate(by_kind(offers))
     ]
     await _read(adapter, leases)
     await market.advance(LATER_S)
     await _read(adapter, leases)
+    await adapter.drop_keys([])
     for lease in leases:
         with suppress(ReleaseRefused):
             await adapter.release(lease)
@@ -100,12 +96,12 @@ async def _hold(adapter: ProviderAdapter, offers: Sequence[Offer], market: Marke
     await _read(adapter, leases)
 
 
-async def _bought(adapter: ProviderAdapter, tag: str, offers: Sequence[Offer], setup: Setup) -> Lease:
+async def _bought(adapter: ProviderAdapter, tag: str, offers: Sequence[Offer]) -> Lease:
     """A lease of the first offer that can be had; what lists of prices hold may be sold out."""
     for offer in offers:
-        script = setup.script if adapter.runs_script(offer) else ""
+        script = SCRIPT if adapter.runs_script(offer) else ""
         with suppress(InsufficientCapacity):
-            return await adapter.reserve(replace(order_of(tag, offer), keys=setup.keys, script=script))
+            return await adapter.reserve(replace(order_of(tag, offer), keys=KEYS, script=script))
     raise AssertionError(f"none of {len(offers)} offers like {offers[0].offer_id} could be bought")
 
 

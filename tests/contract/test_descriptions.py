@@ -10,20 +10,15 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from broker.domain.basics.machines import PublicKey
 from providers.registry import SPECS
 from providers.schema import Rows, is_keyed, model_in
 from tests.contract.description import Call, Description, Heard
 from tests.contract.exchanges import FIXTURES
-from tests.contract.journey import Setup, travelled
+from tests.contract.journey import travelled
 from tests.contract.seller_api import described, description_of, heard
 from tests.contract.seller_table import page
 
 DESCRIBED = described()
-KEYED = Setup(
-    tuple(PublicKey(f"key-{n}", f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{n}LXGDN/SclOozk") for n in range(2)),
-    "#!/bin/bash\necho started\n",
-)
 DOCUMENT = FIXTURES.parents[1] / "docs" / "seller-apis.md"
 
 
@@ -49,20 +44,6 @@ async def test_calls_and_answers_are_those_that_the_seller_describes(name: str) 
                 found.setdefault(re.sub(r"\[\d+\]", "[]", f"{_key(call)} {problem}"), str(one))
     assert made == {_key(call) for call in description.calls} | set(description.unchecked)
     assert set(found) == set(description.differs)
-
-
-@pytest.mark.parametrize("name", DESCRIBED)
-async def test_orders_with_keys_and_a_script_are_those_that_the_seller_describes(name: str) -> None:
-    """Calls about registered keys are left out where the table has none."""
-    description = description_of(name)
-    told = [heard(name, request, answer) for request, answer in await travelled(name, KEYED)]
-    found = {
-        re.sub(r"\[\d+\]", "[]", f"{_key(call)} {problem}")
-        for one in told
-        if (call := description.call_for(one.method, one.path)) is not None
-        for problem in description.problems(one)
-    }
-    assert found <= set(description.differs)
 
 
 @pytest.mark.parametrize("name", DESCRIBED)

@@ -15,7 +15,10 @@ from providers.spec import settings_from_environment
 from tests.fakes.market_control import hasty, ledger, market_now
 
 KEYS = tuple(
-    PublicKey(f"key-{n}", f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{n}LXGDN/SclOozk") for n in range(3)
+    PublicKey(
+        f"key-{n}", f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICApaeQoxoir3DDcvTFSsiNd0+6fKaZrTd1Hgr8r9n3{n}"
+    )
+    for n in "ABC"
 )
 
 
@@ -36,7 +39,9 @@ async def test_nothing_is_ordered_where_a_key_cannot_be_registered(sandbox: str)
     with respx.mock(assert_all_called=False) as router:
         router.get(f"{sandbox}/shadeform/v1/sshkeys").mock(return_value=httpx.Response(503))
         router.route(host="127.0.0.1").pass_through()
-        with pytest.raises(OrderRejected, match="nothing was ordered, its public SSH keys cannot be read"):
+        with pytest.raises(
+            OrderRejected, match="nothing was ordered, its public SSH keys could not be registered"
+        ):
             await adapter.reserve(order)
     assert ledger(sandbox, order.tag) == []
     await adapter.aclose()

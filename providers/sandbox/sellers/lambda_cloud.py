@@ -173,9 +173,9 @@ class LambdaCloud(SellerProtocol):
 
     def _add_key(self, call: Call) -> Reply:
         body = call.json_object()
-        if any(row["name"] == body["name"] for row in self.seller.ssh_keys()):
+        if any(row["name"] == body.get("name") for row in self.seller.ssh_keys()):
             raise Refusal(_invalid("name: an SSH key of this name exists."))
-        return json_reply({"data": self.seller.add_key(body["name"], body["public_key"])})
+        return json_reply({"data": self.seller.add_key(body.get("name"), body.get("public_key"))})
 
     def _drop_key(self, call: Call) -> Reply:
         if not self.seller.drop_key(call.parts["id"]):
