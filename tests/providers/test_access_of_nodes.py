@@ -15,7 +15,6 @@ from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Order
 from broker.domain.market.offer import Offer, StockLevel, Tier
 from providers.client import Seller
-from providers.gcp.flex import MODEL
 from providers.registry import SPECS
 from providers.spec import ProviderAdapter, settings_from_environment
 from tests.fakes.market_control import control, hasty, market_now
@@ -54,10 +53,6 @@ def is_window(offer: Offer) -> bool:
     return offer.tier is Tier.WINDOW
 
 
-def is_flex(offer: Offer) -> bool:
-    return offer.reference.get("model") == MODEL
-
-
 def is_cluster(offer: Offer) -> bool:
     return "2" in offer.reference["nodes"].split(",")
 
@@ -67,7 +62,6 @@ def is_cluster(offer: Offer) -> bool:
     [
         ("aws", is_spot, 1),
         ("azure", is_spot, 2),
-        ("gcp", is_flex, 1),
         ("mithril", is_window, 2),
         ("prime_intellect", is_cluster, 2),
         ("runpod", is_spot, 1),
