@@ -254,7 +254,7 @@ class ScaleSets(Resources):
         """The network interfaces of the VMs that are up, in Microsoft.Network's form."""
         entry, rows = self._known(call), []
         for node in self._nodes_up(entry):
-            place = {"privateIPAddress": self._seller.address(entry, node)}
+            place: dict[str, Any] = {"privateIPAddress": self._seller.address(entry, node)}
             if self._is_public(entry):
                 place["publicIPAddress"] = {"id": self._public_id(call, entry, node)}
             config = {"name": "primary", "properties": place}
