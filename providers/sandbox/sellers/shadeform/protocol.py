@@ -152,10 +152,10 @@ class Shadeform(SellerProtocol):
             "region": entry.region,
             "shade_instance_type": shade_type,
             "cloud_instance_type": f"{cloud}-{shade_type}".lower(),
-            "cloud_assigned_id": None,
+            "cloud_assigned_id": entry.instance_id,
             "shade_cloud": True,
             "name": request["name"],
-            "configuration": entry.detail["configuration"],
+            "configuration": _with_os(entry.detail["configuration"], request.get("os")),
             "ip": self.seller.address(entry) if status == "active" else "",
             "ssh_user": "shadeform",
             "ssh_port": self.seller.ssh_port,
@@ -184,6 +184,13 @@ def _configuration(item: InventoryItem) -> dict[str, Any]:
     if interconnect is not None:
         config |= {"interconnect": interconnect, "nvlink": interconnect.startswith("sxm")}
     return config
+
+
+def _with_os(configuration: dict[str, Any], asked: str | None) -> dict[str, Any]:
+    """The configuration of an instance: it has one of the type's operating systems."""
+    options = configuration["os_options"]
+    kept = {name: value for name, value in configuration.items() if name != "os_options"}
+    return {**kept, "os": asked or options[0]}
 
 
 def _display(region: str) -> str:
