@@ -2,7 +2,8 @@
 
 An exchange is one call of the adapter (``call``), the provider's answers to it, and what must come of it:
 ``raises`` an error by name, or a ``lease``, ``leases``, or a number of ``offers``; ``sent`` is what the
-last request's JSON body must hold. ``{tag}`` and ``{secret}`` stand for the tag and the credential.
+last request's JSON body must hold; ``keys`` (lines by name) and ``script`` go with an order. ``{tag}`` and
+``{secret}`` stand for the tag and the credential.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import respx
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from broker.domain.basics.machines import PublicKey
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import Offer
@@ -145,6 +147,8 @@ def _order(exchange: Mapping[str, Any], offers: Mapping[str, Offer]) -> Order:
         nodes=exchange.get("nodes", 1),
         window=Window(*(datetime.fromisoformat(instant) for instant in window)) if window else None,
         wait_s=exchange.get("wait_s", 0),
+        keys=tuple(PublicKey(name, line) for name, line in exchange.get("keys", {}).items()),
+        script=exchange.get("script", ""),
         limit_usd_per_node_hour=_limit(exchange),
     )
 
@@ -155,11 +159,13 @@ def _limit(exchange: Mapping[str, Any]) -> Decimal | None:
 
 
 def lease_facts(lease: Lease, names: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of ``lease`` that ``names`` asks for; a window as its start and end, a machine as
-    ``user@host:port``."""
+    """The fields of ``lease`` that ``names`` asks for; a window as its start and end, machines as words."""
     facts = {name: getattr(lease, name) for name in names}
     if "machines" in facts:
-        facts["machines"] = [f"{one.user}@{one.host}:{one.port}" for one in lease.machines]
+        facts["machines"] = [
+            f"{one.user}@{one.host}:{one.port}" + (f" {one.private_host}" if one.private_host else "")
+            for one in lease.machines
+        ]
     if lease.window is not None and "window" in facts:
         facts["window"] = [lease.window.start.isoformat(), lease.window.end.isoformat()]
     return {name: str(fact) if isinstance(fact, Decimal) else fact for name, fact in facts.items()}
