@@ -10,11 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from abc import ABC, abstractmethod
-<<<<<<< HEAD
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-=======
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
->>>>>>> h-keysa
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -114,15 +110,26 @@ class Seller(ABC):
     (a DNS label) where more are allowed or nothing is documented. ``missing``: settings without which some
     or all orders are refused here; leases can still be listed and released. ``entry``: how somebody gets into
     what is ordered; ``ssh_port``: that of machines whose seller names none; ``takes_script``: an
-    order carries the script of a machine's first start.
+    order carries the script of a machine's first start; ``most_keys``: how many of an order's keys open its
+    machine (None: all); ``opens_alone``: machines ordered without a key have one of the installation, or are
+    the sandbox's, which cost nothing.
     """
 
+    provider: str
     missing: tuple[Missing, ...] = ()
     tells_price = False
     longest_tag = 63
     entry: ClassVar[Entry] = Entry.CLOSED
     ssh_port: int = SSH_PORT
     takes_script: ClassVar[bool] = False
+    most_keys: ClassVar[int | None] = None
+    opens_alone: bool = False
+
+    def set_access(self, settings: ProviderSettings) -> None:
+        """Takes from ``settings`` what decides how machines are entered."""
+        own = [name for name in settings.options if name.startswith(("ssh_", "key_"))]
+        self.opens_alone = settings.sandbox or any(settings.options[name] for name in own)
+        self.ssh_port = sandbox_port(settings) or SSH_PORT
 
     def holds_limit(self, offer: Offer) -> bool:
         """Whether ``reserve`` keeps the order's limit: it is in the order, or ``reserve`` asks the price."""
@@ -139,7 +146,12 @@ class Seller(ABC):
 
     def locked_out(self, offer: Offer, keys: Sequence[PublicKey]) -> str:
         """Why nobody could enter a machine of ``offer`` ordered with ``keys``; empty if somebody can."""
-        return ""
+        way = self.entry_of(offer)
+        if self.opens_alone or way is Entry.OWN or (keys and way is Entry.KEYS):
+            return ""
+        if way is Entry.CLOSED:
+            return f"the API of {self.provider} takes no public SSH key with an order"
+        return "no public SSH key goes with the order, so nobody could enter the machine"
 
     def runs_script(self, offer: Offer) -> bool:
         """Whether an order of ``offer`` carries the script of a machine's first start."""
@@ -176,7 +188,6 @@ class SellerClient(Seller):
     a token, or that hides errors behind HTTP 200, overrides it.
     """
 
-    provider: str
     idempotency = Idempotency.TAG
 
     def __init__(
@@ -188,7 +199,7 @@ class SellerClient(Seller):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self._settings = settings
-        self.ssh_port = sandbox_port(settings) or SSH_PORT
+        self.set_access(settings)
         self._http = http_factory(
             self.provider,
             settings.base_url,
@@ -197,20 +208,6 @@ class SellerClient(Seller):
             headers=headers,
             secrets=settings.secrets,
         )
-
-    def locked_out(self, offer: Offer, keys: Sequence[PublicKey]) -> str:
-        """Why nobody could enter a machine of ``offer`` ordered with ``keys``; empty if somebody can.
-
-        A machine of the sandbox costs nothing, so it may also be ordered without a key.
-        """
-        own = [name for name in self._settings.options if name.startswith(("ssh_", "key_"))]
-        way = self.entry_of(offer)
-        is_open = way is Entry.OWN or any(self._settings.options[name] for name in own)
-        if self._settings.sandbox or is_open or (keys and way is Entry.KEYS):
-            return ""
-        if way is Entry.CLOSED:
-            return f"the API of {self.provider} takes no public SSH key with an order"
-        return "no public SSH key goes with the order, so nobody could enter the machine"
 
     async def aclose(self) -> None:
         """Closes the connections."""
@@ -302,13 +299,16 @@ class SellerClient(Seller):
         return f"{self._settings.tag_prefix}-key-{digest}"
 
     async def drop_keys(self, find_kept: FindKept) -> None:
-        """Removes the public keys that the broker registered, except the lines of ``find_kept``."""
+        """Removes the public keys that the broker registered, except the lines of ``find_kept``.
+
+        A key that the seller does not give up, because a machine still has it, stays.
+        """
         prefix = f"{self._settings.tag_prefix}-key-"
         mine = [key for key in await self.account_keys() if key.name.startswith(prefix)]
         kept = await find_kept() if mine else ()
         for key in mine:
             if key.line not in kept:
-                with contextlib.suppress(LeaseNotFound):
+                with contextlib.suppress(LeaseNotFound, OrderRejected):
                     await self._unregister_key(key)
 
     async def _key_call(self, method: str, path: str, body: Any = None) -> Reply:

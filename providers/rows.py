@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+from broker.domain.basics.machines import SSH_PORT, Access
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import OfferBatch
 from broker.domain.market.sku import Fabric, Form, Sku
@@ -95,3 +97,19 @@ def window_between(start: datetime | None, end: datetime | None) -> Window | Non
     if start is None or end is None or as_utc(end) <= as_utc(start):
         return None
     return Window(as_utc(start), as_utc(end))
+
+
+_CONNECTION = re.compile(
+    r"(?:(?P<user>[^@\s]+)@)?(?P<host>[^@:\s]+)(?::(?P<port>\d{1,5}))?(?:\s+-p\s*(?P<option>\d{1,5}))?"
+)
+
+
+def access_at(connection: str, user: str) -> Access | None:
+    """The way into a machine by what follows ``ssh``, such as ``root@host -p 22``; None where it is none.
+
+    ``user``: who logs in where it names nobody.
+    """
+    found = _CONNECTION.fullmatch(connection.strip())
+    if found is None:
+        return None
+    return Access(found["host"], found["user"] or user, int(found["option"] or found["port"] or SSH_PORT))

@@ -13,12 +13,17 @@ instances alone are sold.
 Unverified: status and body of the errors about an unknown instance, a delete that comes too early, and a
 rate limit; the longest name. The capacity error is documented: 409 ``OUT_OF_STOCK``.
 
-Environment: ``BROKER_SHADEFORM_API_KEY``; ``BROKER_SHADEFORM_SSH_KEY_ID``, ``BROKER_SHADEFORM_OS`` (default:
-those of the account and of the type).
+An order names one registered key, and the others come with its start script, which runs once the instance
+is active. Which user a cloud's machine has is known only then: the others open ``shadeform``, the user of
+nearly all clouds. A key that a machine still has, or that is the account's default, cannot be removed.
+
+Environment: ``BROKER_SHADEFORM_API_KEY``; ``BROKER_SHADEFORM_SSH_KEY_ID`` (for orders without a key of their
+own), ``BROKER_SHADEFORM_OS`` (default: those of the account and of the type).
 """
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -33,12 +38,13 @@ from broker.domain.basics.errors import (
     QuotaExceeded,
     ReleaseRefused,
 )
+from broker.domain.basics.machines import SSH_PORT, Access, with_keys
 from broker.domain.basics.node_launch import LaunchBasis, NodeLaunch
 from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
 from broker.domain.market.sku import Form, IntraNode, LinkKind, Sku
 from broker.provider_facts import ProviderFacts, infer_intra_node, load_provider_facts
-from providers.client import SellerClient, ordered, tells_all_or_fails
+from providers.client import AccountKey, Entry, SellerClient, key_line, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (
     Amount,
@@ -61,6 +67,7 @@ from providers.spec import HOLDING, Capability, ProviderSettings, ProviderSpec, 
 NAME = "shadeform"
 BASE_URL = "https://api.shadeform.ai"
 ON_DEMAND = "on_demand"
+USER, HOME = "shadeform", "/home/shadeform"
 POLICY = HttpPolicy(concurrency=4)
 
 _FORMS = {"vm": Form.VM, "container": Form.CONTAINER, "baremetal": Form.BARE_METAL}
@@ -243,6 +250,9 @@ class _Instance(PayloadModel):
     created_at: Instant = None
     deleted_at: Instant = None
     hourly_price: Decimal | None = None
+    ip: str | None = None
+    ssh_user: str | None = None
+    ssh_port: int | None = None
 
 
 class _Instances(PayloadModel):
@@ -251,6 +261,16 @@ class _Instances(PayloadModel):
 
 class _Created(PayloadModel):
     id: Name
+
+
+class _Key(PayloadModel):
+    id: Name
+    name: Name
+    public_key: str
+
+
+class _Keys(PayloadModel):
+    ssh_keys: tuple[_Key, ...]
 
 
 _STATES: Mapping[str, LeaseState] = {
@@ -277,7 +297,14 @@ def _lease(instance: _Instance) -> Lease:
         began_at=instance.created_at,
         ended_at=instance.deleted_at,
         price_usd_per_node_hour=None if cents is None else rate_of(cents / 100),
+        machines=_machines(instance),
     )
+
+
+def _machines(instance: _Instance) -> tuple[Access, ...]:
+    if not instance.ip:
+        return ()
+    return (Access(instance.ip, instance.ssh_user or USER, instance.ssh_port or SSH_PORT),)
 
 
 class Shadeform(SellerClient):
@@ -285,6 +312,8 @@ class Shadeform(SellerClient):
 
     provider = NAME
     tells_price = True
+    entry = Entry.KEYS
+    takes_script = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         key = {"X-API-KEY": settings.secret("api_key")}
@@ -297,18 +326,38 @@ class Shadeform(SellerClient):
     async def reserve(self, order: Order) -> Lease:
         """Creates one instance with the tag as name and first tag; it may still fail for lack of capacity."""
         refuse_unless_single(order, NAME, self.longest_tag)
-        reply = await self._order("/v1/instances/create", self._create_body(order))
+        ids = await self.registered(order.keys[:1])
+        key_id = ids[0] if ids else self._settings.options["ssh_key_id"]
+        reply = await self._order("/v1/instances/create", self._create_body(order, key_id))
         return ordered(order, reply.read(_Created).id)
 
-    def _create_body(self, order: Order) -> dict[str, Any]:
+    def _create_body(self, order: Order, key_id: str) -> dict[str, Any]:
         body: dict[str, Any] = {
             **order.offer.reference,
             "shade_cloud": True,
             "name": order.tag,
             "tags": [order.tag],
         }
-        chosen = {name: self._settings.options[name] for name in ("ssh_key_id", "os")}
+        script = with_keys(order.script, order.keys[1:], HOME)
+        launch = {"type": "script", "script_configuration": {"base64_script": _base64(script)}}
+        chosen = {
+            "ssh_key_id": key_id,
+            "os": self._settings.options["os"],
+            "launch_configuration": launch if script else None,
+        }
         return {**body, **{name: value for name, value in chosen.items() if value}}
+
+    async def account_keys(self) -> Sequence[AccountKey]:
+        """The keys of the account; an order names one."""
+        found = (await self._key_call("GET", "/v1/sshkeys")).read(_Keys).ssh_keys
+        return [AccountKey(key.id, key.name, key_line(key.public_key)) for key in found]
+
+    async def _register_key(self, name: str, line: str) -> str:
+        reply = await self._key_call("POST", "/v1/sshkeys/add", {"name": name, "public_key": line})
+        return reply.read(_Created).id
+
+    async def _unregister_key(self, key: AccountKey) -> None:
+        await self._key_call("POST", f"/v1/sshkeys/{key.key_id}/delete")
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One instance."""
@@ -322,6 +371,10 @@ class Shadeform(SellerClient):
 
     async def _give_back(self, lease: Lease) -> None:
         await self._end("POST", f"/v1/instances/{lease.reference}/delete")
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
 ROWS = (Rows("GET /v1/instances/types", "instance_types[]", _Type, at_times=("availability.rental_type",)),)

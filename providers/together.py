@@ -11,6 +11,9 @@ Unverified: the words of refusals (read by meaning), that a deleted scheduled cl
 names are kept whole up to 63 characters. What an order without capacity becomes is not documented either:
 a cluster whose acceptance tests failed is read as failed, a queued one as on its way.
 
+A cluster is entered with the account's own credentials: the API takes no key, and the certificates of its SSH
+access are signed for people who log in. An order carries no script.
+
 Environment: ``BROKER_TOGETHER_API_KEY``; ``BROKER_TOGETHER_CLUSTER_TYPE`` (``KUBERNETES`` or ``SLURM``),
 ``BROKER_TOGETHER_NVIDIA_VERSION_ID`` (default: the region's first).
 """
@@ -38,7 +41,7 @@ from broker.domain.market.offer import (
 )
 from broker.domain.market.sku import Sku
 from broker.provider_facts import ListPrice, NodeFacts, ProviderFacts, load_provider_facts
-from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
+from providers.client import Entry, SellerClient, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, RowRejected, canonical_gpu, collect, require_price, slug
 from providers.rows import as_utc, gpu_node, page_by_page, rows_under, window_between
@@ -180,6 +183,7 @@ class _Cluster(PayloadModel):
     gpu_type: str = ""
     region: str = ""
     num_gpus: int = GPUS_PER_NODE
+    cluster_type: str = ""
     phase_transitions: tuple[_Transition, ...] | None = None
     reservation_start_time: datetime | None = None
     reservation_end_time: datetime | None = None
@@ -231,6 +235,10 @@ def _lease(cluster: _Cluster) -> Lease:
         region=cluster.region,
         window=window_between(cluster.reservation_start_time, cluster.reservation_end_time),
         detail=f"{cluster.status} {cluster.phase}".strip(),
+        access_note=(
+            f"it is a {cluster.cluster_type or 'Kubernetes'} cluster in your Together account: fetch its"
+            f" credentials with `tg beta clusters get-credentials {cluster.cluster_id}`"
+        ),
     )
 
 
@@ -239,6 +247,7 @@ class Together(SellerClient):
 
     provider = NAME
     longest_tag = 63
+    entry = Entry.OWN
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))

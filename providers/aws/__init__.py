@@ -9,7 +9,9 @@ instance types; GPU types it does not know are rejected.
 
 Environment: ``BROKER_AWS_ACCESS_KEY_ID``, ``BROKER_AWS_SECRET_ACCESS_KEY``, and with a temporary key
 ``BROKER_AWS_SESSION_TOKEN``; ``BROKER_AWS_REGIONS`` (comma-separated); ``BROKER_AWS_IMAGE_ID`` (what a
-spot instance boots: an AMI id, or ``resolve:ssm:`` and the name of a public parameter);
+spot instance boots: an AMI id, or ``resolve:ssm:`` and the name of a public parameter),
+``BROKER_AWS_IMAGE_USER`` (who logs in there), ``BROKER_AWS_SECURITY_GROUPS`` (ids of those that a spot
+instance joins; default: that of the VPC, which lets in nobody from outside);
 ``BROKER_AWS_TRAINING_PLANS`` (what training plans are asked for: ``hyperpod-cluster``, ``training-job`` …, or
 ``none`` for an account without SageMaker); ``BROKER_AWS_PRICE_LIST_MAX_AGE_S`` (how long a region's price
 list, hundreds of megabytes, counts as current); ``BROKER_AWS_BASE_URL`` takes the place of all of AWS's
@@ -36,6 +38,7 @@ from providers.aws.plan_client import TrainingPlanClient
 from providers.aws.price_lists import PriceLists
 from providers.aws.prices import parse_price_list
 from providers.aws.query import Node, parse_xml
+from providers.aws.reservations import SpotMachine
 from providers.aws.sagemaker import SageMaker
 from providers.aws.signing import AwsKeys
 from providers.aws.spot import ACTION as SPOT_ACTION
@@ -73,12 +76,19 @@ def build(settings: ProviderSettings, http_factory: HttpFactory) -> AwsAdapter:
         TrainingPlanClient(sagemaker, settings.options["training_plans"], search),
         _price_lists(settings, http_factory),
     )
-    options = AwsOptions(
-        regions=tuple(name.strip() for name in settings.options["regions"].split(",") if name.strip()),
-        image_id=settings.options["image_id"],
-        keyless=settings.keyless,
+    machine = SpotMachine(
+        settings.options["image_id"],
+        settings.options["image_user"],
+        _names(settings.options["security_groups"]),
     )
-    return AwsAdapter(http, clients, options)
+    options = AwsOptions(_names(settings.options["regions"]), machine, settings.keyless)
+    adapter = AwsAdapter(http, clients, options)
+    adapter.set_access(settings)
+    return adapter
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _price_lists(settings: ProviderSettings, http_factory: HttpFactory) -> PriceLists:
@@ -128,6 +138,8 @@ SPEC = ProviderSpec(
     options={
         "regions": "us-east-1,us-east-2,us-west-2",
         "image_id": DEFAULT_IMAGE,
+        "image_user": "ubuntu",
+        "security_groups": "",
         "training_plans": "hyperpod-cluster",
         "price_list_max_age_s": "21600",
     },

@@ -36,7 +36,7 @@ from providers.aws.price_lists import PriceLists
 from providers.aws.query import Node, Params, listed
 from providers.aws.spot import ACTION as SPOT_ACTION
 from providers.aws.spot import parse_spot, spot_query
-from providers.client import Seller, found_again, tells_all_or_fails
+from providers.client import Entry, Seller, found_again, tells_all_or_fails
 from providers.http import Operation, ProviderHttp
 from providers.payload import join_batches
 
@@ -49,10 +49,10 @@ ENDED = frozenset({LeaseState.ENDED, LeaseState.FAILED})
 
 @dataclass(frozen=True, slots=True)
 class AwsOptions:
-    """``image_id``: what a spot instance boots. ``keyless``: price lists alone."""
+    """``machine``: what a spot instance boots. ``keyless``: price lists alone."""
 
     regions: tuple[str, ...]
-    image_id: str
+    machine: reservations.SpotMachine
     keyless: bool = False
 
 
@@ -133,6 +133,14 @@ class AwsAdapter(Seller):
             str(search), "incomplete: the call limit of a poll was reached"
         )
 
+    def entry_of(self, offer: Offer) -> Entry:
+        """A spot instance is a machine; everything else is capacity for instances of the account's own."""
+        return Entry.KEYS if offer.tier is Tier.SPOT else Entry.OWN
+
+    def runs_script(self, offer: Offer) -> bool:
+        """A spot instance does."""
+        return offer.tier is Tier.SPOT
+
     def holds_limit(self, offer: Offer) -> bool:
         """Blocks and training plans are searched again by the order, and bought at the fee of that answer."""
         return offer.is_sold_whole
@@ -210,7 +218,7 @@ class AwsAdapter(Seller):
 
         EC2 answers whether it would accept the order.
         """
-        action, params = "RunInstances", reservations.spot_params(order, self._options.image_id)
+        action, params = "RunInstances", reservations.spot_params(order, self._options.machine)
         if order.offer.tier is not Tier.SPOT:
             zones = self._zones(order.offer)
             if not zones:
@@ -224,10 +232,10 @@ class AwsAdapter(Seller):
 
     async def _run_spot(self, order: Order) -> Lease:
         answer = await self._order(
-            order, "RunInstances", reservations.spot_params(order, self._options.image_id)
+            order, "RunInstances", reservations.spot_params(order, self._options.machine)
         )
         for item in answer.items("instancesSet"):
-            return reservations.parse_instance(item, order.offer.region)
+            return reservations.parse_instance(item, order.offer.region, self._options.machine.user)
         raise _lost("RunInstances answered without an instance")
 
     async def _order(self, order: Order, action: str, params: Params) -> Node:
@@ -250,7 +258,7 @@ class AwsAdapter(Seller):
             return (await self._find_reservation(reference, region)).lease
         params = listed("InstanceId", [reference])
         pages = await self.ec2.every_page(region, "DescribeInstances", params, Operation.LEASES)
-        for lease in reservations.parse_instances(pages, region):
+        for lease in reservations.parse_instances(pages, region, self._options.machine.user):
             return lease
         raise LeaseNotFound(PROVIDER, f"no instance {reference} in {region}")
 
@@ -282,7 +290,7 @@ class AwsAdapter(Seller):
     async def list_instances(self, region: str) -> tuple[Lease, ...]:
         """Instances of one region."""
         pages = await self.ec2.every_page(region, "DescribeInstances", {}, Operation.LEASES)
-        return reservations.parse_instances(pages, region)
+        return reservations.parse_instances(pages, region, self._options.machine.user)
 
     async def release(self, lease: Lease) -> None:
         """Cancels a reservation or terminates an instance.

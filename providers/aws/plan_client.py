@@ -30,6 +30,7 @@ from providers.aws.ec2 import CallBudget
 from providers.aws.errors import CallRefused, NameTaken
 from providers.aws.nodes import PROVIDER
 from providers.aws.query import TAG_KEY
+from providers.aws.reservations import console
 from providers.aws.sagemaker import SageMaker, instant_of
 from providers.http import Operation
 from providers.payload import Name, PayloadModel, RowRejected, as_payload
@@ -206,6 +207,10 @@ def lease_of(row: Any, region: str) -> Lease:
         sku=types[0] if types else "",
         region=region,
         window=_window(plan),
+        access_note=(
+            "it holds capacity of SageMaker in your AWS account: name it in a HyperPod cluster or a training"
+            f" job ({console(region, 'sagemaker')}#/training-plans)"
+        ),
         detail=" ".join(word for word in ("training plan", plan.Status, plan.StatusMessage) if word)[:300],
     )
 

@@ -6,11 +6,13 @@ unknown state becomes UNKNOWN, never FAILED.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from broker.domain.basics.errors import PayloadUnreadable
+from broker.domain.basics.machines import Access, with_keys
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from providers.aws.query import PROVIDER, TAG_KEY, Node, Params, listed, tagged
@@ -47,6 +49,19 @@ INSTANCE_STATES = {
 
 
 @dataclass(frozen=True, slots=True)
+class SpotMachine:
+    """What a spot instance boots and joins.
+
+    ``user``: who logs in to ``image_id``. ``security_groups``: their ids; none: the VPC's default group,
+    which lets in nobody from outside.
+    """
+
+    image_id: str
+    user: str
+    security_groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class CapacityReservation:
     """A capacity reservation as a lease; a block cannot be cancelled."""
 
@@ -79,21 +94,36 @@ def parse_reservation(item: Node, region: str) -> CapacityReservation:
         region=region,
         window=_window(item),
         detail=f"{kind} {state}",
+        access_note=_note(reference, region, is_block=kind == CAPACITY_BLOCK),
     )
     return CapacityReservation(lease, kind == CAPACITY_BLOCK)
 
 
-def parse_instances(pages: Iterable[Node], region: str) -> tuple[Lease, ...]:
-    """Every instance of DescribeInstances' pages."""
+def _note(reference: str, region: str, *, is_block: bool) -> str:
+    """What its owner does next: a reservation holds capacity and has no machine."""
+    market = " and MarketType capacity-block" if is_block else ""
+    return (
+        f"it holds capacity in your AWS account: launch instances in {region} with CapacityReservationId"
+        f" {reference}{market} ({console(region, 'ec2')}#CapacityReservations:)"
+    )
+
+
+def console(region: str, service: str) -> str:
+    """The page of a service in AWS's console."""
+    return f"https://{region}.console.aws.amazon.com/{service}/home?region={region}"
+
+
+def parse_instances(pages: Iterable[Node], region: str, user: str) -> tuple[Lease, ...]:
+    """Every instance of DescribeInstances' pages; ``user`` logs in."""
     return tuple(
-        parse_instance(item, region)
+        parse_instance(item, region, user)
         for page in pages
         for reservation in page.items("reservationSet")
         for item in reservation.items("instancesSet")
     )
 
 
-def parse_instance(item: Node, region: str) -> Lease:
+def parse_instance(item: Node, region: str, user: str) -> Lease:
     """One instance; its tag, or else the client token of its launch, identifies the order."""
     try:
         reference, state = item.need("instanceId"), item.need("instanceState", "name")
@@ -108,7 +138,18 @@ def parse_instance(item: Node, region: str) -> Lease:
         sku=item.text("instanceType") or "",
         region=region,
         detail=f"{item.text('instanceLifecycle') or 'on-demand'} {state}",
+        machines=_machines(item, reference, region, user),
     )
+
+
+def _machines(item: Node, reference: str, region: str, user: str) -> tuple[Access, ...]:
+    """The instance at its public address; at its private one where its subnet gives no other."""
+    private = item.text("privateIpAddress")
+    host = item.text("ipAddress") or private
+    if host is None:
+        return ()
+    page = f"{console(region, 'ec2')}#InstanceDetails:instanceId={reference}"
+    return (Access(host, user, private_host=private, console_url=page),)
 
 
 def on_demand_params(order: Order, zone: str) -> Params:
@@ -130,11 +171,18 @@ def on_demand_params(order: Order, zone: str) -> Params:
     }
 
 
-def spot_params(order: Order, image_id: str) -> Params:
-    """Parameters of RunInstances for one spot instance that is not restarted after an interruption."""
+def spot_params(order: Order, machine: SpotMachine) -> Params:
+    """Parameters of RunInstances for one spot instance that is not restarted after an interruption.
+
+    EC2 takes one key pair an instance; so all keys come with the script, which cloud-init runs as root at the
+    first start.
+    """
     most = order.limit_usd_per_node_hour
+    script = with_keys(order.script, order.keys, f"/home/{machine.user}")
     return {
-        "ImageId": image_id,
+        "ImageId": machine.image_id,
+        **({"UserData": base64.b64encode(script.encode()).decode()} if script else {}),
+        **listed("SecurityGroupId", machine.security_groups),
         "InstanceType": order.offer.sku.name,
         "MinCount": "1",
         "MaxCount": "1",

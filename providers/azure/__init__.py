@@ -19,8 +19,9 @@ Environment: ``BROKER_AZURE_TENANT_ID``, ``…_SUBSCRIPTION_ID``, ``…_CLIENT_I
 registration that may manage the resource group, read the subscription's sizes and validate deployments);
 ``…_RESOURCE_GROUP`` (default ``broker``, which must exist); ``…_REGIONS`` (comma-separated; default all),
 ``…_CURRENCY``; ``…_SIZES_MAX_AGE_S`` (how long a region's sizes count as current); for scale sets ``…_IMAGE``
-(publisher:offer:sku:version), ``…_SUBNET`` (network/subnet), ``…_SSH_PUBLIC_KEY``; ``…_LOGIN_URL`` and
-``…_PRICES_URL`` (the other two hosts: where ``…_BASE_URL`` is not Azure's own, it takes their place).
+(publisher:offer:sku:version), ``…_SUBNET`` (network/subnet, whose network security group lets SSH in or not)
+and ``…_SSH_PUBLIC_KEY`` (for orders without a key of their own); ``…_LOGIN_URL`` and ``…_PRICES_URL`` (the
+other two hosts: where ``…_BASE_URL`` is not Azure's own, it takes their place).
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def build(settings: ProviderSettings, http_factory: HttpFactory) -> Azure:
     options = settings.options
     is_test_market = settings.sandbox or is_loopback(settings.base_url)
     arm = Arm(http, _host(settings, "login_url", LOGIN_URL), credentials, options["resource_group"])
-    return Azure(
+    adapter = Azure(
         http,
         arm,
         AzureOptions(
@@ -79,6 +80,8 @@ def build(settings: ProviderSettings, http_factory: HttpFactory) -> Azure:
             keyless=settings.keyless,
         ),
     )
+    adapter.set_access(settings)
+    return adapter
 
 
 def _host(settings: ProviderSettings, option: str, real: str) -> str:
@@ -126,6 +129,7 @@ SPEC = ProviderSpec(
             "a public SSH key, as in an authorized_keys file; spot, and what takes no capacity reservation,"
             " boots with it",
             "ssh-rsa AAAA",
+            in_order=True,
             only=lambda offer: offer.reference.get("hold") == Hold.SCALE_SET,
         ),
     ),

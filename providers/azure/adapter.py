@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,15 +22,16 @@ from broker.domain.basics.errors import (
     ProviderError,
     ReleaseRefused,
 )
+from broker.domain.basics.machines import Access
 from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch, RejectedRow
 from broker.together import all_or_none
-from providers.azure import leases, scale_sets, sizes, windows
+from providers.azure import addresses, leases, scale_sets, sizes, windows
 from providers.azure.arm import API_VERSION, DEPLOYMENTS_VERSION, MOST_PAGES, Arm, classify, query_of
 from providers.azure.leases import GROUPS, SCALE_SETS, TAG_KEY
 from providers.azure.prices import Hold, parse_rows, read_page
 from providers.azure.windows import PROVIDER
-from providers.client import Seller, found_again, ordered, tells_all_or_fails
+from providers.client import Entry, Seller, found_again, ordered, tells_all_or_fails
 from providers.http import Operation, ProviderHttp
 from providers.spec import refuse_long_tag
 
@@ -135,6 +136,14 @@ class Azure(Seller):
             links.add(page.next_link)
             params = {**asked, **query_of(page.next_link)}
         raise PayloadUnreadable(PROVIDER, f"the price list has more than {MOST_PAGES} pages")
+
+    def entry_of(self, offer: Offer) -> Entry:
+        """VMs of a scale set are machines; a reservation is capacity for VMs of the subscription's own."""
+        return Entry.KEYS if self.runs_script(offer) else Entry.OWN
+
+    def runs_script(self, offer: Offer) -> bool:
+        """Scale sets do."""
+        return offer.reference.get("hold") == Hold.SCALE_SET
 
     def nodes_per_order(self, offer: Offer) -> int | None:
         """Any number: reservations and scale sets are created for all nodes or none."""
@@ -244,8 +253,39 @@ class Azure(Seller):
         return resource, reply.answered_at
 
     async def _seen(self, reference: str, resource: leases.Resource, at: datetime) -> Lease:
-        """The lease; a failed order of ours holds nothing, so its remains are deleted."""
+        """The lease, and how it is entered; a failed order of ours holds nothing, so its remains are deleted.
+
+        A scale set whose network cannot be read stands without machines.
+        """
         lease = leases.lease_of(resource, reference, at)
+        if not reference.startswith(f"{SCALE_SETS}/"):
+            return await self._removed_if_failed(replace(lease, access_note=self._note(reference)), resource)
+        if lease.state is LeaseState.ACTIVE:
+            with contextlib.suppress(ProviderError):
+                lease = replace(lease, machines=await self._machines(reference))
+        return await self._removed_if_failed(lease, resource)
+
+    def _note(self, reference: str) -> str:
+        """What the owner of a reservation does next: it holds capacity and has no machine."""
+        group = "/".join(reference.split("/")[:2])
+        page = f"{addresses.PORTAL}{self._arm.id_of(group)}"
+        return (
+            "it holds capacity in your Azure subscription: create VMs of its size that name its capacity"
+            f" reservation group ({page})"
+        )
+
+    async def _machines(self, reference: str) -> tuple[Access, ...]:
+        """The VMs of a scale set."""
+        interfaces = addresses.read_interfaces(await self._network_rows(reference, addresses.INTERFACES))
+        is_public = any(each.is_public for each in interfaces)
+        public = await self._network_rows(reference, addresses.PUBLIC_ADDRESSES) if is_public else []
+        return addresses.machines_of(interfaces, public, self._options.machine.admin)
+
+    async def _network_rows(self, reference: str, kind: str) -> list[Any]:
+        query = {"api-version": addresses.NETWORK_VERSION}
+        return [row async for row, _ in self._arm.rows(f"{reference}/{kind}", query)]
+
+    async def _removed_if_failed(self, lease: Lease, resource: leases.Resource) -> Lease:
         if lease.state is LeaseState.FAILED and resource.tag:
             with contextlib.suppress(ProviderError):
                 await self.release(lease)

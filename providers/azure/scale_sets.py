@@ -1,20 +1,28 @@
 """The request body of a scale set: VMs of one size in one placement group, which connects their InfiniBand.
 
-On demand, or spot (up to the order's limit, deleted when evicted). The VMs get no public address.
+On demand, or spot (up to the order's limit, deleted when evicted). With a key of the order, the VMs get
+public addresses, which the network security group of their subnet opens or closes.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
 from typing import Any
 
+from broker.domain.basics.errors import OrderRejected
+from broker.domain.basics.machines import PublicKey, with_keys
 from broker.domain.holding.reservation import Order
 from broker.domain.market.offer import Tier
 from providers.azure.leases import TAG_KEY
+from providers.azure.windows import PROVIDER
 
 MOST_NODES = 100
+TAKEN_KINDS = ("ssh-rsa", "ssh-ed25519")
+"""Kinds of keys that Azure takes; others come with the script."""
 _NETWORK = "Microsoft.Network"
 _COMPUTE = "Microsoft.Compute"
 
@@ -44,8 +52,8 @@ def body(order: Order, machine: Machine, compute_root: str) -> dict[str, Any]:
             "upgradePolicy": {"mode": "Manual"},
             "virtualMachineProfile": {
                 "storageProfile": _storage(machine.image),
-                "osProfile": _system(order.tag, machine),
-                "networkProfile": _network(machine.subnet, compute_root),
+                "osProfile": _system(order, machine),
+                "networkProfile": _network(machine.subnet, compute_root, is_public=bool(order.keys)),
                 **_priority(order),
             },
         },
@@ -70,21 +78,39 @@ def _storage(image: str) -> dict[str, Any]:
     return {"imageReference": names, "osDisk": {"createOption": "FromImage", "caching": "ReadWrite"}}
 
 
-def _system(tag: str, machine: Machine) -> dict[str, Any]:
-    key_path = f"/home/{machine.admin}/.ssh/authorized_keys"
-    keys = [{"path": key_path, "keyData": machine.ssh_public_key}] if machine.ssh_public_key else []
+def _system(order: Order, machine: Machine) -> dict[str, Any]:
+    """Who logs in, and the script, which cloud-init runs as root at the first start."""
+    home = f"/home/{machine.admin}"
+    taken = [key.line for key in order.keys if key.line.startswith(TAKEN_KINDS)]
+    if order.keys and not taken:
+        kinds = " or ".join(TAKEN_KINDS)
+        raise OrderRejected(PROVIDER, f"no key of the order is of kind {kinds}, of which Azure needs one")
+    lines = taken or ([machine.ssh_public_key] if machine.ssh_public_key else [])
+    script = with_keys(order.script, _others(order.keys), home)
     return {
         # A prefix has at most 58 characters; a short digest of the tag keeps it the tag's own.
-        "computerNamePrefix": f"n{hashlib.sha256(tag.encode()).hexdigest()[:12]}",
+        "computerNamePrefix": f"n{hashlib.sha256(order.tag.encode()).hexdigest()[:12]}",
         "adminUsername": machine.admin,
-        "linuxConfiguration": {"disablePasswordAuthentication": True, "ssh": {"publicKeys": keys}},
+        **({"customData": base64.b64encode(script.encode()).decode()} if script else {}),
+        "linuxConfiguration": {
+            "disablePasswordAuthentication": True,
+            "ssh": {
+                "publicKeys": [{"path": f"{home}/.ssh/authorized_keys", "keyData": line} for line in lines]
+            },
+        },
     }
 
 
-def _network(subnet: str, compute_root: str) -> dict[str, Any]:
+def _others(keys: Sequence[PublicKey]) -> list[PublicKey]:
+    return [key for key in keys if not key.line.startswith(TAKEN_KINDS)]
+
+
+def _network(subnet: str, compute_root: str, *, is_public: bool) -> dict[str, Any]:
     network, _, name = subnet.partition("/")
     root = compute_root.replace(f"/{_COMPUTE}/", f"/{_NETWORK}/")
     subnet_id = f"{root}virtualNetworks/{network}/subnets/{name}"
-    address = {"name": "primary", "properties": {"primary": True, "subnet": {"id": subnet_id}}}
+    public = {"publicIPAddressConfiguration": {"name": "public", "sku": {"name": "Standard"}}}
+    place = {"primary": True, "subnet": {"id": subnet_id}, **(public if is_public else {})}
+    address = {"name": "primary", "properties": place}
     interface = {"primary": True, "ipConfigurations": [address]}
     return {"networkInterfaceConfigurations": [{"name": "primary", "properties": interface}]}

@@ -18,7 +18,8 @@ Environment: ``BROKER_GCP_CREDENTIALS`` (a service account's JSON key, the path 
 access token); ``BROKER_GCP_API_KEY`` (asks the price list, in place of the token);
 ``BROKER_GCP_PROJECT`` (default: the key's own), ``BROKER_GCP_REGIONS`` (comma-separated: where windows are
 looked for; default: the whole menu of the configuration), ``BROKER_GCP_IMAGE`` and ``BROKER_GCP_NETWORK``
-(what a spot instance boots from and joins), ``BROKER_GCP_PRICE_MAX_AGE_S``, ``BROKER_GCP_BILLING_URL`` and
+(what a spot instance boots from and joins; keys and scripts need an image with Google's guest agent),
+``BROKER_GCP_PRICE_MAX_AGE_S``, ``BROKER_GCP_BILLING_URL`` and
 ``BROKER_GCP_TOKEN_URL`` (other hosts). ``BROKER_GCP_BASE_URL`` takes the place of all hosts that are not set.
 """
 
@@ -65,7 +66,9 @@ def build(settings: ProviderSettings, http_factory: HttpFactory) -> Gcp:
         network=settings.options["network"],
         price_max_age_s=0.0 if is_test_market else float(settings.options["price_max_age_s"]),
     )
-    return Gcp(Compute(http, tokens, project), options)
+    adapter = Gcp(Compute(http, tokens, project), options)
+    adapter.set_access(settings)
+    return adapter
 
 
 def _own_project(settings: ProviderSettings) -> str:

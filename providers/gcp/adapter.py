@@ -26,7 +26,7 @@ from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Or
 from broker.domain.market.offer import Offer, OfferBatch, RejectedRow, Tier
 from broker.provider_facts import load_provider_facts
 from broker.together import all_or_none
-from providers.client import Seller, found_again, tells_all_or_fails
+from providers.client import Entry, Seller, found_again, tells_all_or_fails
 from providers.gcp import leases
 from providers.gcp.calendar import Question, parse_advice, priced_again, questions
 from providers.gcp.compute import Compute, NameTaken, OperationPage, request_id
@@ -160,6 +160,14 @@ class Gcp(Seller):
             return RejectedRow(str(question), str(error).removeprefix(f"{PROVIDER}: ")[:200])
         return reply.body
 
+    def entry_of(self, offer: Offer) -> Entry:
+        """Spot and flex-start are machines; all else is capacity for instances of the project's own."""
+        return Entry.KEYS if self.runs_script(offer) else Entry.OWN
+
+    def runs_script(self, offer: Offer) -> bool:
+        """Spot and flex-start instances do."""
+        return offer.tier is Tier.SPOT or is_flex(offer)
+
     def nodes_per_order(self, offer: Offer) -> int | None:
         """One spot or flex-start instance per call; any number in reservations and calendar windows."""
         return 1 if offer.tier is Tier.SPOT or is_flex(offer) else None
@@ -226,11 +234,12 @@ class Gcp(Seller):
 
     async def _find(self, zone: str, kind: str, name: str) -> Lease:
         reply = await self._compute.call("GET", f"zones/{zone}/{kind}/{name}", Operation.LEASES)
+        project = self._compute.project
         if kind == leases.FUTURE:
-            return leases.future_lease(reply.read(leases.FutureReservation), reply.answered_at)
+            return leases.future_lease(reply.read(leases.FutureReservation), reply.answered_at, project)
         if kind == leases.HELD:
-            return leases.held_lease(reply.read(leases.Reservation))
-        return leases.instance_lease(reply.read(leases.Instance))
+            return leases.held_lease(reply.read(leases.Reservation), project)
+        return leases.instance_lease(reply.read(leases.Instance), project)
 
     async def _failed_order(self, zone: str, kind: str, name: str) -> Lease | None:
         """The error of a missing resource's order, when its operation failed after it was accepted."""
@@ -265,11 +274,11 @@ class Gcp(Seller):
             if (row.zone.rpartition("/")[2], row.name) not in made
         ]
         instances = [row for scope in scopes[leases.INSTANCE] for row in scope.instances]
-        now = pages[leases.FUTURE][0].answered_at
+        now, project = pages[leases.FUTURE][0].answered_at, self._compute.project
         return (
-            *(leases.future_lease(row, now) for row in futures),
-            *(leases.held_lease(row) for row in held),
-            *(leases.instance_lease(row) for row in instances),
+            *(leases.future_lease(row, now, project) for row in futures),
+            *(leases.held_lease(row, project) for row in held),
+            *(leases.instance_lease(row, project) for row in instances),
         )
 
     async def release(self, lease: Lease) -> None:

@@ -208,6 +208,7 @@ class Compute:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.http, self._tokens, self._sleep = http, tokens, sleep
+        self.project = project
         self._root = f"/compute/v1/projects/{project}"
 
     async def call(

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from broker.domain.basics.errors import OrderRejected
+from broker.domain.basics.machines import Access
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import Offer
@@ -29,6 +30,8 @@ from providers.rows import time_text
 from providers.schema import Words
 
 LONGEST_NAME = 63
+USER = "broker"
+CONSOLE = "https://console.cloud.google.com/compute"
 FUTURE, HELD, INSTANCE = "futureReservations", "reservations", "instances"
 KINDS = (FUTURE, HELD, INSTANCE)
 
@@ -128,6 +131,15 @@ class _Scheduling(PayloadModel):
     maxRunDuration: _Duration | None = None
 
 
+class _Address(PayloadModel):
+    natIP: str | None = None
+
+
+class _Interface(PayloadModel):
+    networkIP: str | None = None
+    accessConfigs: tuple[_Address, ...] = ()
+
+
 class Instance(PayloadModel):
     """A virtual machine."""
 
@@ -139,6 +151,7 @@ class Instance(PayloadModel):
     creationTimestamp: Instant = None
     lastStartTimestamp: datetime | None = None
     scheduling: _Scheduling = _Scheduling()
+    networkInterfaces: tuple[_Interface, ...] = ()
 
 
 class Scope(PayloadModel):
@@ -185,7 +198,15 @@ def resource_name(tag: str) -> str:
     return f"{stem or 'broker'}-{digest}"
 
 
-def future_lease(row: FutureReservation, now: datetime) -> Lease:
+def _note(zone: str, name: str, project: str) -> str:
+    """What its owner does next: a reservation holds capacity and has no machine."""
+    return (
+        f"it holds capacity in your project {project}: create instances in {zone_of(zone)} with {name} as"
+        f" their specific reservation ({CONSOLE}/reservations?project={project})"
+    )
+
+
+def future_lease(row: FutureReservation, now: datetime, project: str) -> Lease:
     """A future reservation; after it is fulfilled, it ends with its window."""
     word = row.status.procurementStatus
     state = _FUTURE_STATES.get(word, LeaseState.UNKNOWN)
@@ -203,10 +224,11 @@ def future_lease(row: FutureReservation, now: datetime) -> Lease:
         region=_region(row.zone),
         window=window,
         detail=word,
+        access_note=_note(row.zone, row.reservationName or row.name, project),
     )
 
 
-def held_lease(row: Reservation) -> Lease:
+def held_lease(row: Reservation, project: str) -> Lease:
     """A reservation."""
     return Lease(
         provider=PROVIDER,
@@ -218,10 +240,11 @@ def held_lease(row: Reservation) -> Lease:
         region=_region(row.zone),
         detail=row.status,
         began_at=row.creationTimestamp,
+        access_note=_note(row.zone, row.name, project),
     )
 
 
-def instance_lease(row: Instance) -> Lease:
+def instance_lease(row: Instance, project: str) -> Lease:
     """An instance; one with a maximum run time has its window from its start on."""
     return Lease(
         provider=PROVIDER,
@@ -233,7 +256,19 @@ def instance_lease(row: Instance) -> Lease:
         window=_run_window(row),
         detail=f"{row.scheduling.provisioningModel} {row.status}".strip(),
         began_at=row.creationTimestamp,
+        machines=_machines(row, project),
     )
+
+
+def _machines(row: Instance, project: str) -> tuple[Access, ...]:
+    """The instance at its external address; at its internal one where it has no other."""
+    interface = next(iter(row.networkInterfaces), _Interface())
+    external = next((one.natIP for one in interface.accessConfigs if one.natIP), None)
+    host = external or interface.networkIP
+    if host is None:
+        return ()
+    page = f"{CONSOLE}/instancesDetail/zones/{zone_of(row.zone)}/instances/{row.name}?project={project}"
+    return (Access(host, USER, private_host=interface.networkIP, console_url=page),)
 
 
 def _run_window(row: Instance) -> Window | None:
@@ -311,7 +346,11 @@ SPOT_PARTS: Mapping[str, Any] = {
 def instance_body(
     order: Order, zone: str, image: str, network: str, parts: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The body of one instance; ``parts`` are the fields of its provisioning model."""
+    """The body of one instance; ``parts`` are the fields of its provisioning model.
+
+    With a key of the order it gets an external address, which the network's firewall opens or closes.
+    """
+    external = {"accessConfigs": [{"type": "ONE_TO_ONE_NAT", "name": "External NAT"}]} if order.keys else {}
     return {
         "name": resource_name(order.tag),
         "description": order.tag,
@@ -324,8 +363,21 @@ def instance_body(
                 "initializeParams": {"sourceImage": image, **_disk_params(order.offer, zone)},
             }
         ],
-        "networkInterfaces": [{"network": network}],
+        "networkInterfaces": [{"network": network, **external}],
+        **_metadata(order),
     }
+
+
+def _metadata(order: Order) -> dict[str, Any]:
+    """Keys and start script as the image's guest agent reads them; keys count without OS Login alone."""
+    keys = "\n".join(f"{USER}:{key.line} {USER}" for key in order.keys)
+    wished = {
+        "ssh-keys": keys,
+        "enable-oslogin": "FALSE" if keys else "",
+        "startup-script": order.script,
+    }
+    items = [{"key": key, "value": value} for key, value in wished.items() if value]
+    return {"metadata": {"items": items}} if items else {}
 
 
 def _disk_params(offer: Offer, zone: str) -> Mapping[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
@@ -18,6 +18,7 @@ from broker.domain.basics.errors import (
 from broker.domain.basics.machines import Access
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch
+from broker.ports.holding import FindKept
 from providers.client import (
     AccountKey,
     Entry,
@@ -250,9 +251,9 @@ class Latitude(SellerClient):
     async def _unregister_key(self, key: AccountKey) -> None:
         await self._key_call("DELETE", f"{KEYS}/{key.key_id}")
 
-    async def drop_keys(self, kept: Collection[str]) -> None:
+    async def drop_keys(self, find_kept: FindKept) -> None:
         """Removes the public keys that the broker registered, except ``kept`` lines, and needless scripts."""
-        await super().drop_keys(kept)
+        await super().drop_keys(find_kept)
         rows = [row for page in await self._pages(SCRIPTS, _StoredRows) for row in page.data]
         stored = [StoredScript(row.id, row.attributes.description) for row in rows]
         await self._scripts.sweep(stored, await self.list_leases(), self._remove_script)

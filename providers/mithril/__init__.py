@@ -18,8 +18,11 @@ the unit of ``max_unit_price`` (taken as cents, like ``unit_price_cents``), the 
 capacity, quota and price (read by meaning), the meaning of ``Canceled`` (before the start: capacity was
 lost), and that ``name`` may be 64 characters long. Pause credits are not used.
 
+Machines open to registered keys of the project, any number of them, and run a start script once; a list of
+their own says how each is entered. A key that a bid or a reservation still names cannot be removed.
+
 Environment: ``BROKER_MITHRIL_API_KEY``, ``BROKER_MITHRIL_PROJECT`` (FID of the project);
-``BROKER_MITHRIL_SSH_KEY`` (FID of a key).
+``BROKER_MITHRIL_SSH_KEY`` (FID of a key, for orders without a key of their own).
 """
 
 from __future__ import annotations

@@ -22,12 +22,23 @@ from broker.domain.basics.errors import (
     QuotaExceeded,
     ReleaseRefused,
 )
+from broker.domain.basics.machines import Access
 from broker.domain.basics.money import price_words
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch
 from broker.provider_facts import load_provider_facts
 from broker.together import all_or_none
-from providers.client import Query, SellerClient, all_pages, bearer, ordered, tells_all_or_fails
+from providers.client import (
+    AccountKey,
+    Entry,
+    Query,
+    SellerClient,
+    all_pages,
+    bearer,
+    key_line,
+    ordered,
+    tells_all_or_fails,
+)
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.mithril.offers import (
     HOUR,
@@ -42,7 +53,7 @@ from providers.mithril.offers import (
     reservable,
 )
 from providers.payload import Name, PayloadModel, RowRejected
-from providers.rows import as_utc, time_text, window_between
+from providers.rows import access_at, as_utc, time_text, window_between
 from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_long_tag, refuse_unless_single
 
@@ -50,6 +61,7 @@ Read = TypeVar("Read")
 PAGE, MOST_PAGES = 100, 100
 CALLS_PER_PAIR = 3
 OFFER_KEY = "standard"
+USER = "ubuntu"
 CENT = Decimal("0.01")
 POLICY = HttpPolicy(concurrency=4)
 """No limits are published; 429 and 5xx are to be tried again."""
@@ -112,6 +124,30 @@ class _Held(PayloadModel):
 class _Page(PayloadModel):
     data: tuple[_Held, ...]
     next_cursor: str | int | None = None
+
+
+class _Instance(PayloadModel):
+    """One machine of a bid or a reservation."""
+
+    fid: Name
+    ssh_destination: str | None = None
+    private_ip: str | None = None
+
+    @property
+    def access(self) -> Access | None:
+        """How it is entered, once it says so."""
+        found = access_at(self.ssh_destination or "", USER)
+        return None if found is None else replace(found, private_host=self.private_ip)
+
+
+class _InstancePage(PayloadModel):
+    data: tuple[_Instance, ...]
+
+
+class _Key(PayloadModel):
+    fid: Name
+    name: Name
+    public_key: str
 
 
 class _Created(PayloadModel):
@@ -205,6 +241,8 @@ class Mithril(SellerClient):
 
     provider = NAME
     longest_tag = 64
+    entry = Entry.KEYS
+    takes_script = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
@@ -260,27 +298,23 @@ class Mithril(SellerClient):
 
     async def reserve(self, order: Order) -> Lease:
         """Bids for one instance, or reserves a window; the tag is the name."""
+        ids = await self.registered(order.keys) or [self._ssh_key] * bool(self._ssh_key)
+        start = {"startup_script": order.script} if order.script else {}
+        body = {**self._order_body(order), "launch_specification": {"volumes": [], "ssh_keys": ids, **start}}
         if order.offer.window is None:
             refuse_unless_single(order, NAME, self.longest_tag)
-            made = (await self._order("/v2/spot/bids", self._bid(order))).read(_Created)
+            bid = {**body, "limit_price": _limit_price(order)}
+            made = (await self._order("/v2/spot/bids", bid)).read(_Created)
             state, billed = LeaseState.PROVISIONING, None
         else:
-            made = await self._reserve_window(order)
+            made = await self._reserve_window(order, body)
             state, billed = LeaseState.SCHEDULED, _amount(made.total_price)
         lease = ordered(order, made.fid, state, order.window)
         return replace(lease, sku=order.offer.reference["instance_type"], billed_usd=billed)
 
-    def _bid(self, order: Order) -> dict[str, Any]:
-        """The market's price is what is paid, so the bid is the limit."""
-        if order.limit_usd_per_node_hour is None:
-            bid = order.bid_usd_per_node_hour.quantize(CENT, rounding=ROUND_CEILING)
-        else:
-            bid = order.limit_usd_per_node_hour.quantize(CENT, rounding=ROUND_FLOOR)
-        return {**self._order_body(order), "limit_price": f"${bid}"}
-
-    async def _reserve_window(self, order: Order) -> _Created:
+    async def _reserve_window(self, order: Order, body: Mapping[str, Any]) -> _Created:
         try:
-            return (await self._order("/v2/reservation", self._reservation(order))).read(_Created)
+            return (await self._order("/v2/reservation", {**body, **_window_terms(order)})).read(_Created)
         except OrderRejected as error:
             if _PRICE.search(str(error)):
                 await self._refuse_dearer(order)
@@ -311,22 +345,6 @@ class Mithril(SellerClient):
         found = (await self._on_sale("/v2/reservation/quote", query)).read(_Quote).offers
         return next((dollars(one.unit_price, "unit_price") for one in found if one.key == OFFER_KEY), None)
 
-    def _reservation(self, order: Order) -> dict[str, Any]:
-        window = order.window
-        if window is None:
-            raise OrderRejected(NAME, "a reservation needs an end")
-        whole = window.start.minute == window.start.second == window.start.microsecond == 0
-        if not whole or window.duration % HOUR or not SHORTEST_HOURS <= window.hours <= LONGEST_HOURS:
-            sold = f"{SHORTEST_HOURS} to {LONGEST_HOURS} whole hours from a whole hour are sold"
-            raise OrderRejected(NAME, f"{sold}, not {time_text(window.start)} to {time_text(window.end)}")
-        refuse_long_tag(order, NAME, self.longest_tag)
-        times = {"start_time": time_text(window.start), "end_time": time_text(window.end)}
-        if order.limit_usd_per_node_hour is None:
-            return {**self._order_body(order), **times}
-        cents = int((order.limit_usd_per_node_hour * 100).to_integral_value(ROUND_FLOOR))
-        limit = {"offer_key": OFFER_KEY, "max_unit_price": cents}
-        return {**self._order_body(order), **times, "price_specification": limit}
-
     def _order_body(self, order: Order) -> dict[str, Any]:
         return {
             "project": self._project,
@@ -334,11 +352,19 @@ class Mithril(SellerClient):
             "instance_type": order.offer.reference["instance_type"],
             "instance_quantity": order.nodes,
             "name": order.tag,
-            "launch_specification": {
-                "volumes": [],
-                "ssh_keys": [self._ssh_key] if self._ssh_key else [],
-            },
         }
+
+    async def account_keys(self) -> Sequence[AccountKey]:
+        """The keys of the project; the list has one page."""
+        reply = await self._held("/v2/ssh-keys", {"project": self._project})
+        return [AccountKey(key.fid, key.name, key_line(key.public_key)) for key in reply.rows("keys", _Key)]
+
+    async def _register_key(self, name: str, line: str) -> str:
+        body = {"project": self._project, "name": name, "public_key": line}
+        return (await self._key_call("POST", "/v2/ssh-keys", body)).read(_Key).fid
+
+    async def _unregister_key(self, key: AccountKey) -> None:
+        await self._key_call("DELETE", f"/v2/ssh-keys/{key.key_id}")
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """A bid by its FID, or a reservation from their list, because the API has no call for one.
@@ -376,9 +402,25 @@ class Mithril(SellerClient):
         return _bid_lease(reply.read(_Held))
 
     async def list_leases(self) -> Sequence[Lease]:
-        """Every bid and every reservation of the project."""
-        bids = await self._all("/v2/spot/bids", _bid_lease)
-        return (*bids, *await self._all("/v2/reservation", _reservation_lease))
+        """Every bid and every reservation of the project, with the machines of those that run.
+
+        Where the list of machines cannot be read, the leases stand without.
+        """
+        bids, reservations = [await self._all(path, _itself) for path in ("/v2/spot/bids", "/v2/reservation")]
+        leases = (*map(_bid_lease, bids), *map(_reservation_lease, reservations))
+        if not any(lease.state is LeaseState.ACTIVE for lease in leases):
+            return leases
+        ways: Mapping[str, Access | None] = {}
+        with contextlib.suppress(ProviderError):
+            ways = await self._ways()
+        rows = zip((*bids, *reservations), leases, strict=True)
+        return tuple(replace(lease, machines=_machines(row, ways)) for row, lease in rows)
+
+    async def _ways(self) -> Mapping[str, Access | None]:
+        """How each running machine of the project is entered, by its FID."""
+        first = {"project": self._project, "limit": str(PAGE), "status_in": "STATUS_RUNNING"}
+        pages = await all_pages(partial(self._held, "/v2/instances"), _next_page, first, MOST_PAGES)
+        return {row.fid: row.access for page in pages for row in page.read(_InstancePage).data}
 
     @tells_all_or_fails
     async def _all(self, path: str, read: Callable[[_Held], Read]) -> tuple[Read, ...]:
@@ -423,3 +465,35 @@ def _itself(row: _Held) -> _Held:
 def _next_page(reply: Reply, _: int) -> Query | None:
     cursor = reply.read(_Page).next_cursor
     return {"next_cursor": str(cursor)} if cursor else None
+
+
+def _machines(row: _Held, ways: Mapping[str, Access | None]) -> tuple[Access, ...]:
+    """The machines of a bid or a reservation in its order, once each of them says how it is entered."""
+    found = [ways.get(fid) for fid in row.instances]
+    known = tuple(one for one in found if one is not None)
+    return known if len(known) == len(found) else ()
+
+
+def _limit_price(order: Order) -> str:
+    """The market's price is what is paid, so the bid is the limit."""
+    if order.limit_usd_per_node_hour is None:
+        return f"${order.bid_usd_per_node_hour.quantize(CENT, rounding=ROUND_CEILING)}"
+    return f"${order.limit_usd_per_node_hour.quantize(CENT, rounding=ROUND_FLOOR)}"
+
+
+def _window_terms(order: Order) -> dict[str, Any]:
+    """The times of a reservation, and the most that it may cost."""
+    window = order.window
+    if window is None:
+        raise OrderRejected(NAME, "a reservation needs an end")
+    whole = window.start.minute == window.start.second == window.start.microsecond == 0
+    if not whole or window.duration % HOUR or not SHORTEST_HOURS <= window.hours <= LONGEST_HOURS:
+        sold = f"{SHORTEST_HOURS} to {LONGEST_HOURS} whole hours from a whole hour are sold"
+        raise OrderRejected(NAME, f"{sold}, not {time_text(window.start)} to {time_text(window.end)}")
+    refuse_long_tag(order, NAME, Mithril.longest_tag)
+    times: dict[str, Any] = {"start_time": time_text(window.start), "end_time": time_text(window.end)}
+    if order.limit_usd_per_node_hour is None:
+        return times
+    cents = int((order.limit_usd_per_node_hour * 100).to_integral_value(ROUND_FLOOR))
+    limit = {"offer_key": OFFER_KEY, "max_unit_price": cents}
+    return {**times, "price_specification": limit}

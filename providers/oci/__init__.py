@@ -11,6 +11,8 @@ is deleted. ``opc-retry-token`` makes a repeat safe for 24 hours. No capacity is
 status 500 whose message says so. How a reservation shows that capacity was lost after it was accepted is
 not documented; there is no such state.
 
+It holds capacity alone: the tenancy's owner launches instances into it, with keys and a script of their own.
+
 Environment: ``BROKER_OCI_TENANCY``, ``BROKER_OCI_USER`` (their OCIDs), ``BROKER_OCI_FINGERPRINT`` and
 ``BROKER_OCI_PRIVATE_KEY`` (PEM text) of an API signing key; ``BROKER_OCI_COMPARTMENT`` (where to reserve;
 default: the tenancy), ``BROKER_OCI_HOME_REGION`` (asked for the list of regions), ``BROKER_OCI_REGIONS``

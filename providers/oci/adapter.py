@@ -23,7 +23,7 @@ from broker.domain.basics.errors import (
 from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch
 from broker.together import all_or_none
-from providers.client import SellerClient, found_again, tells_all_or_fails
+from providers.client import Entry, SellerClient, found_again, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status, is_loopback
 from providers.oci.offers import ANY_REGION, NAME, known_shapes, parse_offers
 from providers.oci.signing import OciKey, load_private_key, signed_headers, throwaway_key
@@ -119,6 +119,9 @@ class _Reservation(PayloadModel):
     instanceReservationConfigs: tuple[_ReservedShape, ...] = ()
 
 
+CONSOLE = "https://cloud.oracle.com/compute/capacity-reservations"
+
+
 def utc_now() -> datetime:
     """This machine's time; OCI accepts signatures within five minutes."""
     return datetime.now(UTC)
@@ -129,6 +132,7 @@ class Oci(SellerClient):
 
     provider = NAME
     idempotency = Idempotency.TOKEN
+    entry = Entry.OWN
 
     def __init__(
         self,
@@ -346,6 +350,10 @@ def _lease(row: _Reservation, region: str) -> Lease:
         region=region,
         detail=row.lifecycleState,
         began_at=row.timeCreated,
+        access_note=(
+            f"it holds capacity in your tenancy: launch instances of its shape in {region} with"
+            f" capacityReservationId {row.id} ({CONSOLE}/{row.id}?region={region})"
+        ),
     )
 
 

@@ -19,8 +19,11 @@ Unverified: that a price is the configuration's (the provider's own client print
 ``interconnect`` is per node; status and body of the errors about capacity (told by words), an unknown pod
 (404 or words) and a rate limit; the longest name.
 
-Environment: ``BROKER_PRIME_INTELLECT_API_KEY`` (may read availability, read and write instances);
-``BROKER_PRIME_INTELLECT_IMAGE``, ``BROKER_PRIME_INTELLECT_SSH_KEY_ID``, ``BROKER_PRIME_INTELLECT_TEAM_ID``.
+A pod opens to one registered key; the API has no start script (environment variables go to templates alone).
+
+Environment: ``BROKER_PRIME_INTELLECT_API_KEY`` (may read availability, read and write instances and SSH
+keys); ``BROKER_PRIME_INTELLECT_IMAGE``, ``BROKER_PRIME_INTELLECT_SSH_KEY_ID`` (for orders without a key of
+their own), ``BROKER_PRIME_INTELLECT_TEAM_ID``.
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ SPEC = ProviderSpec(
     name=NAME,
     title="Prime Intellect",
     base_url=BASE_URL,
-    credentials={"api_key": "an API key that may read availability and read and write instances"},
+    credentials={
+        "api_key": "an API key that may read availability and read and write instances and SSH keys"
+    },
     options={"image": "ubuntu_22_cuda_12", "ssh_key_id": "", "team_id": ""},
     capabilities=HOLDING | {Capability.SPOT, Capability.MULTI_NODE, Capability.LEASE_PRICE},
     idempotency=Idempotency.TAG,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from broker.domain.basics.errors import (
     InsufficientCapacity,
@@ -18,19 +19,21 @@ from broker.domain.basics.errors import (
     QuotaExceeded,
     ReleaseRefused,
 )
+from broker.domain.basics.machines import Access
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch, Tier
-from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
+from providers.client import AccountKey, Entry, SellerClient, bearer, key_line, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import GpuCount, Instant, Name, PayloadModel, ordered_units
 from providers.prime_intellect.offers import NAME, Page, parse_offers, read_page
-from providers.rows import rate_of
+from providers.rows import access_at, rate_of
 from providers.schema import Words
 from providers.spec import ProviderSettings, refuse_long_tag
 
 PAGE_SIZE = 100
 MOST_PAGES = 100
 NODE_GPUS = 8
+USER = "root"
 POLICY = HttpPolicy(concurrency=4)
 
 _NO_STOCK = re.compile(
@@ -83,6 +86,10 @@ def _words(body: Any) -> str:
     return str(body.get("detail") or "")
 
 
+_PerNode = str | tuple[str | None, ...] | None
+"""A text for each node, or one for a pod of one; None where a node has not booted yet."""
+
+
 class _Pod(PayloadModel):
     """A pod in the answers to create, get and list."""
 
@@ -98,11 +105,27 @@ class _Pod(PayloadModel):
     createdAt: Instant = None
     terminatedAt: Instant = None
     priceHr: Decimal | None = None
+    sshConnection: _PerNode = None
+    ip: _PerNode = None
 
 
 class _Pods(PayloadModel):
     total_count: int | None = None
     data: tuple[_Pod, ...]
+
+
+class _Key(PayloadModel):
+    id: Name
+    name: Name
+    publicKey: str
+
+
+class _Keys(PayloadModel):
+    total_count: int | None = None
+    data: tuple[_Key, ...]
+
+
+Listed = TypeVar("Listed", _Pods, _Keys)
 
 
 _STATES: Mapping[str, LeaseState] = {
@@ -144,7 +167,22 @@ def _lease(pod: _Pod) -> Lease:
         began_at=pod.createdAt,
         ended_at=pod.terminatedAt,
         price_usd_per_node_hour=rate_of(pod.priceHr, nodes),
+        machines=_machines(pod),
     )
+
+
+def _machines(pod: _Pod) -> tuple[Access, ...]:
+    """The nodes once each of them says how it is entered, or where it is beside one that says how."""
+    found = [None if text is None else access_at(text, USER) for text in _each(pod.sshConnection)]
+    addresses = _each(pod.ip)
+    if len(found) == 1 < len(addresses) and found[0] is not None:
+        found = [None if host is None else replace(found[0], host=host) for host in addresses]
+    known = tuple(one for one in found if one is not None)
+    return known if len(known) == len(found) else ()
+
+
+def _each(told: _PerNode) -> tuple[str | None, ...]:
+    return told if isinstance(told, tuple) else (told,)
 
 
 class PrimeIntellect(SellerClient):
@@ -152,6 +190,8 @@ class PrimeIntellect(SellerClient):
 
     provider = NAME
     tells_price = True
+    entry = Entry.KEYS
+    most_keys = 1
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
@@ -182,15 +222,20 @@ class PrimeIntellect(SellerClient):
         return max(_sizes(offer))
 
     async def reserve(self, order: Order) -> Lease:
-        """Creates one pod with the tag as name, of the configuration with exactly that many nodes."""
+        """Creates one pod with the tag as name, of the configuration with exactly that many nodes.
+
+        It opens to the first of the order's keys: the API takes one, and no script for the others.
+        """
         if order.nodes not in _sizes(order.offer):
             known = order.offer.reference["nodes"]
             raise OrderRejected(NAME, f"configurations are sold whole: {known} node(s), not {order.nodes}")
         refuse_long_tag(order, NAME, self.longest_tag)
-        made = _lease((await self._order("/api/v1/pods/", self._body(order))).read(_Pod))
+        ids = await self.registered(order.keys[: self.most_keys])
+        body = self._body(order, ids[0] if ids else self._settings.options["ssh_key_id"])
+        made = _lease((await self._order("/api/v1/pods/", body)).read(_Pod))
         return ordered(order, made.reference, made.state, detail=made.detail)
 
-    def _body(self, order: Order) -> dict[str, Any]:
+    def _body(self, order: Order, key_id: str) -> dict[str, Any]:
         note, options = order.offer.reference, self._settings.options
         pod: dict[str, Any] = {
             "name": order.tag,
@@ -202,7 +247,7 @@ class PrimeIntellect(SellerClient):
         }
         copied = {name: note[name] for name in ("dataCenterId", "country", "security")}
         offer = order.offer
-        chosen: dict[str, Any] = {**copied, "sshKeyId": options["ssh_key_id"]}
+        chosen: dict[str, Any] = {**copied, "sshKeyId": key_id}
         chosen["diskSize"] = ordered_units(offer.disk, offer.chosen_disk_gb)
         chosen["memory"] = ordered_units(offer.memory, offer.chosen_memory_gb)
         most = order.limit_usd_per_node_hour
@@ -223,15 +268,32 @@ class PrimeIntellect(SellerClient):
     @tells_all_or_fails
     async def list_leases(self) -> Sequence[Lease]:
         """Every pod of the account, page by page."""
-        leases: list[Lease] = []
+        return tuple(_lease(pod) for page in await self._all("/api/v1/pods/", _Pods) for pod in page.data)
+
+    async def _all(self, path: str, model: type[Listed]) -> list[Listed]:
+        """The pages of a list of what the account has."""
+        pages: list[Listed] = []
+        rows = 0
         for _ in range(MOST_PAGES):
-            params = {"offset": len(leases), "limit": PAGE_SIZE}
-            reply = await self._held("/api/v1/pods/", params)
-            page = reply.read(_Pods)
-            leases += [_lease(pod) for pod in page.data]
-            if not page.data or (page.total_count is not None and len(leases) >= page.total_count):
-                return tuple(leases)
-        raise reply.unreadable(f"the list of pods does not end within {MOST_PAGES} pages")
+            reply = await self._held(path, {"offset": rows, "limit": PAGE_SIZE})
+            page = reply.read(model)
+            pages.append(page)
+            rows += len(page.data)
+            if not page.data or (page.total_count is not None and rows >= page.total_count):
+                return pages
+        raise reply.unreadable(f"the list {path} does not end within {MOST_PAGES} pages")
+
+    async def account_keys(self) -> Sequence[AccountKey]:
+        """The keys of the account; a pod names one."""
+        pages = await self._all("/api/v1/ssh_keys/", _Keys)
+        return [AccountKey(key.id, key.name, key_line(key.publicKey)) for page in pages for key in page.data]
+
+    async def _register_key(self, name: str, line: str) -> str:
+        reply = await self._key_call("POST", "/api/v1/ssh_keys/", {"name": name, "publicKey": line})
+        return reply.read(_Key).id
+
+    async def _unregister_key(self, key: AccountKey) -> None:
+        await self._key_call("DELETE", f"/api/v1/ssh_keys/{key.key_id}")
 
     async def _give_back(self, lease: Lease) -> None:
         await self._end("DELETE", f"/api/v1/pods/{lease.reference}")

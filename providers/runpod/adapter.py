@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -17,9 +18,10 @@ from broker.domain.basics.errors import (
     ProviderUnavailable,
     QuotaExceeded,
 )
+from broker.domain.basics.machines import Access
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch, Tier
-from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
+from providers.client import Entry, SellerClient, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Name, PayloadModel, ordered_units
 from providers.rows import rate_of
@@ -38,6 +40,12 @@ from providers.spec import ProviderSettings, refuse_unless_single
 
 POLICY = HttpPolicy(concurrency=4)
 BID_STEP = Decimal("0.000001")
+KEYS_VARIABLE, SCRIPT_VARIABLE = "PUBLIC_KEY", "STARTUP_SCRIPT"
+WITH_SCRIPT = (
+    f"bash -c 'echo ${SCRIPT_VARIABLE} | base64 -d > /startup.sh; chmod +x /startup.sh; /startup.sh & "
+    "[ -x /start.sh ] && exec /start.sh; sleep infinity'"
+)
+"""What a container runs that has a start script beside what RunPod's own images start with: ``/start.sh``."""
 
 _NO_CAPACITY = re.compile(
     r"no longer any instances available|no instances (currently )?available|enough (disk space|resources)"
@@ -103,6 +111,16 @@ class _PodGpu(PayloadModel):
     count: int = 0
 
 
+class _SshEndpoint(PayloadModel):
+    host: Name
+    port: int
+    username: Name
+
+
+class _Ssh(PayloadModel):
+    direct: _SshEndpoint | None = None
+
+
 class _PodRow(PayloadModel):
     id: Name
     name: str | None = None
@@ -110,6 +128,7 @@ class _PodRow(PayloadModel):
     gpu: _PodGpu | None = None
     dataCenterId: str | None = None
     cost: Decimal | None = None
+    ssh: _Ssh | None = None
 
 
 class _PodsAnswer(PayloadModel):
@@ -160,7 +179,14 @@ def _lease(pod: _PodRow) -> Lease:
         region=pod.dataCenterId or "",
         detail=pod.status,
         price_usd_per_node_hour=rate_of(pod.cost),
+        machines=_machines(pod),
     )
+
+
+def _machines(pod: _PodRow) -> tuple[Access, ...]:
+    """The way to the pod's own SSH server; RunPod's proxy knows the account's keys alone."""
+    way = pod.ssh.direct if pod.ssh is not None else None
+    return () if way is None else (Access(way.host, way.username, way.port),)
 
 
 class RunPod(SellerClient):
@@ -169,6 +195,8 @@ class RunPod(SellerClient):
     provider = NAME
     longest_tag = 191
     tells_price = True
+    entry = Entry.KEYS
+    takes_script = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
@@ -223,6 +251,10 @@ class RunPod(SellerClient):
             "ports": ["22/tcp"],
             "startSsh": True,
         }
+        if environment := _environment(order):
+            body["env"] = environment
+        if order.script:
+            body["args"] = WITH_SCRIPT
         if note["data_center_id"]:
             body["dataCenterIds"] = [note["data_center_id"]]
         return _lease((await self._order("/v2/pods", body)).read(_PodRow))
@@ -241,6 +273,10 @@ class RunPod(SellerClient):
             "ports": "22/tcp",
             **self._cuda,
         }
+        if environment := _environment(order):
+            wish["env"] = [{"key": name, "value": value} for name, value in environment.items()]
+        if order.script:
+            wish["dockerArgs"] = WITH_SCRIPT
         if note["data_center_id"]:
             wish["dataCenterId"] = note["data_center_id"]
         reply = await self._graphql(_RENT, {"input": wish}, Operation.ORDER, repeatable=False)
@@ -257,6 +293,14 @@ class RunPod(SellerClient):
 
     async def _give_back(self, lease: Lease) -> None:
         await self._end("DELETE", f"/v2/pods/{lease.reference}")
+
+
+def _environment(order: Order) -> dict[str, str]:
+    """The variables of the container: the keys that it opens to, and its start script."""
+    keys = "\n".join(key.line for key in order.keys)
+    script = base64.b64encode(order.script.encode()).decode()
+    wished = {KEYS_VARIABLE: keys, SCRIPT_VARIABLE: script}
+    return {name: value for name, value in wished.items() if value}
 
 
 def _bid_per_gpu(order: Order) -> Decimal:

@@ -31,7 +31,7 @@ import structlog
 from broker.domain.basics.machines import KEY_KINDS
 from providers.sandbox.ledger import Entry
 from providers.sandbox.protocol import SandboxState
-from providers.sandbox.seller import ADDRESSES, SSH_KEYS, SellerProtocol
+from providers.sandbox.seller import ADDRESSES, SSH_KEYS, SellerProtocol, SellerState
 
 LOOK_EVERY_S = 0.5
 _LONGEST_WAIT_S = 5.0
@@ -157,7 +157,8 @@ class Machines:
     def __init__(self, state: SandboxState, protocols: Mapping[str, object], port: int) -> None:
         self._state = state
         self._sellers = {
-            name: protocol for name, protocol in protocols.items() if isinstance(protocol, SellerProtocol)
+            name: protocol if isinstance(protocol, SellerProtocol) else SellerState(state, name, 0.0)
+            for name, protocol in protocols.items()
         }
         self._port = port
         self._up: dict[tuple[str, str, int], Machine] = {}
@@ -184,7 +185,7 @@ class Machines:
         """Starts the nodes that came up since the last look, and ends those whose lease is over."""
         now = self._state.clock.now()
         wanted = {
-            (entry.provider, entry.instance_id, node): (self._sellers[entry.provider], entry, address)
+            (entry.provider, entry.instance_id, node): (entry, address)
             for entry in self._state.ledger.live(None, now)
             if entry.provider in self._sellers and self._sellers[entry.provider].is_up(entry)
             for node, address in enumerate(entry.detail.get(ADDRESSES, ()))
@@ -192,11 +193,10 @@ class Machines:
         for key in self._up.keys() - wanted.keys():
             await self._up.pop(key).stop()
         for key in wanted.keys() - self._up.keys():
-            protocol, entry, address = wanted[key]
-            self._up[key] = await self._start(protocol, entry, address)
+            self._up[key] = await self._start(*wanted[key])
 
-    async def _start(self, protocol: SellerProtocol, entry: Entry, address: str) -> Machine:
-        registered = self._state.store.documents(f"{SSH_KEYS}/{protocol.name}")
+    async def _start(self, entry: Entry, address: str) -> Machine:
+        registered = self._state.store.documents(f"{SSH_KEYS}/{entry.provider}")
         home = self._folder / address
         home.mkdir(parents=True, exist_ok=True)
         machine = Machine(address, home, key_lines(entry.detail, registered))
@@ -245,5 +245,6 @@ async def _serve(machine: Machine, process: asyncssh.SSHServerProcess[bytes]) ->
         await process.redirect(stdin=os.dup(ours), stdout=ours)
     status = await asyncio.to_thread(child.wait)
     await process.stdout.drain()
+    await process.stderr.drain()
     process.exit(status if status >= 0 else 128 - status)
     await process.wait_closed()

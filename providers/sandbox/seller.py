@@ -129,9 +129,13 @@ class SellerState:
             starts_at=starts_at,
             ends_at=ends_at,
             failed_at=(fails_at or starts_at + self._boot) if fails else None,
-            detail={**detail, ADDRESSES: [self._new_address() for _ in range(nodes)]},
+            detail={**detail, ADDRESSES: self.new_addresses(nodes)},
         )
         return self._sandbox.ledger.write(entry)
+
+    def new_addresses(self, nodes: int) -> list[str]:
+        """A loopback address for each of ``nodes`` new nodes."""
+        return [self._new_address() for _ in range(nodes)]
 
     def _new_address(self) -> str:
         """The next loopback address of this sandbox: 64,516 in turn, in a network drawn by its nonce."""

@@ -12,6 +12,10 @@ preview, whose names still change and which its service level leaves out. The se
 May 2026 (0.32.5) reads zones, quotes and contracts of ``/v0`` and buys by ``nodes``, no longer by orders.
 Whether ``/v0/orders`` still takes an order, and until when, could not be checked.
 
+An order takes neither keys nor a script: virtual machines boot with a start script of the whole account
+(``/v0/vms/script``), which the broker leaves alone, since another team's blocks boot with it too. Nothing
+says which machine is of which contract.
+
 Environment: ``BROKER_SFCOMPUTE_API_KEY`` (``sf tokens create``), ``BROKER_SFCOMPUTE_BASE_URL``.
 """
 

@@ -32,7 +32,7 @@ from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Or
 from broker.domain.market.offer import Offer, OfferBatch
 from broker.provider_facts import load_provider_facts
 from broker.together import all_or_none, one_error
-from providers.client import SellerClient, bearer, ordered, tells_all_or_fails
+from providers.client import Entry, SellerClient, bearer, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import RowRejected
 from providers.sfcompute import orders
@@ -105,6 +105,7 @@ class SfCompute(SellerClient):
 
     provider = PROVIDER
     idempotency = Idempotency.TOKEN
+    entry = Entry.OWN
 
     def __init__(
         self,

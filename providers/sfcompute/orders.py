@@ -44,6 +44,13 @@ CONTRACT_STATES = {
 }
 
 
+ACCESS_NOTE = (
+    "it is a block in your SF Compute account: put your public key into the account's start script before"
+    " it begins (`sf vm script -f FILE`), and enter its machines with `sf vm ssh`; a Kubernetes zone opens to"
+    " the account's kubeconfig"
+)
+
+
 class CreatedOrder(PayloadModel):
     """Answer to a new order."""
 
@@ -158,6 +165,7 @@ def contract_lease(contract: Contract) -> Lease:
         sku=contract.instance_type or "",
         window=contract.window,
         detail=f"contract {contract.state or contract.status or 'of no state'} in {contract.zone}",
+        access_note=ACCESS_NOTE,
     )
 
 
@@ -220,6 +228,7 @@ def _order_lease(
         detail=detail,
         billed_usd=_usd(order.execution_price),
         credit_usd=credit,
+        access_note=ACCESS_NOTE,
     )
 
 

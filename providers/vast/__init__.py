@@ -9,6 +9,10 @@ The list of own instances has pages of 25 rows at most. An offer ends with its h
 and so does every rental of it.
 Not said: the network between machines (no fabric); the link between GPUs unless ``bw_nvlink`` is measured.
 
+Keys come with the start script (``onstart``, at most 16 KiB, run as root at each start): a registered key
+would open every instance of the account, those of other teams too. Port 22 is mapped to another one of the
+host's, or reached by Vast's proxy.
+
 Environment: ``BROKER_VAST_API_KEY``; ``BROKER_VAST_IMAGE``, ``BROKER_VAST_DISK_GB``.
 """
 

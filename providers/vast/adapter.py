@@ -20,9 +20,19 @@ from broker.domain.basics.errors import (
     ProviderError,
     QuotaExceeded,
 )
+from broker.domain.basics.machines import Access, with_keys
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch
-from providers.client import Query, SellerClient, all_pages, bearer, found_again, ordered, tells_all_or_fails
+from providers.client import (
+    Entry,
+    Query,
+    SellerClient,
+    all_pages,
+    bearer,
+    found_again,
+    ordered,
+    tells_all_or_fails,
+)
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import PayloadModel, ordered_units
 from providers.rows import rate_of, rows_under
@@ -32,6 +42,7 @@ from providers.vast.offers import NAME, parse_offers
 from providers.vast.search import LIMIT, Wish, search_all
 
 LONGEST_LABEL = 255
+USER = "root"
 INSTANCES = "/api/v1/instances/"
 PAGE_ROWS = 25
 MOST_PAGES = 400
@@ -90,6 +101,10 @@ def classify(reply: Reply) -> ProviderError:
     return classify_by_status(reply, text)
 
 
+class _PortMapping(PayloadModel):
+    HostPort: int
+
+
 class _Instance(PayloadModel):
     id: int
     label: str | None = None
@@ -99,6 +114,18 @@ class _Instance(PayloadModel):
     gpu_name: str | None = None
     geolocation: str | None = None
     dph_total: Decimal | None = None
+    public_ipaddr: str | None = None
+    ports: Mapping[str, tuple[_PortMapping, ...] | None] | tuple[Any, ...] | None = None
+    ssh_host: str | None = None
+    ssh_port: int | None = None
+
+    @property
+    def access(self) -> Access | None:
+        """The host's own mapping of port 22, else Vast's proxy; None before either is there."""
+        mapped = self.ports.get("22/tcp") if isinstance(self.ports, Mapping) else None
+        if mapped and self.public_ipaddr:
+            return Access(self.public_ipaddr.strip(), USER, mapped[0].HostPort)
+        return Access(self.ssh_host, USER, self.ssh_port) if self.ssh_host and self.ssh_port else None
 
 
 class _InstanceAnswer(PayloadModel):
@@ -147,6 +174,7 @@ def _lease(instance: _Instance) -> Lease:
         region=instance.geolocation or "",
         detail=f"{status or 'no status yet'}, intended {instance.intended_status or 'unsaid'}",
         price_usd_per_node_hour=rate_of(instance.dph_total),
+        machines=(instance.access,) if state is LeaseState.ACTIVE and instance.access is not None else (),
     )
 
 
@@ -155,6 +183,8 @@ class Vast(SellerClient):
 
     provider = NAME
     tells_price = True
+    entry = Entry.KEYS
+    takes_script = True
 
     def __init__(self, settings: ProviderSettings, http_factory: HttpFactory) -> None:
         super().__init__(settings, http_factory, classify, POLICY, bearer(settings, "api_key"))
@@ -219,6 +249,8 @@ class Vast(SellerClient):
             "cancel_unavail": True,
             "target_state": "running",
         }
+        if script := with_keys(order.script, order.keys):
+            body["onstart"] = script
         bid = order.offer.reference["bid"]
         if not bid:
             return body

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any
@@ -26,6 +26,7 @@ from broker.domain.basics.errors import (
 from broker.domain.basics.machines import Access
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import OfferBatch
+from broker.ports.holding import FindKept
 from providers.client import AccountKey, Entry, SellerClient, key_line, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Amount, Name, PayloadModel, as_list, as_payload, ordered_units
@@ -297,9 +298,9 @@ class Verda(SellerClient):
     async def _unregister_key(self, key: AccountKey) -> None:
         await self._key_call("DELETE", f"{KEYS}/{key.key_id}")
 
-    async def drop_keys(self, kept: Collection[str]) -> None:
+    async def drop_keys(self, find_kept: FindKept) -> None:
         """Removes the public keys that the broker registered, except ``kept`` lines, and needless scripts."""
-        await super().drop_keys(kept)
+        await super().drop_keys(find_kept)
         rows = (await self._key_call("GET", SCRIPTS)).rows("scripts", _Script)
         stored = [StoredScript(row.id, row.name) for row in rows]
         await self._scripts.sweep(stored, await self.list_leases(), self._remove_script)

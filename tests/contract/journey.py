@@ -20,6 +20,7 @@ from providers.registry import SPECS
 from providers.sandbox import create_sandbox
 from providers.spec import ProviderAdapter, settings_from_environment
 from tests.fakes.market_control import hasty
+from tests.fakes.provider import keeping
 
 START = datetime(2026, 11, 23, 9, 0, tzinfo=UTC)
 HOST = "http://127.0.0.1"
@@ -88,7 +89,7 @@ async def _hold(adapter: ProviderAdapter, offers: Sequence[Offer], market: Marke
     await _read(adapter, leases)
     await market.advance(LATER_S)
     await _read(adapter, leases)
-    await adapter.drop_keys([])
+    await adapter.drop_keys(keeping())
     for lease in leases:
         with suppress(ReleaseRefused):
             await adapter.release(lease)

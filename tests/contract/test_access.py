@@ -27,6 +27,7 @@ from providers.sandbox.server import serve_in_background
 from providers.spec import Capability, ProviderAdapter
 from tests.contract.journey import by_kind, order_of
 from tests.fakes.market_control import control, hasty
+from tests.fakes.provider import keeping
 
 NAMES = tuple(name for name, spec in SPECS.items() if Capability.RESERVE in spec.capabilities)
 LATER_S = 1800
@@ -169,14 +170,14 @@ async def test_keys_of_an_order_open_its_machine_while_it_lasts(
             with suppress(NotImplementedError):
                 await other.registered([guest.public])
         foreign = market.stored(SSH_KEYS, name)[len(registered) :]
-        await adapter.drop_keys([ann.public.line, bob.public.line])
+        await adapter.drop_keys(keeping(ann.public.line, bob.public.line))
         assert market.stored(SSH_KEYS, name) == [*registered, *foreign]
         assert market.stored(SCRIPTS, name) == [], "a script stays after the start"
 
         await adapter.release(lease)
         control(market.handle.url, "clock", advance_s=LATER_S)
         _await_port(access.host, port, is_open=False)
-        await adapter.drop_keys([])
+        await adapter.drop_keys(keeping())
         assert market.stored(SSH_KEYS, name) == foreign
     finally:
         await adapter.aclose()

@@ -310,3 +310,12 @@ class FakeProvider:
         for index, instance in enumerate(self.ledger):
             if instance.reference == reference:
                 self.ledger[index] = replace(instance, released_at=self.clock.now())
+
+
+def keeping(*lines: str) -> FindKept:
+    """What ``drop_keys`` asks for the lines that are needed: these."""
+
+    async def find() -> frozenset[str]:
+        return frozenset(lines)
+
+    return find

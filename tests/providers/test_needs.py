@@ -25,6 +25,7 @@ from providers.registry import (
 from tests.fakes.examples import an_offer
 from tests.fakes.market_control import hasty, ledger
 
+KEY = PublicKey("key", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILXGDN/SclOozk1xsDztpmhGiKkkrfQB9SKoO8dSIQQZ")
 SANDBOX = "http://127.0.0.1:9000"
 TENSORDOCK = {"BROKER_TENSORDOCK_API_TOKEN": "t"}
 AZURE = {
@@ -102,26 +103,27 @@ async def test_azure_takes_vms_with_a_key_alone_and_capacity_reservations_withou
     adapter = sellers(build_adapters(settings, hasty))["azure"]
     offers = (await adapter.list_offers(datetime.now(UTC))).offers
     takes = can_be_ordered(settings)
+    assert missing_settings(settings) == {}
+    assert all(takes(offer) and adapter.barred(offer) == "" for offer in offers)
     spot = next(offer for offer in offers if offer.tier is Tier.SPOT)
-    assert not any(takes(offer) for offer in offers if offer.tier is Tier.SPOT)
-    assert "BROKER_AZURE_SSH_PUBLIC_KEY" in adapter.barred(spot)
-    assert is_orderable("azure", settings)
-    assert "azure" not in not_planned(settings)
-    (told,) = missing_settings(settings)["azure"]
-    assert told.variables == ("BROKER_AZURE_SSH_PUBLIC_KEY",)
+    assert "no public SSH key goes with the order" in adapter.locked_out(spot, ())
+    assert adapter.locked_out(spot, (KEY,)) == ""
 
     with pytest.raises(OrderRejected, match="SSH"):
         await adapter.reserve(Order("broker-azure-spot-0", spot, 1))
     assert ledger(sandbox, "broker-azure-spot-0") == []
-    reserved = next(offer for offer in offers if offer.tier is Tier.ON_DEMAND and takes(offer))
-    assert adapter.barred(reserved) == ""
+    await adapter.reserve(Order("broker-azure-spot-1", spot, 1, keys=(KEY,)))
+    assert [row["tier"] for row in ledger(sandbox, "broker-azure-spot-1")] == ["spot"]
+    reserved = next(offer for offer in offers if offer.tier is Tier.ON_DEMAND)
+    assert adapter.locked_out(reserved, ()) == ""
     await adapter.reserve(Order("broker-azure-held-0", reserved, 1))
     assert [row["sku"] for row in ledger(sandbox, "broker-azure-held-0")] == [reserved.sku.name]
     await adapter.aclose()
 
     keyed = configured({**environ, "BROKER_AZURE_SSH_PUBLIC_KEY": "ssh-rsa AAAA"})
-    assert missing_settings(keyed) == {}
-    assert all(can_be_ordered(keyed)(offer) for offer in offers)
+    own = sellers(build_adapters(keyed, hasty))["azure"]
+    assert own.locked_out(spot, ()) == ""
+    await own.aclose()
 
 
 async def test_tensordock_refuses_an_order_without_a_key(sandbox: str) -> None:

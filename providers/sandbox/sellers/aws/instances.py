@@ -13,6 +13,7 @@ from typing import Any
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import SandboxState
+from providers.sandbox.seller import ADDRESSES, SellerState
 from providers.sandbox.sellers.aws.market import region_inventory
 from providers.sandbox.sellers.aws.query import OWNER_ID, Ec2Call, ec2_error
 from providers.sandbox.sellers.aws.reservations import (
@@ -31,6 +32,7 @@ class Instances:
 
     def __init__(self, sandbox: SandboxState) -> None:
         self._sandbox = sandbox
+        self._seller = SellerState(sandbox, "aws", _VISIBLE_AFTER_END.total_seconds())
         self.actions = {
             "RunInstances": self._run,
             "DescribeInstances": self._describe,
@@ -103,6 +105,8 @@ class Instances:
                 "tags": tags,
                 "image": call.params["ImageId"],
                 "token": call.params.get("ClientToken", ""),
+                "user_data": call.params.get("UserData", ""),
+                ADDRESSES: self._seller.new_addresses(1),
             },
         )
 
@@ -173,8 +177,11 @@ class Instances:
                 "code": "Server.InsufficientInstanceCapacity",
                 "message": "There was insufficient capacity available to satisfy the request.",
             }
+        address = self._seller.address(entry) if self._seller.is_up(entry) else None
         return {
             "instanceId": entry.instance_id,
+            "ipAddress": address,
+            "privateIpAddress": address,
             "imageId": entry.detail["image"],
             "instanceState": _state_row(self._state(entry)),
             "stateReason": reason,

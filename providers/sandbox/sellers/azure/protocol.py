@@ -29,6 +29,7 @@ from providers.sandbox.protocol import (
     json_reply,
     text_reply,
 )
+from providers.sandbox.seller import ADDRESSES, SellerState
 from providers.sandbox.sellers.azure.arm import (
     COMPUTE,
     OPERATIONS,
@@ -45,6 +46,7 @@ from providers.sandbox.sellers.azure.arm import (
 from providers.sandbox.sellers.azure.filter import parse_filter
 from providers.sandbox.sellers.azure.market import (
     BLOCK_SIZES,
+    NAME,
     azure_inventory,
     find_item,
     meters,
@@ -100,6 +102,8 @@ class Azure(ProtocolHandler):
             Route("GET", scale_set, "get", sets.one),
             Route("DELETE", scale_set, "delete", sets.remove),
             Route("GET", f"{scale_set}/instanceView", "get", sets.instance_view),
+            Route("GET", f"{scale_set}/networkInterfaces", "other", sets.interfaces),
+            Route("GET", f"{scale_set}/publicipaddresses", "other", sets.public_addresses),
             Route("POST", VALIDATE, "other", self._validate),
         )
 
@@ -223,6 +227,10 @@ class Azure(ProtocolHandler):
 class ScaleSets(Resources):
     """Scale sets in one placement group, on demand or spot."""
 
+    def __init__(self, sandbox: SandboxState) -> None:
+        super().__init__(sandbox)
+        self._seller = SellerState(sandbox, NAME, sandbox.durations.terminate_s)
+
     def every(self, call: Call) -> Reply:
         """Scale sets of a resource group."""
         rows = [self._row(call, entry) for entry in self.existing(call, f"{SCALE_SETS}/")]
@@ -231,21 +239,63 @@ class ScaleSets(Resources):
 
     def one(self, call: Call) -> Reply:
         """One scale set."""
-        entry = self.find(call, _path(call))
-        if entry is None:
-            raise not_found(SCALE_SETS, call.parts["name"])
-        return json_reply(self._row(call, entry))
+        return json_reply(self._row(call, self._known(call)))
 
     def instance_view(self, call: Call) -> Reply:
         """How many of its VMs exist: all or none."""
-        entry = self.find(call, _path(call))
-        if entry is None:
-            raise not_found(SCALE_SETS, call.parts["name"])
+        entry = self._known(call)
         state = self.state(entry)
         count = 0 if state == "Failed" else entry.nodes
         summary = [{"code": f"ProvisioningState/{state.lower()}", "count": count}] if count else []
         statuses = instance_statuses(state, entry.sku, entry.region)
         return json_reply({"virtualMachine": {"statusesSummary": summary}, "statuses": statuses})
+
+    def interfaces(self, call: Call) -> Reply:
+        """The network interfaces of the VMs that are up, in Microsoft.Network's form."""
+        entry, rows = self._known(call), []
+        for node in self._nodes_up(entry):
+            place: dict[str, Any] = {"privateIPAddress": self._seller.address(entry, node)}
+            if self._is_public(entry):
+                place["publicIPAddress"] = {"id": self._public_id(call, entry, node)}
+            config = {"name": "primary", "properties": place}
+            path = f"{self._vm_id(call, entry, node)}/networkInterfaces/primary"
+            rows.append({"name": "primary", "id": path, "properties": {"ipConfigurations": [config]}})
+        return json_reply({"value": rows})
+
+    def public_addresses(self, call: Call) -> Reply:
+        """The public addresses of the VMs that are up."""
+        entry = self._known(call)
+        rows = [
+            {
+                "name": "public",
+                "id": self._public_id(call, entry, node),
+                "properties": {"ipAddress": self._seller.address(entry, node)},
+            }
+            for node in self._nodes_up(entry)
+            if self._is_public(entry)
+        ]
+        return json_reply({"value": rows})
+
+    def _known(self, call: Call) -> Entry:
+        entry = self.find(call, _path(call))
+        if entry is None:
+            raise not_found(SCALE_SETS, call.parts["name"])
+        return entry
+
+    def _nodes_up(self, entry: Entry) -> range:
+        return range(entry.nodes if self._seller.is_up(entry) else 0)
+
+    def _vm_id(self, call: Call, entry: Entry, node: int) -> str:
+        return Scope.of(call).id_of(f"{entry.instance_id}/virtualMachines/{node}")
+
+    def _public_id(self, call: Call, entry: Entry, node: int) -> str:
+        place = "networkInterfaces/primary/ipConfigurations/primary/publicIPAddresses/public"
+        return f"{self._vm_id(call, entry, node)}/{place}"
+
+    def _is_public(self, entry: Entry) -> bool:
+        profile = entry.detail["request"]["properties"]["virtualMachineProfile"]["networkProfile"]
+        (config,) = profile["networkInterfaceConfigurations"][0]["properties"]["ipConfigurations"][:1]
+        return "publicIPAddressConfiguration" in config["properties"]
 
     def remove(self, call: Call) -> Reply:
         """Deletes a scale set with its VMs."""
@@ -276,7 +326,12 @@ class ScaleSets(Resources):
             nodes=count,
             units=0 if is_short else count,
             failed_at=ready_at if is_short else None,
-            detail={"scope": Scope.of(call).key, "kind": "ScaleSet", "request": body},
+            detail={
+                "scope": Scope.of(call).key,
+                "kind": "ScaleSet",
+                "request": body,
+                ADDRESSES: self._seller.new_addresses(count),
+            },
         )
         self.sandbox.ledger.write(entry)
         return self.created(call, entry, self._row(call, entry))

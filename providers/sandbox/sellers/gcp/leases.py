@@ -22,6 +22,7 @@ from broker.domain.basics.money import ZERO
 from providers.sandbox.ledger import Entry, Tariff, zulu_ms
 from providers.sandbox.market import InventoryItem, draw
 from providers.sandbox.protocol import Call, Refusal, Reply, SandboxState, json_reply
+from providers.sandbox.seller import ADDRESSES, SellerState
 from providers.sandbox.sellers.gcp.market import (
     DISK_USD_PER_GIB_MONTH,
     FLEX,
@@ -135,6 +136,7 @@ class Leases:
 
     def __init__(self, sandbox: SandboxState, operations: Operations) -> None:
         self._sandbox, self._operations = sandbox, operations
+        self._seller = SellerState(sandbox, "gcp", sandbox.durations.terminate_s)
 
     def reserve(self, call: Call) -> Reply:
         """``reservations.insert``."""
@@ -213,6 +215,7 @@ class Leases:
                     "name": name,
                     "number": str(int(sandbox.new_id("gcp-resource", 15), 16)),
                     "body": body,
+                    **({ADDRESSES: self._seller.new_addresses(1)} if kind == "instances" else {}),
                 },
             )
         )
@@ -310,8 +313,18 @@ class Leases:
             **begun,
             "machineType": f"{place}/machineTypes/{entry.sku}",
             "scheduling": detail["body"].get("scheduling", {}),
-            "networkInterfaces": [{"network": f"{API}/projects/{detail['project']}/global/networks/default"}],
+            "networkInterfaces": [self._interface(entry)],
         }
+
+    def _interface(self, entry: Entry) -> dict[str, Any]:
+        """Its network, and its addresses once it runs; an external one where it asked for it."""
+        asked = entry.detail["body"]["networkInterfaces"][0]
+        row = {"network": f"{API}/projects/{entry.detail['project']}/global/networks/default"}
+        if self._status(entry) != "RUNNING":
+            return row
+        address = self._seller.address(entry)
+        nats = [{**one, "natIP": address} for one in asked.get("accessConfigs", ())]
+        return {**row, "networkIP": address, **({"accessConfigs": nats} if nats else {})}
 
     def _status(self, entry: Entry) -> str:
         now = self._sandbox.clock.now()

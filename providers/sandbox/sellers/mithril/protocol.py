@@ -55,6 +55,10 @@ class Mithril(SellerProtocol):
             Route("GET", "/v2/spot/bids", "get", self._bids),
             Route("GET", "/v2/spot/bids/{id}", "get", self._one_bid),
             Route("DELETE", "/v2/spot/bids/{id}", "delete", self._cancel),
+            Route("GET", "/v2/instances", "other", self._all_instances),
+            Route("GET", "/v2/ssh-keys", "other", self._keys),
+            Route("POST", "/v2/ssh-keys", "other", self._add_key),
+            Route("DELETE", "/v2/ssh-keys/{id}", "other", self._drop_key),
             Route("GET", "/v2/reservation/quote", "list", self._quote),
             Route("POST", "/v2/reservation", "create", self._reserve),
             Route("GET", "/v2/reservation", "get", self._reservations),
@@ -172,11 +176,11 @@ class Mithril(SellerProtocol):
 
     def _bid_row(self, entry: Entry) -> dict[str, Any]:
         status = self._bid_status(entry)
-        shown = range(entry.nodes) if status == "Allocated" else ()
+        shown = _instances(entry) if status == "Allocated" else []
         return {
             **_held_row(entry),
             "limit_price": entry.detail["request"]["limit_price"],
-            "instances": [f"inst_{entry.instance_id[4:]}{number}" for number in shown],
+            "instances": shown,
             "status": status,
             "deactivated_at": None if entry.released_at is None else zulu(entry.released_at),
         }
@@ -203,6 +207,67 @@ class Mithril(SellerProtocol):
         if entry.released_at is not None:
             raise Refusal(_error(404, f"Bid {entry.instance_id} is not active"))
         self.seller.release(entry)
+        return Reply(204, b"")
+
+    # Machines and their keys
+
+    def _all_instances(self, call: Call) -> Reply:
+        """The machines that run; other states are not kept here."""
+        if not call.query.get("project"):
+            raise Refusal(_invalid("project", "Field required", place="query"))
+        if call.query.get("status_in", "STATUS_RUNNING") != "STATUS_RUNNING":
+            raise Refusal(_invalid("status_in", "the sandbox knows STATUS_RUNNING only", place="query"))
+        running = [
+            *((entry, self._bid_row(entry), "bid") for entry in self._entries(bids=True)),
+            *((entry, self._reservation_row(entry), "reservation") for entry in self._entries(bids=False)),
+        ]
+        rows = [
+            {
+                "fid": fid,
+                "name": fid,
+                "project": entry.detail["request"]["project"],
+                "created_at": zulu(entry.created_at),
+                "created_by": "user_sandbox",
+                "instance_type": entry.detail["request"]["instance_type"],
+                "region": entry.region,
+                kind: entry.instance_id,
+                "ssh_destination": self.seller.address(entry, _number(fid)),
+                "private_ip": self.seller.address(entry, _number(fid)),
+                "status": "STATUS_RUNNING",
+            }
+            for entry, row, kind in running
+            if self.seller.is_up(entry)
+            for fid in row["instances"]
+        ]
+        return _page(call, rows)
+
+    def _keys(self, call: Call) -> Reply:
+        if not call.query.get("project"):
+            raise Refusal(_invalid("project", "Field required", place="query"))
+        return json_reply([self._key_row(row) for row in self.seller.ssh_keys()])
+
+    def _key_row(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "fid": row["id"],
+            "name": row["name"],
+            "project": "proj_sandbox",
+            "public_key": row["public_key"],
+            "created_at": zulu(self.now),
+            "required": False,
+        }
+
+    def _add_key(self, call: Call) -> Reply:
+        body = _required(call.json_object(), ("project", "name", "public_key"))
+        return json_reply(self._key_row(self.seller.add_key(body["name"], body["public_key"])), 201)
+
+    def _drop_key(self, call: Call) -> Reply:
+        """A key that an active bid or reservation names is kept."""
+        fid = call.parts["id"]
+        live = [entry for entry in self.sandbox.ledger.entries(self.name) if entry.is_live(self.now)]
+        if any(fid in entry.detail["request"]["launch_specification"]["ssh_keys"] for entry in live):
+            raise Refusal(_error(400, f"SSH key {fid} is in use"))
+        if not self.seller.drop_key(fid):
+            raise Refusal(_error(404, f"SSH key {fid} not found"))
         return Reply(204, b"")
 
     # Reservations
@@ -343,9 +408,14 @@ def _type_row(kind: Kind, region: str) -> dict[str, Any]:
 
 
 def _instances(entry: Entry) -> list[str]:
-    """The instances of a running reservation that were not returned."""
-    every = [f"inst_{entry.instance_id[4:]}{number}" for number in range(entry.nodes)]
+    """The instances of a bid or a reservation that were not returned."""
+    every = [f"inst_{entry.instance_id[4:]}_{number}" for number in range(entry.nodes)]
     return [name for name in every if name not in entry.detail.get("returned", ())]
+
+
+def _number(fid: str) -> int:
+    """Which node of its bid or reservation an instance is."""
+    return int(fid.rpartition("_")[2])
 
 
 def _held_row(entry: Entry) -> dict[str, Any]:

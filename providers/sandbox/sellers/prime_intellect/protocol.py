@@ -53,6 +53,9 @@ class PrimeIntellect(SellerProtocol):
             Route("GET", "/api/v1/pods/", "get", self._pods),
             Route("GET", "/api/v1/pods/{id}", "get", self._pod),
             Route("DELETE", "/api/v1/pods/{id}", "delete", self._delete),
+            Route("GET", "/api/v1/ssh_keys/", "other", self._keys),
+            Route("POST", "/api/v1/ssh_keys/", "other", self._add_key),
+            Route("DELETE", "/api/v1/ssh_keys/{id}", "other", self._drop_key),
         )
 
     def errors(self) -> ErrorForms:
@@ -170,10 +173,22 @@ class PrimeIntellect(SellerProtocol):
         return item
 
     def _pods(self, call: Call) -> Reply:
-        offset, limit = int(call.query.get("offset", "0")), int(call.query.get("limit", "100"))
-        shown = [self._shown(entry) for entry in self.seller.visible()]
-        page = {"total_count": len(shown), "offset": offset, "limit": limit}
-        return json_reply({**page, "data": shown[offset : offset + limit], "status": "ok"})
+        return _listed(call, [self._shown(entry) for entry in self.seller.visible()])
+
+    def _keys(self, call: Call) -> Reply:
+        return _listed(call, [_key_row(row) for row in self.seller.ssh_keys()])
+
+    def _add_key(self, call: Call) -> Reply:
+        body = call.json_object()
+        for name in ("name", "publicKey"):
+            if not body.get(name):
+                raise Refusal(_invalid(name, "Field required"))
+        return json_reply(_key_row(self.seller.add_key(body["name"], body["publicKey"])))
+
+    def _drop_key(self, call: Call) -> Reply:
+        if not self.seller.drop_key(call.parts["id"]):
+            raise Refusal(_error(404, "SSH key not found"))
+        return json_reply({})
 
     def _pod(self, call: Call) -> Reply:
         return json_reply(self._shown(self.machine(call)))
@@ -185,7 +200,9 @@ class PrimeIntellect(SellerProtocol):
     def _shown(self, entry: Entry) -> dict[str, Any]:
         request, status = entry.detail["request"], self.seller.state(entry, _STATES)
         booted = self.seller.booted(entry) >= 1
-        address = "198.51.100.60" if status == "ACTIVE" else None
+        up = range(entry.nodes if status == "ACTIVE" and booted else 0)
+        addresses = [self.seller.address(entry, node) for node in up]
+        ways = [f"root@{address} -p {self.seller.ssh_port}" for address in addresses]
         return {
             "id": entry.instance_id,
             "userId": "sandbox-user",
@@ -206,8 +223,8 @@ class PrimeIntellect(SellerProtocol):
             "priceHr": float(entry.tariff.usd_per_hour),
             "environmentType": request.get("image", "ubuntu_22_cuda_12"),
             "clusterId": f"cluster-{entry.instance_id[:8]}" if entry.nodes > 1 else None,
-            "sshConnection": f"root@{address} -p 22" if address else None,
-            "ip": [address] * entry.nodes if entry.nodes > 1 else address,
+            "sshConnection": _one_or_all(ways, entry.nodes),
+            "ip": _one_or_all(addresses, entry.nodes),
             "isSpot": entry.tier == "spot",
             "resources": None,
         }
@@ -255,6 +272,31 @@ def _installation(status: str, booted: bool) -> str:
     if status in {"ERROR", "TERMINATED"}:
         return status
     return "FINISHED" if booted else "PENDING"
+
+
+def _listed(call: Call, rows: list[dict[str, Any]]) -> Reply:
+    """A page of what the account has."""
+    offset, limit = int(call.query.get("offset", "0")), int(call.query.get("limit", "100"))
+    page = {"total_count": len(rows), "offset": offset, "limit": limit}
+    return json_reply({**page, "data": rows[offset : offset + limit], "status": "ok"})
+
+
+def _key_row(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": row["id"],
+        "userId": "sandbox-user",
+        "name": row["name"],
+        "publicKey": row["public_key"],
+        "isPrimary": False,
+        "isUserKey": True,
+    }
+
+
+def _one_or_all(texts: list[str], nodes: int) -> str | list[str | None] | None:
+    """A text for one node (null before it is up), a list for several."""
+    if nodes > 1:
+        return [*texts] if texts else [None] * nodes
+    return texts[0] if texts else None
 
 
 def _error(status: int, detail: str) -> Reply:

@@ -40,6 +40,7 @@ class PodOrder:
     places: tuple[str, ...] | None = None
     bid_usd: Decimal | None = None
     disk_gb: int = 20
+    environment: Any = None
 
 
 class PodOrders:
@@ -84,11 +85,18 @@ class PodOrders:
             item,
             order.name,
             Tariff(usd_per_hour),
-            {"image": order.image, "gpus": order.gpus},
+            {"image": order.image, "gpus": order.gpus, "environment": order.environment},
             instance_id=self._seller.new_id(14),
             units=order.gpus,
             fails=loses_capacity,
         )
+
+    def direct_ssh(self, entry: Entry) -> dict[str, Any] | None:
+        """The mapping of port 22 of a pod that runs."""
+        if self.status(entry) != "RUNNING":
+            return None
+        host, port = self._seller.address(entry), self._seller.ssh_port
+        return {"host": host, "port": port, "username": "root", "command": f"ssh root@{host} -p {port}"}
 
     def status(self, entry: Entry) -> str:
         """PROVISIONING, STARTING, RUNNING; ERROR where capacity was lost."""

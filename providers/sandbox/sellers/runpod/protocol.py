@@ -163,6 +163,7 @@ class RunPod(SellerProtocol):
             image=str(body.get("image") or body.get("templateId") or ""),
             places=places(body.get("dataCenterIds")),
             disk_gb=_count(body, "disk", 20),
+            environment=body.get("env"),
         )
         if not order.image:
             raise Refusal(self.malformed_body("image or templateId is required"))
@@ -193,7 +194,7 @@ class RunPod(SellerProtocol):
             "gpu": {"id": entry.sku, "count": entry.detail["gpus"]},
             "cloud": entry.zone,
             "dataCenterId": entry.region if entry.zone == SECURE else None,
-            "ssh": {"proxy": _ssh(entry.instance_id), "direct": None},
+            "ssh": {"proxy": _ssh(entry.instance_id), "direct": self._orders.direct_ssh(entry)},
             "cost": float(entry.tariff.usd_per_hour),
             "createdAt": zulu_ms(entry.created_at),
         }

@@ -44,6 +44,9 @@ class Shadeform(SellerProtocol):
             Route("GET", "/v1/instances", "get", self._instances),
             Route("GET", "/v1/instances/{id}/info", "get", self._instance),
             Route("POST", "/v1/instances/{id}/delete", "delete", self._delete),
+            Route("GET", "/v1/sshkeys", "other", self._keys),
+            Route("POST", "/v1/sshkeys/add", "other", self._add_key),
+            Route("POST", "/v1/sshkeys/{id}/delete", "other", self._drop_key),
         )
 
     def errors(self) -> ErrorForms:
@@ -121,6 +124,25 @@ class Shadeform(SellerProtocol):
         self.seller.release(self.machine(call))
         return Reply(200, b"")
 
+    def _keys(self, _: Call) -> Reply:
+        return json_reply({"ssh_keys": [{**row, "is_default": False} for row in self.seller.ssh_keys()]})
+
+    def _add_key(self, call: Call) -> Reply:
+        body = call.json_object()
+        if not body.get("name") or not body.get("public_key"):
+            raise Refusal(_error(400, "INVALID_REQUEST", "name and public_key are required"))
+        return json_reply({"id": self.seller.add_key(body["name"], body["public_key"])["id"]})
+
+    def _drop_key(self, call: Call) -> Reply:
+        """A key that a machine still has is kept."""
+        key_id = call.parts["id"]
+        live = [entry for entry in self.seller.visible() if entry.is_live(self.now)]
+        if any(entry.detail["request"].get("ssh_key_id") == key_id for entry in live):
+            raise Refusal(_error(409, "INVALID_REQUEST", "ssh key is in use"))
+        if not self.seller.drop_key(key_id):
+            raise Refusal(_error(404, "NOT_FOUND", "ssh key not found"))
+        return Reply(200, b"")
+
     def _row(self, entry: Entry) -> dict[str, Any]:
         request, status = entry.detail["request"], self.seller.state(entry, _STATES)
         cloud, _, shade_type = entry.sku.partition("_")
@@ -130,13 +152,13 @@ class Shadeform(SellerProtocol):
             "region": entry.region,
             "shade_instance_type": shade_type,
             "cloud_instance_type": f"{cloud}-{shade_type}".lower(),
-            "cloud_assigned_id": None,
+            "cloud_assigned_id": entry.instance_id,
             "shade_cloud": True,
             "name": request["name"],
-            "configuration": entry.detail["configuration"],
-            "ip": "198.51.100.40" if status == "active" else "",
+            "configuration": _with_os(entry.detail["configuration"], request.get("os")),
+            "ip": self.seller.address(entry) if status == "active" else "",
             "ssh_user": "shadeform",
-            "ssh_port": 22,
+            "ssh_port": self.seller.ssh_port,
             "status": status,
             "status_details": "out of capacity at the cloud" if status == "error" else None,
             "cost_estimate": str(entry.billed_usd(self.now)),
@@ -162,6 +184,13 @@ def _configuration(item: InventoryItem) -> dict[str, Any]:
     if interconnect is not None:
         config |= {"interconnect": interconnect, "nvlink": interconnect.startswith("sxm")}
     return config
+
+
+def _with_os(configuration: dict[str, Any], asked: str | None) -> dict[str, Any]:
+    """The configuration of an instance: it has one of the type's operating systems."""
+    options = configuration["os_options"]
+    kept = {name: value for name, value in configuration.items() if name != "os_options"}
+    return {**kept, "os": asked or options[0]}
 
 
 def _display(region: str) -> str:

@@ -262,6 +262,7 @@ class Vast(SellerProtocol):
                 "image": body.get("image"),
                 "is_bid": is_bid,
                 "stopped": stopped,
+                "onstart": body.get("onstart"),
             },
             instance_id=contract,
             tier="spot" if is_bid else "on_demand",
@@ -315,6 +316,7 @@ class Vast(SellerProtocol):
     def _instance_row(self, entry: Entry) -> dict[str, Any]:
         actual, message = self._status(entry)
         stopped = entry.detail["stopped"]
+        address = self.seller.address(entry) if actual == "running" else None
         return {
             "id": int(entry.instance_id),
             "label": entry.tag or None,
@@ -331,8 +333,13 @@ class Vast(SellerProtocol):
             "next_state": "stopped" if stopped else "running",
             "dph_total": float(entry.tariff.usd_per_hour),
             "start_date": entry.created_at.timestamp(),
+            "onstart": entry.detail["onstart"],
+            "public_ipaddr": address,
             "ssh_host": "ssh5.vast.ai",
             "ssh_port": 12345,
+            "ports": {"22/tcp": [{"HostIp": "0.0.0.0", "HostPort": str(self.seller.ssh_port)}]}  # noqa: S104
+            if address
+            else None,
             "extra_env": [],
         }
 
