@@ -162,7 +162,8 @@ async def test_keys_of_an_order_open_its_machine_while_it_lasts(
             "started by the order" if adapter.runs_script(offer) else "no script",
             "",
         )
-        assert _ssh(access, port, bob, "true").returncode == 0
+        if adapter.most_keys is None:
+            assert _ssh(access, port, bob, "true").returncode == 0
         assert _ssh(access, port, guest, "true").returncode != 0
 
         registered = market.stored(SSH_KEYS, name)

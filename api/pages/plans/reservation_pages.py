@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
 from fastapi import Request
@@ -22,14 +23,16 @@ from api.pages.plans.reservation_view import (
     reservation_cards,
 )
 from api.reserved_fleets import fleets, size_words, steps_words
+from api.schemas.holding.reservation import access_reason, machines_of
 from broker.domain.basics.account import Caller
-from broker.domain.basics.errors import Conflict
-from broker.domain.holding.reservation import ReservationState
+from broker.domain.basics.errors import Conflict, FieldProblem, InputError
+from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.services.holding.reserving_requests import PlanPart
 
 SHOWN, MOST_STEPS = 100, 200
 DONE: Mapping[str, str] = {
     "ordered": "Ordered. Its state follows the provider's answers.",
+    "extended": "It is held longer.",
     "released": "Release asked for. It counts as gone once the provider shows so, twice.",
     "fleet-released": "Release asked for the whole fleet. Each part is gone once its provider shows so.",
 }
@@ -128,6 +131,8 @@ async def reservation_page(
         "reservation.html",
         reservation.workload or "Reservation",
         r=reservation,
+        ways=[(unit, machines_of(unit), access_reason(unit)) for unit in reservation.units],
+        extends=later_end(reservation),
         cards=money_card(reservation, product.clock.now()),
         on_release=await product.reservations.estimate_release(caller, reservation_id),
         gone=gone_words(reservation),
@@ -136,6 +141,30 @@ async def reservation_page(
         proof=proof_of(request),
         once=new_once(),
     )
+
+
+@router.post("/reservations/{reservation_id}/extend")
+async def extend(request: Request, caller: PlanVisitor, reservation_id: str) -> Response:
+    """Holds the reservation until a later end."""
+    form = await read_form(request)
+    try:
+        end = datetime.fromisoformat(form.text("end")).replace(tzinfo=UTC)
+    except ValueError as error:
+        problem = FieldProblem("end", repr(form.text("end")), "a day and a time, such as 2026-11-30T12:00")
+        raise InputError("form", (problem,)) from error
+
+    async def act(named: Caller) -> str:
+        await product_of(request).reservations.extend(named, reservation_id, end)
+        return f"/reservations/{reservation_id}?done=extended"
+
+    return await act_once(request, caller, form, act)
+
+
+def later_end(reservation: Reservation) -> str:
+    """The end that is proposed for an extension, a day later; empty where it cannot be extended."""
+    if reservation.end is None or not reservation.is_open or reservation.offer.window is not None:
+        return ""
+    return f"{reservation.end + timedelta(days=1):%Y-%m-%dT%H:%M}"
 
 
 @router.post("/reservations/{reservation_id}/release")
