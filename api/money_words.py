@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from enum import StrEnum
+from collections.abc import Callable, Collection
 
+from broker.domain.market.seller_mode import Modes, SellerMode, real_sellers
 from providers.registry import SPECS
-
-
-class SellerMode(StrEnum):
-    """Where orders go: to the ``sandbox`` market, where no money moves, or to the ``real`` seller."""
-
-    SANDBOX = "sandbox"
-    REAL = "real"
 
 
 def seller_name(provider: str) -> str:
     """A provider's own name: ``prime_intellect`` → ``Prime Intellect``."""
     spec = SPECS.get(provider)
     return spec.title if spec is not None else provider
-
-
-Modes = Mapping[str, SellerMode]
-"""The mode of each seller that the installation reaches, by provider."""
-
-
-def real_sellers(modes: Modes, providers: Iterable[str]) -> tuple[str, ...]:
-    """Those of ``providers`` that are not the sandbox's, sorted; one without a mode is real."""
-    return tuple(sorted({name for name in providers if modes.get(name) is not SellerMode.SANDBOX}))
 
 
 def has_sandbox(modes: Modes) -> bool:
