@@ -48,7 +48,7 @@ from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.holding.order_rules import OrderRules, Orders
 from broker.domain.market.contract_prices import ContractPrice
 from broker.domain.market.polling import PollPlan
-from broker.domain.market.seller_mode import Modes, SellerMode
+from broker.domain.market.seller_mode import Modes, real_sellers
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.spend.intervals import IntervalRules
 from broker.domain.spend.spending_caps import SpendingCap, SpendingCaps
@@ -104,6 +104,7 @@ from providers.registry import (
     missing_settings,
     not_planned,
     poll_intervals,
+    seller_modes,
     sellers,
 )
 from providers.spec import Feed, Missing, ProviderSettings
@@ -119,7 +120,7 @@ class Product:
     """All parts that the user interfaces need. ``close`` it at the end.
 
     ``missing`` has, by provider, the settings that are missing for sending orders. ``modes``: whether a
-    seller is the sandbox's or real.
+    seller is the sandbox's or real. ``orders``: what orders are held to.
     """
 
     settings: Settings
@@ -155,6 +156,7 @@ class Product:
     economics: EconomicsService
     webhooks: WebhooksService
     exports: ExportJobs
+    orders: OrderGate = field(default_factory=OrderGate)
     identity: OpenIdProvider | None = None
     missing: Mapping[str, tuple[Missing, ...]] = field(default_factory=dict)
     modes: Modes = field(default_factory=dict)
@@ -229,6 +231,21 @@ def spending_caps(settings: Settings) -> SpendingCaps:
     return SpendingCaps(SpendingCap(settings.max_usd_per_hour, settings.max_usd_per_day), own)
 
 
+def open_orders_warning(settings: Settings, modes: Modes) -> str:
+    """The warning while a real seller may be ordered from without a cap; empty for none."""
+    real = real_sellers(modes, modes)
+    if (
+        Orders(settings.orders) is not Orders.ON
+        or not real
+        or spending_caps(settings).all_teams != SpendingCap()
+    ):
+        return ""
+    return (
+        f"orders at real sellers ({', '.join(real)}) are on, and no cap over all teams is set: set "
+        "BROKER_MAX_USD_PER_HOUR or BROKER_MAX_USD_PER_DAY"
+    )
+
+
 def startup_secrets(environ: Mapping[str, str]) -> Mapping[str, str]:
     """The secrets for the start of machines, by name: the variables ``BROKER_SECRET_<NAME>``."""
     prefix = "BROKER_SECRET_"
@@ -284,15 +301,16 @@ def build_product(
         return replace(request, quotas=installed_quotas(settings))
 
     secrets = startup_secrets(environ)
-    modes = {name: SellerMode.SANDBOX if reached[name].sandbox else SellerMode.REAL for name in selling}
+    modes = seller_modes(reached)
     order_rules = OrderRules(Orders(settings.orders), modes)
     lease_service = LeaseService(units, selling, clock, secrets, order_rules)
+    orders = OrderGate(order_rules, spending_caps(settings), read_request)
     creator = ReservationCreator(
         lease_service,
         clock,
         quotas=QuotaGate(installed_quotas(settings), read_request),
         setups=MachineSetups(read_request, secrets),
-        orders=OrderGate(order_rules, spending_caps(settings), read_request),
+        orders=orders,
     )
     summaries = Summaries(units, clock)
     limit = None if settings.approval_limit_usd is None else Decimal(str(settings.approval_limit_usd))
@@ -328,6 +346,7 @@ def build_product(
         adapters=adapters,
         missing=missing_settings(reached),
         modes=modes,
+        orders=orders,
         poll_plan=plan,
         executor=executor,
         estimator=estimator,

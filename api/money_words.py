@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from broker.domain.market.seller_mode import Modes, SellerMode, real_sellers
 from providers.registry import SPECS
@@ -44,6 +44,17 @@ def market_words(modes: Modes, name: Callable[[str], str]) -> str:
         return "Sandbox market: recorded or illustrative prices, no money moves."
     sellers = _listed([name(one) for one in real])
     return f"Orders at {sellers} cost money. The other sellers are a sandbox market: no money moves there."
+
+
+def sellers_words(sellers: Iterable[tuple[str, SellerMode | None]]) -> str:
+    """Which of ``sellers`` are real, in a sentence; empty if that is known of none."""
+    modes = {name: mode for name, mode in sellers if mode is not None}
+    real = real_sellers(modes, modes)
+    if not real:
+        return "The sellers are the sandbox's: no money moves." if modes else ""
+    if len(real) == len(modes):
+        return "The sellers are real: orders cost money."
+    return f"Orders at {_listed(list(real))} cost money. The other sellers are the sandbox's."
 
 
 def mode_words(modes: Modes, name: Callable[[str], str]) -> str:

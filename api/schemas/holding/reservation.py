@@ -314,6 +314,7 @@ class FleetForm(BaseModel):
     workload: Annotated[str | None, From("fleet.first.workload")]
     offer_id: Annotated[str, From("fleet.first.offer.offer_id")]
     provider: Annotated[str, From("fleet.first.offer.provider")]
+    mode: Annotated[SellerMode | None, From("fleet.first.offer.mode")]
     sku: Annotated[str, From("fleet.first.offer.sku.name")]
     region: Annotated[str, From("fleet.first.offer.region")]
     gpu: Annotated[str, From("fleet.first.offer.sku.gpu")]

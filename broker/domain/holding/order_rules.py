@@ -40,9 +40,9 @@ class OrderRules:
         is_sandbox = self.mode_of(provider) is SellerMode.SANDBOX
         return self.orders is Orders.ON or (self.orders is Orders.SANDBOX and is_sandbox)
 
-    def barred(self, provider: str) -> str:
-        """Why nothing is ordered from ``provider``; empty if it is ordered from."""
-        error = self._error([provider])
+    def barred(self, *providers: str) -> str:
+        """Why nothing is ordered from some of ``providers``; empty if all are ordered from."""
+        error = self._error(providers)
         return "" if error is None else str(error)
 
     def require_allowed(self, providers: Iterable[str]) -> None:
