@@ -272,8 +272,8 @@ def settings_from_environment(
     """Settings of ``spec``, or None when the provider is not configured.
 
     Its own credentials (or base URL) take precedence, then the sandbox, if one is named, then the open
-    feeds, if ``keyless`` is requested and possible. A base URL in the sandbox is the sandbox. InputError for an empty setting, except for a
-    credential, which then counts as missing.
+    feeds, if ``keyless`` is requested and possible. A base URL in the sandbox is the sandbox. InputError for
+    an empty setting, except for a credential, which then counts as missing.
     """
     _refuse_empty(spec, environ)
     _refuse_slips(spec, environ)

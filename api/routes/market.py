@@ -185,9 +185,7 @@ async def list_providers(
             idempotency=spec.idempotency if spec else None,
             orderable=feed.provider in sellers(product.adapters)
             and not any(one.only is None for one in missing),
-            orders_barred=product.orders.rules.barred(feed.provider)
-            if feed.provider in product.modes
-            else "",
+            orders_barred=product.orders.rules.barred(*{feed.provider} & product.modes.keys()),
             missing_settings=tuple(missing),
             billing=load_provider_facts(feed.provider).billing if spec else None,
             probe=feed.probe,
