@@ -18,7 +18,6 @@ from api.export.jobs import ExportJobs
 from api.identity.configured import people_of, provider_of
 from api.identity.openid import OpenIdProvider
 from api.machine_probe import MachineProbe
-from api.money_words import Modes, SellerMode
 from api.notices.events import PlanEvents
 from api.notices.notifier import LoggedNotifier, WakeSignal
 from api.notices.webhook_sender import HttpWebhookSender
@@ -47,10 +46,13 @@ from broker.catalogue import (
     use_exchange_rates,
 )
 from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.holding.order_rules import OrderRules, Orders
 from broker.domain.market.contract_prices import ContractPrice
 from broker.domain.market.polling import PollPlan
+from broker.domain.market.seller_mode import Modes, real_sellers
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.spend.intervals import IntervalRules
+from broker.domain.spend.spending_caps import SpendingCap, SpendingCaps
 from broker.ports.unit_of_work import Clock
 from broker.services.accounts.accounts import AccountsService
 from broker.services.accounts.keys import KeysService
@@ -64,6 +66,7 @@ from broker.services.holding.fallback_offer import FallbackOffers, FallbackRules
 from broker.services.holding.lease_service import LeaseService
 from broker.services.holding.machine_setups import MachineSetups
 from broker.services.holding.machines import MachinesService
+from broker.services.holding.order_gate import OrderGate
 from broker.services.holding.reconcile import ReconcileRules, ReconcileService
 from broker.services.holding.reservation_creator import ReservationCreator
 from broker.services.holding.reservations import ReservationsService, ReservingRules
@@ -103,6 +106,7 @@ from providers.registry import (
     missing_settings,
     not_planned,
     poll_intervals,
+    seller_modes,
     sellers,
 )
 from providers.spec import Feed, Missing, ProviderSettings
@@ -118,7 +122,7 @@ class Product:
     """All parts that the user interfaces need. ``close`` it at the end.
 
     ``missing`` has, by provider, the settings that are missing for sending orders. ``modes``: whether a
-    seller is the sandbox's or real.
+    seller is the sandbox's or real. ``orders``: what orders are held to.
     """
 
     settings: Settings
@@ -155,6 +159,7 @@ class Product:
     economics: EconomicsService
     webhooks: WebhooksService
     exports: ExportJobs
+    orders: OrderGate = field(default_factory=OrderGate)
     identity: OpenIdProvider | None = None
     missing: Mapping[str, tuple[Missing, ...]] = field(default_factory=dict)
     modes: Modes = field(default_factory=dict)
@@ -223,6 +228,27 @@ def _probes(reached: Mapping[str, ProviderSettings]) -> Mapping[str, Probe]:
     return {name: partial(probe, each) for name, each in own.items()}
 
 
+def spending_caps(settings: Settings) -> SpendingCaps:
+    """The caps that the settings state."""
+    own = {team: SpendingCap(cap.usd_per_hour, cap.usd_per_day) for team, cap in settings.team_caps.items()}
+    return SpendingCaps(SpendingCap(settings.max_usd_per_hour, settings.max_usd_per_day), own)
+
+
+def open_orders_warning(settings: Settings, modes: Modes) -> str:
+    """The warning while a real seller may be ordered from without a cap; empty for none."""
+    real = real_sellers(modes, modes)
+    if (
+        Orders(settings.orders) is not Orders.ON
+        or not real
+        or spending_caps(settings).all_teams != SpendingCap()
+    ):
+        return ""
+    return (
+        f"orders at real sellers ({', '.join(real)}) are on, and no cap over all teams is set: set "
+        "BROKER_MAX_USD_PER_HOUR or BROKER_MAX_USD_PER_DAY"
+    )
+
+
 def startup_secrets(environ: Mapping[str, str]) -> Mapping[str, str]:
     """The secrets for the start of machines, by name: the variables ``BROKER_SECRET_<NAME>``."""
     prefix = "BROKER_SECRET_"
@@ -278,12 +304,16 @@ def build_product(
         return replace(request, quotas=installed_quotas(settings))
 
     secrets = startup_secrets(environ)
-    lease_service = LeaseService(units, selling, clock, secrets)
+    modes = seller_modes(reached)
+    order_rules = OrderRules(Orders(settings.orders), modes)
+    lease_service = LeaseService(units, selling, clock, secrets, order_rules)
+    orders = OrderGate(order_rules, spending_caps(settings), read_request)
     creator = ReservationCreator(
         lease_service,
         clock,
         quotas=QuotaGate(installed_quotas(settings), read_request),
         setups=MachineSetups(read_request, secrets),
+        orders=orders,
     )
     summaries = Summaries(units, clock)
     limit = None if settings.approval_limit_usd is None else Decimal(str(settings.approval_limit_usd))
@@ -296,6 +326,7 @@ def build_product(
         read_request=read_request,
         rules=FallbackRules(price_tolerance=settings.price_tolerance, offers=usable),
         budgets=gate,
+        orders=order_rules,
     )
     buying = Buyer(units, lease_service, creator, clock, fallback_offers)
     moves = MovesService(
@@ -317,7 +348,8 @@ def build_product(
         clock=clock,
         adapters=adapters,
         missing=missing_settings(reached),
-        modes={name: SellerMode.SANDBOX if reached[name].sandbox else SellerMode.REAL for name in selling},
+        modes=modes,
+        orders=orders,
         poll_plan=plan,
         executor=executor,
         estimator=estimator,
@@ -339,6 +371,7 @@ def build_product(
             plan=plan,
             operators=load_operators(),
             takes_orders=lambda offer: is_sold(offer, reached),
+            modes=modes,
         ),
         prices=PricesService(
             units,

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from enum import StrEnum
+from collections.abc import Callable, Collection, Iterable
 
+from broker.domain.market.seller_mode import Modes, SellerMode, real_sellers
 from providers.registry import SPECS
-
-
-class SellerMode(StrEnum):
-    """Where orders go: to the ``sandbox`` market, where no money moves, or to the ``real`` seller."""
-
-    SANDBOX = "sandbox"
-    REAL = "real"
 
 
 def seller_name(provider: str) -> str:
     """A provider's own name: ``prime_intellect`` → ``Prime Intellect``."""
     spec = SPECS.get(provider)
     return spec.title if spec is not None else provider
-
-
-Modes = Mapping[str, SellerMode]
-"""The mode of each seller that the installation reaches, by provider."""
-
-
-def real_sellers(modes: Modes, providers: Iterable[str]) -> tuple[str, ...]:
-    """Those of ``providers`` that are not the sandbox's, sorted; one without a mode is real."""
-    return tuple(sorted({name for name in providers if modes.get(name) is not SellerMode.SANDBOX}))
 
 
 def has_sandbox(modes: Modes) -> bool:
@@ -60,6 +44,17 @@ def market_words(modes: Modes, name: Callable[[str], str]) -> str:
         return "Sandbox market: recorded or illustrative prices, no money moves."
     sellers = _listed([name(one) for one in real])
     return f"Orders at {sellers} cost money. The other sellers are a sandbox market: no money moves there."
+
+
+def sellers_words(sellers: Iterable[tuple[str, SellerMode | None]]) -> str:
+    """Which of ``sellers`` are real, in a sentence; empty if that is known of none."""
+    modes = {name: mode for name, mode in sellers if mode is not None}
+    real = real_sellers(modes, modes)
+    if not real:
+        return "The sellers are the sandbox's: no money moves." if modes else ""
+    if len(real) == len(modes):
+        return "The sellers are real: orders cost money."
+    return f"Orders at {_listed(list(real))} cost money. The other sellers are the sandbox's."
 
 
 def mode_words(modes: Modes, name: Callable[[str], str]) -> str:

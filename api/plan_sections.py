@@ -162,7 +162,10 @@ def tables_of(plan: Plan, placed: str = "Placements") -> Iterator[Section]:
             {
                 "=workload": lambda one: _name(plan, one),
                 "capacity": lambda one: Cell(_capacity(one), _layout(one)),
-                "where": lambda one: Cell(f"{one.provider} {one.tier}", (one.zone or one.region,)),
+                "where": lambda one: Cell(
+                    f"{one.provider} {one.tier}",
+                    (", ".join(filter(None, (one.zone or one.region, one.mode))),),
+                ),
                 "=when (UTC)": _when,
                 ">cost\nper node-hour": lambda one: Cell(one.cost_usd, (_hourly(one),)),
             },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -66,6 +67,21 @@ class ProviderQuota(BaseModel):
     def _refuse_no_limit(self) -> ProviderQuota:
         if self.gpus is None and self.nodes is None:
             raise ValueError("a limit: gpus, nodes or both")
+        return self
+
+
+class TeamCap(BaseModel):
+    """The most that a team may hold per hour, and be billed on a day, in USD."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    usd_per_hour: Decimal | None = Field(default=None, ge=0, allow_inf_nan=False)
+    usd_per_day: Decimal | None = Field(default=None, ge=0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _refuse_no_limit(self) -> TeamCap:
+        if self.usd_per_hour is None and self.usd_per_day is None:
+            raise ValueError("a limit: usd_per_hour, usd_per_day or both")
         return self
 
 
@@ -147,6 +163,10 @@ class Settings(BaseSettings):
     answers_kept_days: int = Field(default=7, ge=1)
     deliveries_kept_days: int = Field(default=30, ge=1)
     audit_kept_days: int = Field(default=1100, ge=1)
+    orders: Literal["sandbox", "on", "off"] = "sandbox"
+    max_usd_per_hour: Decimal | None = Field(default=None, ge=0, allow_inf_nan=False)
+    max_usd_per_day: Decimal | None = Field(default=None, ge=0, allow_inf_nan=False)
+    team_caps: dict[str, TeamCap] = Field(default_factory=dict)
     paused: bool = False
     strays: Literal["release", "keep"] = "release"
     contract_prices: Path | None = None

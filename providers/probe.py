@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import Any
 
@@ -35,7 +35,7 @@ from providers.http import Exchange, HttpFactory, ProviderHttp
 from providers.registry import find_spec
 from providers.reply import Operation, Reply
 from providers.shapes import Differences, compare_model, compare_rows, decoded, rows_at
-from providers.spec import Missing, ProviderAdapter, ProviderSettings, ProviderSpec, RunsDry
+from providers.spec import Capability, Missing, ProviderAdapter, ProviderSettings, ProviderSpec, RunsDry
 
 TAG = "broker-probe"
 """The tag of the orders that are sent as dry runs."""
@@ -118,6 +118,48 @@ async def probe(
     told = (*findings, *(one for one in failed if one.call not in gone))
     cleaned = dict.fromkeys(_cleaned(one, settings.secrets) for one in told)
     return ProbeReport(spec.name, at, compared, tuple(cleaned)[:MOST_FINDINGS])
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A seller's answer to the question what is held: the calls, how many leases, and how far its clock is
+    ahead of ours (None: it did not say). ``error``: why there is no answer.
+    """
+
+    calls: tuple[str, ...]
+    leases: int = 0
+    ahead: timedelta | None = None
+    error: ProviderError | None = None
+
+
+async def ask_what_is_held(
+    settings: ProviderSettings, made: Callable[..., ProviderHttp] = ProviderHttp
+) -> Held:
+    """Asks a seller what is held, as a probe does at its end; a price list is asked for its prices."""
+    recorder = Recorder(made)
+    adapter = find_spec(settings.provider).build(settings, recorder.http_factory)
+    leases, failed = 0, None
+    try:
+        if isinstance(adapter, ProviderAdapter) and not settings.keyless:
+            leases = len(await adapter.list_leases())
+        else:
+            await adapter.list_offers(datetime.now(UTC))
+    except ProviderError as error:
+        failed = error
+    finally:
+        await adapter.aclose()
+    now, replies = datetime.now(UTC), [one.reply for one in recorder.heard]
+    dated = [reply.answered_at - now for reply in replies[-1:] if "date" in reply.headers]
+    calls = tuple(dict.fromkeys(_without_ids(reply.endpoint) for reply in replies))
+    return Held(calls, leases, dated[0] if dated else None, failed)
+
+
+def probe_calls(spec: ProviderSpec) -> tuple[str, ...]:
+    """What a probe of a seller calls, but for tokens: the lists that it compares, and its dry runs."""
+    calls = [rows.call.partition(" (")[0] for rows in spec.rows]
+    calls += ["the list of leases"] if Capability.LIST_LEASES in spec.capabilities else []
+    calls += ["orders as dry runs"] if Capability.DRY_RUN in spec.capabilities else []
+    return tuple(dict.fromkeys(calls or ["its price list"]))
 
 
 def dry_orders(offers: Sequence[Offer], missing: Sequence[Missing]) -> list[Order]:

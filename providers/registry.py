@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from broker.domain.basics.errors import NotFound
 from broker.domain.market.offer import Offer
+from broker.domain.market.seller_mode import Modes, SellerMode
 from providers import (
     aws,
     azure,
@@ -128,6 +129,15 @@ def missing_settings(settings: Mapping[str, ProviderSettings]) -> Mapping[str, t
         name: find_spec(name).missing(each) for name, each in settings.items() if name not in PRICE_LISTS
     }
     return {name: missing for name, missing in found.items() if missing}
+
+
+def seller_modes(settings: Mapping[str, ProviderSettings]) -> Modes:
+    """Whether each seller is real or the sandbox's, by provider key; price lists sell nothing."""
+    return {
+        name: SellerMode.SANDBOX if each.sandbox else SellerMode.REAL
+        for name, each in settings.items()
+        if name not in PRICE_LISTS
+    }
 
 
 def not_orderable(settings: Mapping[str, ProviderSettings]) -> Mapping[str, tuple[Missing, ...]]:

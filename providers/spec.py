@@ -275,15 +275,16 @@ def settings_from_environment(
     """Settings of ``spec``, or None when the provider is not configured.
 
     Its own credentials (or base URL) take precedence, then the sandbox, if one is named, then the open
-    feeds, if ``keyless`` is requested and possible. InputError for an empty setting, except for a
-    credential, which then counts as missing.
+    feeds, if ``keyless`` is requested and possible. A base URL in the sandbox is the sandbox. InputError for
+    an empty setting, except for a credential, which then counts as missing.
     """
     _refuse_empty(spec, environ)
     _refuse_slips(spec, environ)
     own_url = environ.get(spec.variable("base_url"), "").strip()
     credentials = _credentials(spec, environ)
     configured = credentials is not None or bool(own_url)
-    sandbox = not configured and bool(sandbox_url)
+    is_there = bool(sandbox_url) and f"{own_url}/".startswith(f"{sandbox_url}".rstrip("/") + "/")
+    sandbox = bool(sandbox_url) and (not configured or is_there)
     open_feeds = not configured and not sandbox and keyless and spec.keyless
     if not (configured or sandbox or open_feeds):
         return None

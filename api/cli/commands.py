@@ -23,6 +23,9 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "sandbox": CommandEntry(
         "api.cli.installation.sandbox", "The sandbox market as a server of its own.", RUN
     ),
+    "doctor": CommandEntry(
+        "api.cli.installation.doctor", "Whether everything is ready: database, keys, sellers.", RUN
+    ),
     "poll": CommandEntry("api.cli.market.poll", "Poll providers now.", RUN),
     "offers": CommandEntry("api.cli.market.offers", "Offers now, cheapest first.", PLAN),
     "prices": CommandEntry("api.cli.market.prices", "Prices over time, and forecasts.", LOOK),

@@ -22,7 +22,18 @@ from broker.settings import Settings
 
 FILE = Path("broker.toml")
 PREFIX = "BROKER_"
-GUARDS = ("admin_key", "approval_limit_usd", "four_eyes", "provider_quotas", "sandbox_url", "secrets_key")
+GUARDS = (
+    "admin_key",
+    "approval_limit_usd",
+    "four_eyes",
+    "max_usd_per_day",
+    "max_usd_per_hour",
+    "orders",
+    "provider_quotas",
+    "sandbox_url",
+    "secrets_key",
+    "team_caps",
+)
 """Settings without which more may happen: a slip in such a name would leave a door open."""
 NEAR, NEAR_ENOUGH_TO_REFUSE = 0.6, 0.75
 

@@ -100,6 +100,24 @@ KINDS: tuple[tuple[type[errors.BrokerError], Kind], ...] = (
         ),
     ),
     (
+        errors.OrdersBarred,
+        Kind(
+            409,
+            "orders-barred",
+            "The installation does not order there",
+            advice="Order elsewhere, or have the setting changed that `setting` names.",
+        ),
+    ),
+    (
+        errors.OverCap,
+        Kind(
+            409,
+            "over-cap",
+            "A spending cap does not allow it",
+            advice="Order less, release something, or have the cap raised that `setting` names.",
+        ),
+    ),
+    (
         errors.ConcurrentChange,
         Kind(
             409,

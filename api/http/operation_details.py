@@ -26,6 +26,8 @@ ORDER_ERRORS = (
     errors.Conflict,
     errors.ConcurrentChange,
     errors.OverQuota,
+    errors.OrdersBarred,
+    errors.OverCap,
     errors.OverBudget,
     errors.InsufficientCapacity,
     errors.PriceAboveLimit,

@@ -180,10 +180,12 @@ async def list_providers(
         provider = ConfiguredProvider(
             feed=Feed(feed, offers.polling_of(feed), unread.get(feed.provider)),
             title=spec.title if spec else feed.provider,
+            mode=product.modes.get(feed.provider),
             capabilities=tuple(sorted(spec.capabilities)) if spec else (),
             idempotency=spec.idempotency if spec else None,
             orderable=feed.provider in sellers(product.adapters)
             and not any(one.only is None for one in missing),
+            orders_barred=product.orders.rules.barred(*{feed.provider} & product.modes.keys()),
             missing_settings=tuple(missing),
             billing=load_provider_facts(feed.provider).billing if spec else None,
             probe=feed.probe,

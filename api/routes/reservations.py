@@ -52,7 +52,9 @@ from broker.domain.basics.errors import (
     FieldProblem,
     InputError,
     NotFound,
+    OrdersBarred,
     OverBudget,
+    OverCap,
     OverQuota,
     ProviderError,
     ProviderUnavailable,
@@ -126,7 +128,7 @@ router.add_api_route(
 @router.post(
     "/quote",
     responses={200: {"model": OrderQuoteForm}},
-    openapi_extra=may_fail(Conflict, OverQuota, OverBudget, NotFound),
+    openapi_extra=may_fail(Conflict, OverQuota, OrdersBarred, OverCap, OverBudget, NotFound),
 )
 async def quote_offer(request: Request, caller: ReservationWriter, wish: ReservationRequest) -> JSONResponse:
     """Quotes an order of one offer: what it would buy and cost now. It orders nothing, and is refused as the

@@ -6,10 +6,11 @@ import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, NullPool, event, make_url, text
+from sqlalchemy import URL, NullPool, event, func, make_url, select, text
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -19,14 +20,15 @@ from broker.store import schema
 from broker.store.accounts.sealing import Seal, seal_all, seal_of
 from broker.store.documents import to_json
 from broker.store.failures import PRIMARY_CODE, failures_named
-from broker.store.file_lock import FileLock
+from broker.store.file_lock import FileLock, holder_of
 from broker.store.leader import Leadership, LockedLeadership, SoleLeadership
 from broker.store.market.kept_market import KeptMarket
 from broker.store.sqlite_connection import SqliteConnections
 from broker.store.statement_limit import LimitedConnection, answered_within
+from broker.store.tables import LeaderRow
 from broker.store.team_session import TeamSession
 from broker.store.unit_of_work import SqlUnitOfWork
-from broker.store.workers import make_worker_id, say_alive, say_gone
+from broker.store.workers import is_alive, make_worker_id, say_alive, say_gone
 
 DRIVERS = {
     "sqlite": "sqlite+aiosqlite",
@@ -149,6 +151,23 @@ class Store:
         """
         async with failures_named(), self._engine.connect() as connection:
             return await connection.run_sync(schema.is_current)
+
+    async def told_time(self) -> datetime | None:
+        """The time of the database's server; None for a SQLite file. Raises StoreUnavailable."""
+        if not self._is_shared:
+            return None
+        async with failures_named(), self._engine.connect() as connection:
+            found: datetime = (await connection.execute(select(func.clock_timestamp()))).scalar_one()
+        return found
+
+    async def find_leader(self) -> str | None:
+        """The process that leads the timetable now; None if none does. Raises StoreUnavailable."""
+        if not self._is_shared:
+            return holder_of(Path(self._engine.url.database or ""))
+        leader = select(LeaderRow.worker_id).where(is_alive(LeaderRow.worker_id))
+        async with failures_named(), TeamSession(self._engine, EVERY_TEAM) as session:
+            found: str | None = await session.scalar(leader)
+        return found
 
     async def answers(self) -> bool:
         """Whether the database answers a query within ANSWER_LIMIT_S.

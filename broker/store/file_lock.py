@@ -52,6 +52,23 @@ class FileLock:
             self._file.close()
 
 
+def holder_of(database: Path) -> str | None:
+    """The id of the process that holds the lock of ``database``; None if none does."""
+    real = database.resolve()
+    path = real.with_name(real.name + ".lock")
+    if path in _held_here:
+        return str(os.getpid())
+    try:
+        with path.open("r+") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return file.read().strip() or "unknown"
+    except OSError:
+        return None
+    return None
+
+
 def _in_use(database: Path, holder: str) -> Conflict:
     return Conflict(
         f"the database {database} is in use by process {holder or 'unknown'}: a SQLite file serves one "

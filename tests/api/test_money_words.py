@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from api.bootstrap import build_product
-from api.money_words import Modes, SellerMode, market_words, mode_words, order_words
+from api.money_words import market_words, mode_words, order_words
+from broker.domain.market.seller_mode import Modes, SellerMode
 from broker.settings import Settings
 
 SANDBOX, REAL = SellerMode.SANDBOX, SellerMode.REAL

@@ -108,9 +108,8 @@ async def test_sellers_with_credentials_of_ones_own_are_probed(
     tmp_path: Path, sandbox_market: SandboxHandle
 ) -> None:
     settings = Settings(database_url=f"sqlite:///{tmp_path / 'b.db'}", solver_executor="thread")
-    url = sandbox_market.url
-    own = {"BROKER_LAMBDA_API_KEY": "k-of-our-own", "BROKER_LAMBDA_BASE_URL": f"{url}/lambda"}
-    product = build_product(settings, own, sandbox_url=url, clock=FakeClock())
+    own = {"BROKER_LAMBDA_API_KEY": "k-of-our-own", "BROKER_LAMBDA_BASE_URL": f"{sandbox_market.url}/lambda"}
+    product = build_product(settings, own, sandbox_url="http://127.0.0.1:9", clock=FakeClock())
     try:
         await product.store.migrate()
         (report,) = await product.probes.run_due()

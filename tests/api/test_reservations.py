@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from api.money_words import SellerMode
+from broker.domain.market.seller_mode import SellerMode
 from tests.api.house import Home
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import an_offer, slot_terms

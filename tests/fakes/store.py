@@ -250,6 +250,10 @@ class Reservations(Rows):
             self.is_taking = True
         return tuple(row for row in self._every_team.reservations.values() if row.is_open)
 
+    async def find_spending(self, since: datetime) -> tuple[Reservation, ...]:
+        rows = self._every_team.reservations.values()
+        return tuple(row for row in rows if row.is_open or row.provider_references)
+
     async def take_turn(self) -> None:
         """The services that share these tables share their turn."""
 

@@ -79,6 +79,7 @@ class Books:
             plan_time_limit_s=5,
             plan_workers=1,
             replan_time_limit_s=3,
+            orders="on",  # sellers at addresses of their own count as real
         )
         environ = {f"BROKER_{name.upper()}_BASE_URL": f"{self.market.url}/{name}" for name in SELLERS}
         # No decision may hang on how long this machine takes.

@@ -15,6 +15,7 @@ from broker.ports.planning import BudgetWatch, PlanCall, PlanRecord
 from broker.ports.unit_of_work import UnitOfWorkFactory
 from broker.services.holding.buyer import Buyer
 from broker.services.holding.fallback_offer import FallbackOffers, FallbackRules
+from broker.services.holding.order_gate import OrderGate
 from broker.services.holding.reconcile import ReconcileReport, ReconcileRules, ReconcileService
 from broker.services.holding.reservations import ReservationsService, ReservingRules
 from broker.services.moving.moves import MovesService
@@ -44,6 +45,7 @@ class House:
     quotas: QuotaGate | None = None
     next_best_rules: FallbackRules = field(default_factory=FallbackRules)
     budgets: BudgetWatch | None = None
+    orders: OrderGate | None = None
 
     def __post_init__(self) -> None:
         self.provider = FakeProvider(self.clock, idempotency=self.idempotency)
@@ -54,7 +56,7 @@ class House:
         """New services over the same store and cloud, as after a crash."""
         reservers = {"fake": self.provider}
         units = self.tables.unit_of_work
-        buying = a_buyer(units, reservers, self.clock, self._fallback_offers(), self.quotas)
+        buying = a_buyer(units, reservers, self.clock, self._fallback_offers(), self.quotas, self.orders)
         parts = (units, buying, self.clock, self.notifier)
         self.moves = MovesService(*parts)
         self.reservations = ReservationsService(*parts, rules=ReservingRules())
@@ -81,6 +83,7 @@ class House:
             read_request=lambda document: self.request,
             rules=self.next_best_rules,
             budgets=self.budgets,
+            orders=None if self.orders is None else self.orders.rules,
         )
 
     def sell(self, *offers: Offer) -> None:

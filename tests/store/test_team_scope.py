@@ -193,6 +193,7 @@ OF_EVERYBODY: Mapping[str, str] = {
     "quarantine": "the market is the same for every team",
     "prices": "the market is the same for every team",
     "reservations.find_competing": "stock is taken by all: who reserves counts what everybody holds",
+    "reservations.find_spending": "caps are over all teams: who reserves counts what everybody holds",
     "accounts.install_id": "a fact of the installation",
     "keys.take_turns": "a lock",
     "reservations.take_turn": "a lock, because a budget may be that of all teams",

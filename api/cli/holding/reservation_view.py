@@ -47,7 +47,9 @@ def print_reservations(console: Console, rows: Sequence[ReservationForm], *, eac
                 f"{size_words(fleet, day_and_time)} × {_node(fleet.first)}",
                 (
                     *filter(None, [steps_words(fleet), _price(fleet.first)]),
-                    f"{fleet.first.provider} {fleet.first.region}",
+                    ", ".join(
+                        filter(None, (f"{fleet.first.provider} {fleet.first.region}", fleet.first.mode))
+                    ),
                     _span(fleet.start, fleet.end),
                     *_apart(fleet.first),
                     *filter(None, [fleet.first.reason]),

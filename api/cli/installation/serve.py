@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from typing import Annotated
@@ -10,13 +11,14 @@ from typing import Annotated
 import typer
 
 from api.app import create_app
-from api.bootstrap import Product, build_product
+from api.bootstrap import Product, build_product, open_orders_warning
 from api.cli.configuration import check_variables, load_environment, load_settings
 from api.cli.installation.listening import listen, serve_until_stopped, url_of
 from api.cli.output import say
 from broker.settings import Settings
 
 app = typer.Typer(add_completion=False)
+log = logging.getLogger(__name__)
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on (BROKER_HOST).")]
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port, 0 for any free one (BROKER_PORT).")]
@@ -42,10 +44,18 @@ async def _serve(settings: Settings, bound: socket.socket) -> None:
         await settle_given_key(product)
         if settings.admin_key is None and not await product.keys.has_any():
             warn("no key exists yet, so nobody can get in: start it once with BROKER_ADMIN_KEY=…")
+        warn_of_open_orders(product)
         say(f"serving on {url_of(bound)}")
         await serve_until_stopped(create_app(product), bound)
     finally:
         await product.close()
+
+
+def warn_of_open_orders(product: Product) -> None:
+    """Logs a warning while a real seller may be ordered from, and no cap limits what that costs."""
+    told = open_orders_warning(product.settings, product.modes)
+    if told:
+        log.warning(told)
 
 
 async def settle_given_key(product: Product) -> None:

@@ -22,7 +22,7 @@ from api.cli.configuration import check_variables, load_environment, load_settin
 from api.cli.errors import ExitCode
 from api.cli.installation.listening import listen, serve_until_stopped, url_of
 from api.cli.installation.sandbox import DEFAULT_SEED
-from api.cli.installation.serve import Database, Host, Port, settle_given_key, warn
+from api.cli.installation.serve import Database, Host, Port, settle_given_key, warn, warn_of_open_orders
 from api.cli.market.poll import poll_now, print_totals, rounds_section
 from api.cli.output import Json, print_json, read_text, reveal, stderr, stdout
 from api.cli.plans.plan_view import misses_something, print_plan, print_plan_in_short
@@ -176,6 +176,7 @@ async def _follow(product: Product, plan_id: str, show: ProgressLine) -> None:
 
 async def _serve(product: Product, bound: socket.socket, plan: Plan) -> None:
     await settle_given_key(product)
+    warn_of_open_orders(product)
     given = product.settings.admin_key
     local = None if given is not None else await _local_key(product)
     key = local.secret if local is not None else given.get_secret_value() if given is not None else ""

@@ -14,6 +14,7 @@ from api.cli.market_source import narrowed_market, orderable
 from api.cli.output import Json, print_json, stdout
 from api.cli.tables import print_section
 from api.figures import day_and_time
+from api.money_words import sellers_words
 from api.schemas.market.market import Market, market_to_document
 from api.sections import section_of
 from broker.domain.basics.money import price_figure
@@ -112,6 +113,8 @@ def _print_rest(console: Console, shown: Sequence[Offer], market: Market) -> Non
     """How much of the market is shown, and at which rates of exchange."""
     of_all = f"{len(shown)} of {len(market.offers)} offers, " if len(shown) < len(market.offers) else ""
     console.print(Text(f"{of_all}as of {day_and_time(market.as_of)} UTC", "dim"))
+    if words := sellers_words({(offer.provider, offer.mode) for offer in shown}):
+        console.print(Text(words, "dim"))
     for words in conversions(shown, market.as_of.date()):
         console.print(Text(words, "dim"))
 

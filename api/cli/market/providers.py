@@ -30,13 +30,21 @@ from api.schemas.market.provider import (
 from api.sections import Section, section_of
 from broker.catalogue import load_operators
 from broker.domain.basics.errors import FieldProblem, InputError, PayloadUnreadable
+from broker.domain.holding.order_rules import OrderRules, Orders
 from broker.domain.market.market import FeedHealth
 from broker.domain.market.polling import Polling
 from broker.domain.market.probing import ProbeReport
 from broker.domain.market.stock_pools import sited
 from broker.provider_facts import Billing, load_provider_facts
 from providers.probe import probe
-from providers.registry import SPECS, configured, find_spec, is_orderable, missing_settings
+from providers.registry import (
+    SPECS,
+    configured,
+    find_spec,
+    is_orderable,
+    missing_settings,
+    seller_modes,
+)
 from providers.spec import Capability, ProviderSettings, ProviderSpec
 
 app = typer.Typer(help="Adapters and recorded payloads.", no_args_is_help=True, add_completion=False)
@@ -88,14 +96,18 @@ def list_providers(
     if as_markdown:
         stdout().file.write(capability_table())
         return
-    found = configured(load_environment(), load_settings().sandbox_url)
+    settings = load_settings()
+    found = configured(load_environment(), settings.sandbox_url)
+    rules = OrderRules(Orders(settings.orders), seller_modes(found))
     rows = [
         {
             "provider": name,
             "title": spec.title,
             "configured": name in found,
             "sandbox": name in found and found[name].sandbox,
+            "mode": rules.modes.get(name),
             "orderable": is_orderable(name, found),
+            "orders_barred": rules.barred(name) if name in rules.modes else "",
             "missing_settings": [
                 MISSING.write(one) for one in (spec.missing(found[name]) if name in found else ())
             ],
@@ -113,12 +125,15 @@ def list_providers(
     columns: dict[str, Callable[[tuple[str, ProviderSpec]], str]] = {
         "=provider": lambda one: one[0],
         "=configured": lambda one: _configured(found.get(one[0])),
-        "=orders": lambda one: "yes" if is_orderable(one[0], found) else "no",
+        "=orders": lambda one: "yes" if is_orderable(one[0], found) and rules.allows(one[0]) else "no",
         "billed by": lambda one: _billed_by(load_provider_facts(one[0]).billing),
         "can": lambda one: ", ".join(sorted(one[1].capabilities)),
         "credentials": lambda one: ", ".join(map(one[1].variable, one[1].credentials)) or "none",
     }
     print_section(section_of(sorted(SPECS.items()), columns))
+    barred = [name for name in rules.modes if not rules.allows(name)]
+    if barred:
+        stdout().print(rules.barred(*barred), soft_wrap=True)
     for name, missing in missing_settings(found).items():
         which = "not all" if is_orderable(name, found) else "no"
         told = f"{name} takes {which} orders until a setting is made: {'; '.join(map(str, missing))}"
@@ -128,7 +143,7 @@ def list_providers(
 def _configured(settings: ProviderSettings | None) -> str:
     if settings is None:
         return "no"
-    return "sandbox" if settings.sandbox else "yes"
+    return "sandbox" if settings.sandbox else "real"
 
 
 def _billed_by(billing: Billing | None) -> str:

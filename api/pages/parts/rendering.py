@@ -108,6 +108,8 @@ def show(request: Request, template: str, title: str, status_code: int = 200, **
         "whose": None if caller is None else whose_data(caller, request.query_params.get("team")),
         "section": "/" + request.url.path.split("/")[1],
         "provider": product_of(request).settings.oidc_name if product_of(request).people.is_offered else None,
+        "modes": product_of(request).modes,
+        "orders_barred": product_of(request).orders.rules.barred,
         "market_words": market_words(product_of(request).modes, words.seller),
         "mode_words": mode_words(product_of(request).modes, words.seller),
         "order_words": partial(order_words, product_of(request).modes, name=words.seller),

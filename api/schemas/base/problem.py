@@ -20,7 +20,9 @@ from broker.domain.basics.errors import (
     NotAuthenticated,
     NotFound,
     NotPermitted,
+    OrdersBarred,
     OverBudget,
+    OverCap,
     PlannerDied,
     ProviderError,
     StalePlan,
@@ -100,6 +102,8 @@ BY_CODE: Mapping[str, Callable[[Problem], BrokerError]] = {
     "stale-plan": _said(StalePlan),
     # What the error says besides its words is in the document's own members.
     "over-quota": _said(Conflict),
+    "orders-barred": _said(OrdersBarred),
+    "over-cap": _said(OverCap),
     "too-many-plans": _said(Conflict),
     "too-many-estimates": _said(Conflict),
     "concurrent-change": _said(ConcurrentChange),

@@ -28,6 +28,7 @@ from broker.domain.holding.reservation import (
     UnitState,
 )
 from broker.domain.market.offer import Tier
+from broker.domain.market.seller_mode import SellerMode
 from broker.domain.planning.startup import Startup
 from broker.domain.reconciling.shortfalls import Shortfall
 from broker.domain.spend.charging import credited_usd, final_usd
@@ -103,8 +104,10 @@ class UnitForm(BaseModel):
 
 
 class ReservationForm(BaseModel):
-    """One reservation. ``end`` null: until released. The fields after ``reason`` are additions.
+    """One reservation. ``end`` null: until released. ``mode`` and the fields after ``reason`` are additions.
 
+    ``mode`` says whether it was ordered from a ``real`` seller, or in the ``sandbox`` market, where no money
+    moves (null: it was ordered before the broker noted this).
     ``requested`` is the time as asked; ``start`` and ``end`` are the time as ordered; ``granted`` is the time
     that the seller gave (null: not known yet); ``usable`` is that time less the seller's teardown (null:
     until released). ``unwanted_hours`` and ``unwanted_usd`` are paid but were not asked for (null outside
@@ -124,6 +127,7 @@ class ReservationForm(BaseModel):
     state: ReservationState
     offer_id: Annotated[str, From("offer.offer_id")]
     provider: Annotated[str, From("offer.provider")]
+    mode: Annotated[SellerMode | None, From("offer.mode")] = None
     sku: Annotated[str, From("offer.sku.name")]
     region: Annotated[str, From("offer.region")]
     nodes: int
@@ -334,6 +338,7 @@ class FleetForm(BaseModel):
     workload: Annotated[str | None, From("fleet.first.workload")]
     offer_id: Annotated[str, From("fleet.first.offer.offer_id")]
     provider: Annotated[str, From("fleet.first.offer.provider")]
+    mode: Annotated[SellerMode | None, From("fleet.first.offer.mode")]
     sku: Annotated[str, From("fleet.first.offer.sku.name")]
     region: Annotated[str, From("fleet.first.offer.region")]
     gpu: Annotated[str, From("fleet.first.offer.sku.gpu")]

@@ -223,8 +223,10 @@ def _offer(told: dict[str, Any]) -> dict[str, Any]:
 OFFER = Form(
     Offer,
     about="""
-    One offer. ``seller``, ``contract``, ``learned``, ``launch``, ``reference`` and ``window.teardown_s``
-    are additions. Without ``place`` the place is the seller's zone or region.
+    One offer. ``mode``, ``seller``, ``contract``, ``learned``, ``launch``, ``reference`` and
+    ``window.teardown_s`` are additions. ``mode`` says whether its seller is ``real`` or the ``sandbox``'s,
+    where no money moves (null: a price list, or not known). Without ``place`` the place is the seller's zone
+    or region.
     """,
     inline=("sku",),
     types={
@@ -242,7 +244,7 @@ OFFER = Form(
         "reliability": Share,
     },
     order=(
-        "offer_id provider sku region zone country place host reliability seller gpu gpus_per_node"
+        "offer_id provider mode sku region zone country place host reliability seller gpu gpus_per_node"
         " gpu_memory_gb vcpus memory_gb disk_gb memory disk form intra_node fabric tier"
         " price_usd_per_node_hour"
         " upfront_usd min_hours billing_increment_s window stock available_until compliance native"

@@ -16,6 +16,7 @@ from broker.domain.market.offer import OfferBatch, RejectedRow
 from broker.domain.market.polling import Polling
 from broker.domain.market.price_gate import Quarantined
 from broker.domain.market.probing import ComparedCall, Finding, ProbeReport
+from broker.domain.market.seller_mode import SellerMode
 from broker.provider_facts import Billing, WindowBill
 from broker.services.holding.reconcile import UnreadList
 from providers.spec import Missing
@@ -43,15 +44,19 @@ class ConfiguredProvider:
     """A configured provider: its adapter's capabilities, whether it takes orders, and its last rejected rows.
 
     ``missing_settings`` names what prevents orders; if ``orderable`` is true, only some orders. Price lists
-    take no orders, and their ``billing`` is null. ``probe``: how its answers differed from the expected ones;
+    take no orders, and their ``billing`` and ``mode`` are null. ``mode``: whether it is ``real``, or the
+    ``sandbox``'s, where no money moves. ``orders_barred``: why BROKER_ORDERS keeps it from being ordered from
+    (empty: it does not). ``probe``: how its answers differed from the expected ones;
     null: it was not probed yet.
     """
 
     feed: Feed
     title: str
+    mode: SellerMode | None
     capabilities: tuple[str, ...]
     idempotency: str | None
     orderable: bool
+    orders_barred: str
     missing_settings: tuple[Missing, ...]
     billing: Billing | None
     probe: ProbeReport | None

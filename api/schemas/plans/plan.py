@@ -127,7 +127,8 @@ Form(
     Placement,
     about="""One workload on one offer. Additions: ``window_use``, ``transfers``, ``work_share``,
     ``requests``, ``first_request``, ``engine``, ``cold_start``, ``disk_gb`` and ``memory_gb`` (null: the
-    offer's default), and ``billed_ahead``: the cost that is billed in blocks of more than an hour.""",
+    offer's default), ``billed_ahead``: the cost that is billed in blocks of more than an hour, and ``mode``:
+    whether its seller was ``real`` or the ``sandbox``'s when the plan was made (null: not known).""",
     types={
         "segments": tuple[Annotated[Segment, SEGMENT], ...],
         "window_use": Annotated[WindowUse, WINDOW_USE],

@@ -116,6 +116,7 @@ DOCUMENT_FIELDS = (
     FormField("horizon/start", "Plan from", Entry.TIME, "now, tomorrow, next monday, 7 Dec", needed=True),
     _number("horizon/days", "For days", Unit.DAYS, "14", needed=True),
     _number("budget/usd", "Budget, USD", Unit.USD, "no limit"),
+    _more("policy/mix_sandbox", "Sandbox and real sellers together", Entry.CHOICE, "false", "false", "true"),
 )
 WORKLOAD_FIELDS: Mapping[WorkloadKind, tuple[FormField, ...]] = {
     WorkloadKind.TRAINING: (

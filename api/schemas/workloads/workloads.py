@@ -254,6 +254,8 @@ class _Reader:
 
     def _workload(self, row: Workload, at: str, form: WorkloadsForm) -> Workload:
         self._check_policy(row.policy, f"{at}/policy")
+        if row.policy.mix_sandbox:
+            self._wrong(f"{at}/policy/mix_sandbox", "it in the document's policy: it is of the whole plan")
         self._check_measured(row.measured, f"{at}/measured")
         row = replace(row, team=row.team or form.team)
         if isinstance(row, Training):

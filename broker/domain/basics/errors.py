@@ -7,6 +7,8 @@ BrokerError
 │   ├── StalePlan              prices moved beyond the tolerance, or an offer is no longer on sale
 │   ├── TooManyPlans           the team has reached its limit of queued and running plans
 │   ├── OverQuota              the order would exceed a quota at a provider
+│   ├── OrdersBarred           the installation does not order from the seller, or not in one plan
+│   ├── OverCap                the order would exceed a spending cap of the installation
 │   ├── ConcurrentChange       another writer changed the row first
 │   ├── IdempotencyMismatch    one idempotency key came with two different bodies
 │   └── StillAtWork            the first request with this idempotency key is still running
@@ -168,6 +170,22 @@ class OverQuota(Conflict):
         self.found = found
         self.allowed = allowed
         self.facts = {"provider": provider, "unit": unit, "found": found, "allowed": allowed}
+        super().__init__(words)
+
+
+class OrdersBarred(Conflict):
+    """A setting or a policy keeps the installation from ordering there; nothing was ordered."""
+
+    def __init__(self, words: str, facts: Mapping[str, object] = MappingProxyType({})) -> None:
+        self.facts = facts
+        super().__init__(words)
+
+
+class OverCap(Conflict):
+    """The order would exceed a spending cap; nothing was ordered. ``facts`` has the arithmetic."""
+
+    def __init__(self, words: str, facts: Mapping[str, object] = MappingProxyType({})) -> None:
+        self.facts = facts
         super().__init__(words)
 
 

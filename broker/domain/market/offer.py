@@ -13,6 +13,7 @@ from broker.domain.basics.node_launch import NodeLaunch
 from broker.domain.basics.window import Segment
 from broker.domain.market.exchange import Exchange
 from broker.domain.market.launch_statistics import LaunchStatistics
+from broker.domain.market.seller_mode import SellerMode
 from broker.domain.market.sku import Sku, SoldAmount
 
 
@@ -218,6 +219,7 @@ class Offer:
     seller; by default it is the seller and its zone or region. Nothing can be held after ``available_until``.
     ``launch`` is the time from the order until weights can be loaded; None means at once. ``disk`` and
     ``memory`` are amounts that the buyer chooses (None: fixed, or not stated); ``sku`` has the chosen ones.
+    ``mode`` says whether the seller was real when the offer was polled (None: a price list, or not known).
     """
 
     offer_id: str
@@ -250,6 +252,7 @@ class Offer:
     launch: NodeLaunch | None = None
     disk: SoldAmount | None = None
     memory: SoldAmount | None = None
+    mode: SellerMode | None = None
 
     def __post_init__(self) -> None:
         """Sets the default place, and the default amounts of what the buyer chooses."""

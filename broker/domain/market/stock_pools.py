@@ -18,20 +18,23 @@ from dataclasses import replace
 from broker.domain.basics.copies import copy_with
 from broker.domain.market.offer import GpuPool, HostKind, Offer, OfferBatch, Stock, Tier, fewest_gpus
 from broker.domain.market.operators import Operators
+from broker.domain.market.seller_mode import SellerMode
 
 
-def sited(batch: OfferBatch, operators: Operators) -> OfferBatch:
-    """The offers that an adapter parsed, each with its place, host and pool."""
-    return replace(batch, offers=pooled(batch.offers, operators.sites(batch.offers)))
+def sited(batch: OfferBatch, operators: Operators, mode: SellerMode | None = None) -> OfferBatch:
+    """The offers that an adapter parsed, each with its place, host and pool, of a seller of this ``mode``."""
+    return replace(batch, offers=pooled(batch.offers, operators.sites(batch.offers), mode))
 
 
 def pooled(
-    offers: Iterable[Offer], sites: Iterable[tuple[str, HostKind | None]] | None = None
+    offers: Iterable[Offer],
+    sites: Iterable[tuple[str, HostKind | None]] | None = None,
+    mode: SellerMode | None = None,
 ) -> tuple[Offer, ...]:
     """The offers of one provider's round with place, host and pool.
 
-    ``sites`` are their places and hosts (None: keep those of the offers). Windows get no pool, because their
-    stock is their own. Pools that an adapter named are kept.
+    ``sites`` are their places and hosts, ``mode`` that of their seller (None: keep those of the offers).
+    Windows get no pool, because their stock is their own. Pools that an adapter named are kept.
     """
     whole = tuple(offers)
     where = [(offer.place, offer.host) for offer in whole] if sites is None else sites
@@ -51,6 +54,7 @@ def pooled(
             place=place,
             host=host,
             stock=offer.stock if name is None else _stock_in(offer.stock, pools[name]),
+            mode=mode or offer.mode,
         )
         for offer, place, host, name in rows
     )

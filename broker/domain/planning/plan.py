@@ -14,6 +14,7 @@ from broker.domain.basics.node_launch import ColdStart
 from broker.domain.basics.window import Segment
 from broker.domain.market.billing import Block
 from broker.domain.market.offer import Offer, SizedId, Tier, WindowBilling
+from broker.domain.market.seller_mode import SellerMode
 from broker.domain.planning.patch import PatchOperation
 from broker.domain.planning.transfer import Transfer
 from broker.domain.planning.window_use import WindowUse
@@ -158,7 +159,8 @@ class Placement:
     estimate is that of the part. ``engine`` is None for runs and if a plan does not state
     it. ``billed_ahead`` is the part of the cost that is billed in blocks of more than an hour. ``cold_start``
     is that of a replica; None for runs and if the launch time is unknown. ``disk_gb`` and ``memory_gb`` are
-    ordered of each node in place of the offer's defaults (None: the default, or what is fixed).
+    ordered of each node in place of the offer's defaults (None: the default, or what is fixed). ``mode`` says
+    whether its seller was real when the plan was made (None: not known).
     """
 
     workload: str
@@ -191,6 +193,7 @@ class Placement:
     cold_start: ColdStart | None = None
     disk_gb: float | None = None
     memory_gb: float | None = None
+    mode: SellerMode | None = None
 
     @property
     def is_prepaid_window(self) -> bool:

@@ -123,7 +123,7 @@ class Policy:
     workloads, not about offers. ``geography`` names sets of countries (``config/geography.toml``).
     ``min_reliability`` is the lowest share of time up that a seller may state. ``assumed_nodes`` is the stock
     that is assumed if it is unknown. ``premium`` is the share above the lowest cost that a plan with fewer
-    pools, sellers and moves may cost.
+    pools, sellers and moves may cost. ``mix_sandbox``: the plan may order from sandbox and from real sellers.
     """
 
     regions: doc.Patterns | None = None
@@ -139,6 +139,7 @@ class Policy:
     assumed_nodes: doc.Count | None = None
     premium: doc.Premium | None = None
     fleet: Annotated[FleetLimits, doc.OrNull] = FleetLimits()
+    mix_sandbox: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from broker.domain.planning.workload import (
 
 WITH_NULLS = (GpuRange, Measurement, Quota)
 """Their fields are written also where they are None."""
-LEFT_OUT_EMPTY = frozenset({"quotas", "hourly", "mix"})
+LEFT_OUT_EMPTY = frozenset({"quotas", "hourly", "mix", "mix_sandbox"})
 
 
 def to_document(request: PlanRequest) -> dict[str, Any]:

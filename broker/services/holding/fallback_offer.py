@@ -13,6 +13,7 @@ from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import BrokerError, Conflict, CredentialsRejected, ProviderError
 from broker.domain.basics.money import usd_words
 from broker.domain.holding.holding_orders import Intent, intents_of, unplaced_order
+from broker.domain.holding.order_rules import OrderRules
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan_turns import Turn, TurnClass, class_by_size
@@ -56,7 +57,10 @@ class FallbackRules:
 
 
 class FallbackOffers:
-    """Finds fallback offers. ``plan_call`` and ``queue``: see ``PlanningService``."""
+    """Finds fallback offers. ``plan_call`` and ``queue``: see ``PlanningService``.
+
+    ``orders``: from which sellers is ordered.
+    """
 
     def __init__(
         self,
@@ -68,8 +72,10 @@ class FallbackOffers:
         read_request: RequestReader,
         rules: FallbackRules | None = None,
         budgets: BudgetWatch | None = None,
+        orders: OrderRules | None = None,
     ) -> None:
         self._uow_factory = uow_factory
+        self._orders = orders or OrderRules()
         self._budgets = budgets
         self._plan_call = plan_call
         self._queue = queue
@@ -165,6 +171,7 @@ class FallbackOffers:
         request = self._request(record)
         if request is None or record.plan is None:
             return None
+        offers = self._orderable(offers, refused.offer.provider, request)
         gap = find_gap(request, record.plan, refused, others, now) if later else None
         if gap is not None:
             empty = known_empty(rows, refused)
@@ -180,6 +187,14 @@ class FallbackOffers:
         if intents is None:
             return None
         return find_exchange(refused, others, intents, self._rules.price_tolerance)
+
+    def _orderable(self, offers: Sequence[Offer], refused: str, request: PlanRequest) -> tuple[Offer, ...]:
+        """Those of sellers that are ordered from; of the kind of ``refused``, unless the policy mixes."""
+        rules = self._orders
+        sellers = {offer.provider for offer in offers if rules.allows(offer.provider)}
+        if not request.policy.mix_sandbox:
+            sellers = {name for name in sellers if rules.mode_of(name) is rules.mode_of(refused)}
+        return tuple(offer for offer in offers if offer.provider in sellers)
 
     def _request(self, record: PlanRecord) -> PlanRequest | None:
         """The request of a plan; None once its horizon is over."""

@@ -39,6 +39,7 @@ from broker.domain.holding.lease_money import (
     quoted_usd,
     with_money,
 )
+from broker.domain.holding.order_rules import OrderRules
 from broker.domain.holding.reservation import (
     Idempotency,
     Lease,
@@ -81,7 +82,7 @@ RATED = frozenset(
 class LeaseService:
     """Takes single steps of reservations. ``reservers`` by provider key.
 
-    ``secrets``: by name, for the scripts that machines start with.
+    ``secrets``: by name, for the scripts that machines start with. ``orders``: from which sellers is ordered.
     """
 
     def __init__(
@@ -90,8 +91,10 @@ class LeaseService:
         reservers: Mapping[str, Reserver],
         clock: Clock,
         secrets: Mapping[str, str] = NO_SECRETS,
+        orders: OrderRules | None = None,
     ) -> None:
         self._uow_factory = uow_factory
+        self._orders = orders or OrderRules()
         self._secrets = secrets
         self.reservers = reservers
         self._clock = clock
@@ -138,7 +141,7 @@ class LeaseService:
         """
         offer = reservation.offer
         reserver = self.reserver(offer.provider)
-        if barred := reserver.barred(offer):
+        if barred := self._orders.barred(offer.provider) or reserver.barred(offer):
             raise OrderRejected(offer.provider, barred)
         is_limited = reservation.limit_usd_per_node_hour is not None
         if offer.contract is not None or (is_limited and reserver.holds_limit(offer)):
@@ -195,6 +198,18 @@ class LeaseService:
         lease = await self._with_price(reservation, lease)
         bought.append(lease)
         return await self.within_limit(await self.adopt(reservation, ordinal, lease, bought, actor), actor)
+
+    async def resend(
+        self, reservation: Reservation, ordinal: int, actor: str, leases: list[Lease]
+    ) -> Outcome:
+        """Repeats the order of one unit whose answer was lost, as ``ask`` does.
+
+        Where nothing is ordered from the seller any more, the order counts as not carried out. A lease that
+        it bought after all is found by its tag, as an orphaned lease.
+        """
+        if self._orders.allows(reservation.offer.provider):
+            return await self.ask(reservation, ordinal, actor, leases)
+        return Outcome(await self.retry(reservation, ordinal, actor), is_news=False)
 
     async def _with_price(self, reservation: Reservation, lease: Lease) -> Lease:
         """``lease`` with its price, which is looked up if the answer to the order lacks it.
@@ -580,6 +595,8 @@ class LeaseService:
         ``is_news`` False: it equals the previous try, so there is no audit entry.
         """
         async with self._uow_factory(EVERY_TEAM) as uow:
+            if beside is not None:  # it may order: the turn comes before the row, as in every order
+                await uow.reservations.take_turn()
             written = await uow.reservations.update(row)
             if beside is not None:
                 await beside(uow)

@@ -16,6 +16,8 @@ from broker.domain.basics.errors import (
     BrokerError,
     ConcurrentChange,
     LeaseNotFound,
+    OrdersBarred,
+    OverCap,
     PriceAboveLimit,
     ProviderError,
     ProviderUnavailable,
@@ -398,7 +400,7 @@ class ReconcileService:
             case Buy():
                 await self._follow_up(await lease_service.buy(row, ACTOR))
             case Resend(ordinal):
-                outcome = await lease_service.ask(row, ordinal, ACTOR, list(sight.leases))
+                outcome = await lease_service.resend(row, ordinal, ACTOR, list(sight.leases))
                 await self._follow_up(outcome)
             case Adopt(ordinal, lease, extras):
                 adopted = await lease_service.adopt(row, ordinal, lease, sight.leases, ACTOR)
@@ -458,10 +460,14 @@ class ReconcileService:
                 setups={row.workload: row.setup},
             )
 
-        async with self._creator.turn:
-            left = await lease_service.lose(
-                row, lost.ordinals, lost.reason, ACTOR, at=ends, leases=leases, beside=replace_them
-            )
+        try:
+            async with self._creator.turn:
+                left = await lease_service.lose(
+                    row, lost.ordinals, lost.reason, ACTOR, at=ends, leases=leases, beside=replace_them
+                )
+        except (OrdersBarred, OverCap) as error:
+            reason = f"{lost.reason}; it is not bought again: {error}"
+            left = await lease_service.lose(row, lost.ordinals, reason, ACTOR, at=ends, leases=leases)
         await self._tell(left, "reservation.lost")
 
     async def _follow_up(self, outcome: Outcome) -> None:

@@ -13,12 +13,19 @@ from broker.domain.basics.errors import Conflict, FieldProblem, StockHeld, Stock
 from broker.domain.basics.identity import ENTROPY_BYTES, make_id
 from broker.domain.basics.machines import AccessWish
 from broker.domain.basics.window import Wish
-from broker.domain.holding.holding_orders import Intent, free_nodes, opening_state, units_of
+from broker.domain.holding.holding_orders import (
+    Intent,
+    free_nodes,
+    opening_state,
+    units_of,
+    unplaced_order,
+)
 from broker.domain.holding.machine_setup import MachineSetup
 from broker.domain.holding.reservation import Reservation
 from broker.ports.unit_of_work import Clock, UnitOfWork
 from broker.services.holding.lease_service import LeaseService
 from broker.services.holding.machine_setups import NO_SETUPS, MachineSetups
+from broker.services.holding.order_gate import OrderGate
 from broker.services.planning.quota_gate import QuotaGate
 
 HOW_TO_ENTER = "a public key of the team or of yourself: `broker ssh-keys --add ~/.ssh/id_ed25519.pub`"
@@ -35,8 +42,10 @@ class ReservationCreator:
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
         quotas: QuotaGate | None = None,
         setups: MachineSetups | None = None,
+        orders: OrderGate | None = None,
     ) -> None:
         self._quotas = quotas or QuotaGate()
+        self.orders = orders or OrderGate()
         self.setups = setups or MachineSetups()
         self._lease_service = lease_service
         self._clock = clock
@@ -63,10 +72,13 @@ class ReservationCreator:
         orders that are repeated until there is some. ``replaces``: id of the reservation that they replace.
         ``claim``: the idempotency key of the request. ``setups``: of the machines, by workload; the others
         are those of the plan's document and the keys of the team and ``actor``. Raises Conflict if there is
-        too little stock, or if nobody could enter the machines, and OverQuota.
+        too little stock, or if nobody could enter the machines, OrdersBarred, OverCap and OverQuota.
         """
-        install_id = await uow.accounts.install_id()
         wanted = tuple(intents)
+        sellers = {intent.offer.provider for intent in wanted}
+        await self.orders.require_allowed(uow, sellers, None if though_none_left else plan_id)
+        await self.orders.take_turn(uow)
+        install_id = await uow.accounts.install_id()
         found = await self.setups.find(uow, team, actor, plan_id, {one.workload for one in wanted}, setups)
         for intent in wanted:
             self._require_access(intent, found[intent.workload])
@@ -77,16 +89,21 @@ class ReservationCreator:
                 require_stock(intent, known)
             draft = self._reservation(intent, install_id, team, actor, plan_id)
             draft = replace(draft, replaces=replaces, setup=found[intent.workload])
-            await uow.reservations.add(draft)
-            await uow.accounts.add_audit(self._entry(draft, actor, why))
             known.append(draft)
             drafts.append(draft)
+        await self.orders.require_within_caps(uow, drafts, self._clock.now())
+        for draft in drafts:
+            await uow.reservations.add(draft)
+            await uow.accounts.add_audit(self._entry(draft, actor, why))
         await uow.accounts.bind(claim, [draft.reservation_id for draft in drafts])
         return tuple(drafts)
 
-    async def find_competing(self, uow: UnitOfWork, intent: Intent, team: str) -> list[Reservation]:
-        """The reservations that may take stock from ``intent``. Raises OverQuota."""
-        return await self._quotas.find_competing(uow, (intent,), team, None)
+    async def require_orderable(self, uow: UnitOfWork, intent: Intent, team: str) -> None:
+        """Raises what ``draft`` raises of an order without a plan, but for the access; stores nothing."""
+        now = self._clock.now()
+        await self.orders.require_allowed(uow, {intent.offer.provider}, None)
+        await self.orders.require_within_caps(uow, (unplaced_order(intent, team, now),), now)
+        require_stock(intent, await self._quotas.find_competing(uow, (intent,), team, None))
 
     async def require_longer(self, uow: UnitOfWork, row: Reservation, end: datetime) -> None:
         """Raises OverQuota if quotas do not allow holding a reservation until ``end``."""
@@ -105,7 +122,7 @@ class ReservationCreator:
             reservation_id=reservation_id,
             team=team,
             state=opening_state(intent, now),
-            offer=intent.offer,
+            offer=replace(intent.offer, mode=self.orders.rules.modes.get(intent.offer.provider)),
             nodes=intent.nodes,
             start=intent.start,
             end=intent.end,

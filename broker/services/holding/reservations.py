@@ -62,7 +62,6 @@ from broker.ports.planning import BudgetWatch, PlanRecord, PlanState
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWork, UnitOfWorkFactory
 from broker.services.holding.buyer import Buyer
 from broker.services.holding.lease_service import TRIES
-from broker.services.holding.reservation_creator import require_stock
 from broker.services.holding.reserving_requests import OfferOrder, PartRelease, PlanPart
 from broker.services.spend.approving import (
     Approving,
@@ -125,8 +124,8 @@ class ReservationsService:
         Capacity that starts later and is not a window is stored as ``scheduled``. If the answer to an order
         is lost, buying stops and the reconciler continues in the same order. If a provider refuses, a
         fallback offer within the price tolerance is bought. Raises StalePlan, ApprovalRequired, OverBudget,
-        OverQuota and Conflict before anything is bought, and the provider's error, with the cost of giving
-        back, after everything was given back.
+        OverQuota, OrdersBarred, OverCap and Conflict before anything is bought, and the provider's error,
+        with the cost of giving back, after everything was given back.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
         try:
@@ -253,8 +252,9 @@ class ReservationsService:
         ``outward``: times off the provider's grid are extended to the shortest window on sale that covers
         them. ``most_usd_per_node_hour`` None: the offer's price plus the price tolerance. Raises InputError
         that names the field, NotFound, Conflict if there is too little stock or the price is above
-        ``most_usd_per_node_hour``, OverQuota, OverBudget for a budget of the team or of all teams and for the
-        limit of what needs an approval, and the provider's error; nothing is held then.
+        ``most_usd_per_node_hour``, OverQuota, OrdersBarred, OverCap, OverBudget for a budget of the team or
+        of all teams and for the limit of what needs an approval, and the provider's error; nothing is held
+        then.
         """
         order = OfferOrder(
             offer_id, nodes, start, end, workload, outward, most_usd_per_node_hour, disk_gb, memory_gb
@@ -304,17 +304,19 @@ class ReservationsService:
         await self._require_within_budgets(caller, order)
         async with self._uow_factory(scope_of(caller)) as uow:
             intent = await self._intent_of(uow, order)
-            require_stock(intent, await self._creator.find_competing(uow, intent, caller.team))
+            await self._creator.require_orderable(uow, intent, caller.team)
             return quote_of(intent, caller.team, self._clock.now(), await self._resales(uow))
 
     async def quote_plan(self, caller: Caller, plan_id: str) -> PlanQuote:
         """What ``reserve_plan`` would cost; it orders nothing.
 
-        Raises NotFound, and Conflict if the plan has nothing to reserve, or is reserved.
+        Raises NotFound, OrdersBarred, and Conflict if the plan has nothing to reserve, or is reserved.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
         async with self._uow_factory(scope_of(caller)) as uow:
             plan = await _unreserved(uow, await uow.plans.find(plan_id))
+            sellers = {placement.provider for placement in plan.placements}
+            await self._creator.orders.require_allowed(uow, sellers, plan_id)
         return PlanQuote(plan, await self.estimate_part_release(caller, PlanPart(plan_id)))
 
     async def _intent_of(self, uow: UnitOfWork, order: OfferOrder) -> Intent:
@@ -424,11 +426,11 @@ class ReservationsService:
     async def extend(self, caller: Caller, reservation_id: str, end: datetime) -> Reservation:
         """Moves the end of a reservation to ``end``, at the price of the order. Repeating it is no error.
 
-        Raises InputError if ``end`` is not later, OverBudget as an order does, OverQuota, and Conflict for a
-        reservation that has ended, has no end, or is a window, which no adapter can extend. An extension
-        commits money as an order without a plan does, and like that one it cannot wait for an approval. The
-        stock needs no check: the provider does not count held nodes as available, so nobody else was promised
-        them.
+        Raises InputError if ``end`` is not later, OrdersBarred, OverCap and OverBudget as an order does,
+        OverQuota, and Conflict for a reservation that has ended, has no end, or is a window, which no adapter
+        can extend. An extension commits money as an order without a plan does, and like that one it cannot
+        wait for an approval. The stock needs no check: the provider does not count held nodes as available,
+        so nobody else was promised them.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
         reservation = await self.find_reservation(caller, reservation_id)
@@ -437,6 +439,7 @@ class ReservationsService:
         _require_longer(reservation, end)
         async with self._creator.turn, self._uow_factory(scope_of(caller)) as uow:
             await uow.reservations.take_turn()
+            await self._creator.orders.require_extension(uow, reservation, end, self._clock.now())
             await self._require_extension_within_budgets(reservation, end)
             async with self._uow_factory(scope_of(caller)) as reading:
                 await self._creator.require_longer(reading, reservation, end)

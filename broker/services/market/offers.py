@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from types import MappingProxyType
 
 from broker.domain.basics.access import EVERY_TEAM, require_scope, scope_of
 from broker.domain.basics.account import AuditEntry, Caller, Scope
@@ -41,6 +42,7 @@ from broker.domain.market.price_gate import (
     quarantine_news,
 )
 from broker.domain.market.round_news import OfferMark, RoundNews, round_news
+from broker.domain.market.seller_mode import Modes
 from broker.domain.market.stock_pools import shared, shared_in, sited
 from broker.ports.unit_of_work import Clock, OfferSource, UnitOfWork, UnitOfWorkFactory
 from broker.together import all_ended
@@ -55,7 +57,7 @@ class OffersService:
     ``poll_timeout_s`` seconds. ``gate``: rules for implausible prices. ``contracts``: our prices, which
     replace list prices. ``price_lists``: providers that only repeat offers of others. ``operators``: who runs
     the data centres; without it, places have the providers' names. ``takes_orders``: whether the seller of an
-    offer takes orders of it, as configured.
+    offer takes orders of it, as configured. ``modes``: which sellers are real.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class OffersService:
         plan: PollPlan | None = None,
         operators: Operators | None = None,
         takes_orders: Callable[[Offer], bool] = lambda _: True,
+        modes: Modes = MappingProxyType({}),
     ) -> None:
         self._uow_factory = uow_factory
         self._sources = sources
@@ -84,6 +87,7 @@ class OffersService:
         self._plan = plan or PollPlan(stale_after)
         self._operators = operators or Operators()
         self.takes_orders = takes_orders
+        self._modes = modes
         self._recording = asyncio.Lock()
 
     async def refresh(
@@ -131,7 +135,7 @@ class OffersService:
         quarantine = {entry.offer.offer_id: entry for entry in await uow.quarantine.find(round_.provider)}
         prices = {offer_id: mark.list_usd_per_node_hour for offer_id, mark in marks.items()}
         gated, offers, news = await asyncio.to_thread(
-            self._judge, batch, Before(prices, quarantine, peers), marks, round_.started_at
+            self._judge, round_, batch, Before(prices, quarantine, peers), marks
         )
         stored = replace(
             round_,
@@ -144,10 +148,11 @@ class OffersService:
         return stored
 
     def _judge(
-        self, batch: OfferBatch, before: Before, marks: Mapping[str, OfferMark], at: datetime
+        self, round_: PollRound, batch: OfferBatch, before: Before, marks: Mapping[str, OfferMark]
     ) -> tuple[Gated, int, RoundNews]:
         """Offers that pass the gate, their number, and what is new. Pure."""
-        gated = gate_batch(sited(batch, self._operators), self._gate, before, at)
+        at, mode = round_.started_at, self._modes.get(round_.provider)
+        gated = gate_batch(sited(batch, self._operators, mode), self._gate, before, at)
         offers = with_contract_prices(gated.batch.offers, self._contracts, at)
         return gated, len(offers), round_news(marks, offers, at)
 

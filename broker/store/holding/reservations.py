@@ -97,6 +97,16 @@ class SqlReservationRepository:
         """Open reservations, oldest first."""
         return await self._fetch(_whole().where(ReservationRow.state.in_(_OPEN_WORDS)))
 
+    async def find_spending(self, since: datetime) -> tuple[Reservation, ...]:
+        """Reservations of all teams that are open, or that were held and may be charged after ``since``.
+
+        The caller takes the turn before, so that no other order is stored meanwhile.
+        """
+        until = ReservationRow.owed_until
+        recent = and_(ReservationRow.ever_held, or_(until.is_(None), until > since))
+        spending = _whole().where(or_(ReservationRow.state.in_(_OPEN_WORDS), recent))
+        return await self._fetch(spending.execution_options(**of_every_team("caps are over all teams")))
+
     async def find_lost(self, since: datetime) -> tuple[Reservation, ...]:
         """Reservations that failed since then with an order whose answer was lost, oldest first."""
         lost = select(UnitRow.reservation_id).where(

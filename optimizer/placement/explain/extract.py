@@ -82,6 +82,7 @@ def _placement(
         cold_start=cold_start_of_piece(candidates, workload, piece),
         disk_gb=offer.chosen_disk_gb,
         memory_gb=offer.chosen_memory_gb,
+        mode=offer.mode,
     )
 
 
