@@ -11,9 +11,11 @@ import structlog
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 from starlette.routing import BaseRoute
 
 from api.bootstrap import Product
+from api.export.files import MEDIA_TYPES
 from api.http import errors, openapi
 from api.http.conditional import kept_answers
 from api.http.middleware import RequestMiddleware
@@ -44,6 +46,8 @@ from api.routes import (
 log = structlog.get_logger()
 
 DISTRIBUTION = "gpu-capacity-broker"
+SENT_AS_THEY_ARE = (*DEFAULT_EXCLUDED_CONTENT_TYPES, MEDIA_TYPES["xlsx"], MEDIA_TYPES["parquet"])
+"""Media types that are compressed already, and streams of events, which must not wait for a compressor."""
 
 
 def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
@@ -82,6 +86,7 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
     app.add_exception_handler(HTTPException, on_http_exception)
     app.router.routes.extend(_rooms())
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.add_middleware(GZipMiddleware, compresslevel=6, exclude_content_types=SENT_AS_THEY_ARE)
     app.add_middleware(RequestMiddleware, tell=tell, paused=product.settings.paused)
     openapi.install(app)
     return app
