@@ -55,6 +55,9 @@ COMMANDS: Mapping[str, CommandEntry] = {
     ),
     "focus-check": CommandEntry("api.cli.finance.focus_check", "Check a FOCUS file.", HOLD),
     "keys": CommandEntry("api.cli.installation.keys", "API keys: list, make, revoke.", RUN),
+    "settings": CommandEntry(
+        "api.cli.installation.settings", "Every setting, its value, and where that comes from.", LOOK
+    ),
     "mcp": CommandEntry("api.cli.installation.mcp", "The running server as tools of an assistant.", RUN),
     "perf": CommandEntry("api.cli.accuracy.perf", "The performance core alone.", LOOK),
     "providers": CommandEntry("api.cli.market.providers", "Adapters and recorded payloads.", LOOK),

@@ -12,8 +12,9 @@ from typing import TypeVar
 from rich.text import Text
 
 from api.bootstrap import Product, build_product
-from api.cli.configuration import load_environment, load_settings
+from api.cli.configuration import load_settings
 from api.cli.output import read_text, say
+from api.given_settings import load_environment
 from api.offer_filters import known_names, require_offer_words
 from api.schemas.market.market import Market, read_market
 from broker.catalogue import load_launch_table, load_operators, load_spot_prior

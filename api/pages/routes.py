@@ -7,6 +7,7 @@ from fastapi.responses import Response
 
 from api.http.dependencies import product_of
 from api.pages import reference_pages
+from api.pages.administration import settings_pages, tabs
 from api.pages.finance import export_pages, finance_pages, spend_pages
 from api.pages.finance.budget_view import budget_rows
 from api.pages.market import market_pages, offer_pages
@@ -81,5 +82,7 @@ for room in (
     offer_pages,
     market_pages,
     reference_pages,
+    tabs,
+    settings_pages,
 ):
     router.include_router(room.router)

@@ -2,8 +2,8 @@
 
 Commands, operations of the API, settings, events, fields of the workloads document, and constants of the
 performance core. MkDocs calls ``on_files``. The pages exist in the site alone, so that they cannot differ
-from the program. What settings and events mean stands in ``meanings.toml``; the build fails where it names
-other ones than the code.
+from the program. What settings and events mean stands in ``config/settings.toml`` and
+``config/events.toml``; a test fails where they name other ones than the code.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import re
 import tempfile
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +19,6 @@ from typing import Any
 import typer
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
-from pydantic.fields import FieldInfo
 from typer.core import TyperGroup, TyperOption
 
 from api.app import create_app
@@ -30,20 +28,17 @@ from api.cli.application import app
 from api.http.reference import Field, Operation, Reference, build_reference
 from api.schemas.base.field_descriptions import description_of
 from api.schemas.workloads.document_form import WorkloadsForm
+from api.setting_list import own_settings, settings_of
 from broker.catalogue import load_events
 from broker.domain.basics.webhook import FAMILIES
 from broker.domain.holding.reservation import ReservationState
 from broker.domain.moving.reoptimization import ProposalState
 from broker.ports.planning import PlanState
-from broker.settings import SHORTEST_ADMIN_KEY, SHORTEST_SECRETS_KEY, Settings, data_folder, is_secret
+from broker.settings import Settings
 from optimizer.calibration.sourced_constants import sourced_constants
 from providers.registry import SPECS
-from providers.spec import EVERY_PROVIDER_HAS, ProviderSpec
 
 ROOT = Path(__file__).parents[2]
-MEANINGS: Mapping[str, Mapping[str, str]] = tomllib.loads(
-    Path(__file__).with_name("meanings.toml").read_text()
-)
 STATES: Mapping[str, type[StrEnum]] = {
     "plan": PlanState,
     "reoptimization": ProposalState,
@@ -167,72 +162,29 @@ def _fields(kind: str, fields: Sequence[Field]) -> list[str]:
 
 def settings_page() -> str:
     """Every setting of the broker and of each provider, with its default and its meaning."""
-    told = MEANINGS["settings"]
-    require_same("settings", set(told), set(Settings.model_fields))
     lines = [
         "# Settings",
         "",
         "A setting is an environment variable, or a name in `broker.toml` without the prefix `BROKER_` and",
         "in small letters. The environment wins. A setting that is given but empty is refused.",
+        "`broker settings` prints what is given.",
         "",
         *_table(
-            ("variable", "default", "limits", "means"),
+            ("variable", "kind", "default", "limits", "means"),
             (
-                (f"`BROKER_{name.upper()}`", _default(name, field), _limits(name, field), told[name])
-                for name, field in Settings.model_fields.items()
+                (f"`{one.variable}`", one.kind, _code(one.default), one.limits, one.says)
+                for one in own_settings()
             ),
         ),
-        "",
-        "## Every provider",
-        "",
-        "`PROVIDER` stands for the key of a provider in capitals.",
-        "",
     ]
-    general = MEANINGS["provider_settings"]
-    require_same("provider_settings", set(general), set(EVERY_PROVIDER_HAS))
-    lines += _table(
-        ("variable", "means"), ((f"`BROKER_PROVIDER_{name.upper()}`", general[name]) for name in general)
-    )
     for spec in sorted(SPECS.values(), key=lambda one: one.title.lower()):
-        lines += ["", *_provider_settings(spec)]
+        rows = ((f"`{one.variable}`", one.kind, _code(one.default), one.says) for one in settings_of(spec))
+        lines += ["", f"## {spec.title}", "", *_table(("variable", "kind", "default", "means"), rows)]
     return "\n".join(lines)
 
 
-def _provider_settings(spec: ProviderSpec) -> list[str]:
-    needed = {name: need.says for need in spec.needs for name in need.names}
-    rows = [(f"`{spec.variable(name)}`", "needed", says) for name, says in spec.credentials.items()]
-    rows += [(f"`{spec.variable(name)}`", "", says) for name, says in spec.optional_credentials.items()]
-    rows += [
-        (f"`{spec.variable(name)}`", f"`{default}`" if default else "", needed.get(name, ""))
-        for name, default in spec.options.items()
-    ]
-    if not rows:
-        return [f"## {spec.title}", "", "No setting of its own: its prices are read without a key."]
-    return [f"## {spec.title}", "", *_table(("variable", "default", "means"), rows)]
-
-
-def _default(name: str, field: FieldInfo) -> str:
-    if is_secret(name):
-        return "none"
-    value = field.get_default(call_default_factory=True)
-    if value is None or value == {}:
-        return "none"
-    text = str(value).replace(str(data_folder()), "~/.local/share/gpu-capacity-broker")
-    return f"`{text.lower() if isinstance(value, bool) else text}`"
-
-
-def _limits(name: str, field: FieldInfo) -> str:
-    shortest = {"admin_key": SHORTEST_ADMIN_KEY, "secrets_key": SHORTEST_SECRETS_KEY}.get(name)
-    if shortest is not None:
-        return f"{shortest} characters or more"
-    signs = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
-    found = [
-        f"{sign} {_plain(getattr(part, word))}"
-        for word, sign in signs
-        for part in field.metadata
-        if hasattr(part, word)
-    ]
-    return ", ".join(found)
+def _code(text: str) -> str:
+    return f"`{text}`" if text else "none"
 
 
 def events_page() -> str:
@@ -374,7 +326,7 @@ def require_same(what: str, told: set[str], known: set[str]) -> None:
     """ValueError where meanings are told of other names than the code has."""
     if told != known:
         raise ValueError(
-            f"docs/site/meanings.toml [{what}]: write what {sorted(known - told)} mean, and take out "
+            f"config/{what}.toml: write what {sorted(known - told)} mean, and take out "
             f"{sorted(told - known)}, which the code does not have"
         )
 

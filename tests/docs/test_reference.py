@@ -58,11 +58,11 @@ def test_commands_are_listed_with_their_options(reference: ModuleType) -> None:
 
 def test_every_setting_has_its_default_and_its_meaning(reference: ModuleType) -> None:
     page = reference.settings_page()
-    ours = [row for row in rows(page) if len(row) == 4]
-    assert [row[0] for row in ours] == [f"`BROKER_{name.upper()}`" for name in Settings.model_fields]
-    assert ours[[row[0] for row in ours].index("`BROKER_PORT`")][1:3] == ["`8080`", "≥ 0, ≤ 65,535"]
+    ours = {row[0]: row[1:] for row in rows(page) if len(row) == 5}
+    assert list(ours) == [f"`BROKER_{name.upper()}`" for name in Settings.model_fields]
+    assert ours["`BROKER_PORT`"][:3] == ["whole number", "`8080`", "≥ 0, ≤ 65,535"]
     for spec in SPECS.values():
-        assert all(f"`{spec.variable(name)}`" in page for name in (*spec.credentials, *spec.options))
+        assert all(f"`{spec.variable(name)}`" in page for name in spec.names)
 
 
 def test_a_name_without_a_meaning_and_a_meaning_without_a_name_fail_the_build(reference: ModuleType) -> None:

@@ -35,6 +35,7 @@ PATHS = (
     f"/plans/new?from={RESEARCH_PLAN}",
     f"/plans/compare?plan={RESEARCH_PLAN}&plan={PRODUCT_PLAN}",
     "/market/offers/lambda:gpu_8x_h200:us-east-3",
+    "/admin/settings",
 )
 MONEY = re.compile(r"\$([\d,]+\.\d\d)")
 

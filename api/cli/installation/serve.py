@@ -11,9 +11,10 @@ import typer
 
 from api.app import create_app
 from api.bootstrap import Product, build_product
-from api.cli.configuration import check_variables, load_environment, load_settings
+from api.cli.configuration import check_variables, load_settings
 from api.cli.installation.listening import listen, serve_until_stopped, url_of
 from api.cli.output import say
+from api.given_settings import load_environment
 from broker.settings import Settings
 
 app = typer.Typer(add_completion=False)

@@ -18,7 +18,7 @@ import typer
 
 from api.app import create_app
 from api.bootstrap import Product, build_product
-from api.cli.configuration import check_variables, load_environment, load_settings
+from api.cli.configuration import check_variables, load_settings
 from api.cli.errors import ExitCode
 from api.cli.installation.listening import listen, serve_until_stopped, url_of
 from api.cli.installation.sandbox import DEFAULT_SEED
@@ -28,6 +28,7 @@ from api.cli.output import Json, print_json, read_text, reveal, stderr, stdout
 from api.cli.plans.plan_view import misses_something, print_plan, print_plan_in_short
 from api.cli.plans.progress import ProgressLine
 from api.cli.tables import print_section
+from api.given_settings import load_environment
 from api.one_time_links import LINK_TIME
 from api.plan_requests import options_of
 from api.planning.relay import progress_of

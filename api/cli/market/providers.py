@@ -12,13 +12,14 @@ from typing import Annotated
 import typer
 
 from api.bootstrap import Product
-from api.cli.configuration import load_environment, load_settings
+from api.cli.configuration import load_settings
 from api.cli.errors import ExitCode
 from api.cli.market_source import ask_stored
 from api.cli.output import Json, print_items, print_json, read_bytes, stdout
 from api.cli.plain_table import PlainTable, markdown_lines
 from api.cli.tables import print_section
 from api.cli.times import TIME_HELP, read_time
+from api.given_settings import load_environment
 from api.schemas.market.provider import (
     BATCH,
     BILLING,

@@ -50,6 +50,7 @@ SECTIONS: tuple[tuple[str, str, Scope | None], ...] = (
     ("/proposals", "Proposals", Scope.PLANS_READ),
     ("/spend", "Spend", Scope.SPEND_READ),
     ("/market", "Market", None),
+    ("/admin", "Administration", Scope.ADMIN),
 )
 """Path, name, and the scope that a visitor needs."""
 
@@ -85,6 +86,7 @@ templates.env.filters.update(
     counted=plural,
     strategy=strategy,
     objective_words=objective_words,
+    code=words.with_code,
     sentences=sentences_of,
     folded=folded,
     held_words=held_words,

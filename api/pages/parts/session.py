@@ -39,6 +39,7 @@ AnyVisitor = Annotated[Caller, Depends(visitor_of)]
 PlanVisitor = Annotated[Caller, Depends(visits(Scope.PLANS_READ))]
 PlanWritingVisitor = Annotated[Caller, Depends(visits(Scope.PLANS_WRITE))]
 SpendVisitor = Annotated[Caller, Depends(visits(Scope.SPEND_READ))]
+Administrator = Annotated[Caller, Depends(visits(Scope.ADMIN))]
 
 
 def local_path(path: str) -> str:
