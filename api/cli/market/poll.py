@@ -32,6 +32,9 @@ def poll(
 ) -> None:
     """Poll providers and store their offers. Prints one line for each provider.
 
+    A command of operators: it uses the credentials and the database of this machine, whatever BROKER_URL
+    says.
+
     Exit code 8 when one of them failed; its last known offers are kept.
 
     Example: BROKER_SANDBOX_URL=http://127.0.0.1:8090 broker poll lambda runpod
