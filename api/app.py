@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib.metadata import version
+from types import MappingProxyType
 
 import structlog
 from fastapi import APIRouter, Depends, FastAPI
@@ -23,6 +24,7 @@ from api.http.strict_requests import only_known_parameters
 from api.jobs.cluster_node import ClusterNode
 from api.pages import STATIC
 from api.pages import routes as pages
+from api.pages.help.documentation import Documentation
 from api.pages.parts import link_sign_in, provider_sign_in, session
 from api.pages.parts.rendering import on_http_exception, tell
 from api.routes import (
@@ -50,9 +52,15 @@ SENT_AS_THEY_ARE = (*DEFAULT_EXCLUDED_CONTENT_TYPES, MEDIA_TYPES["xlsx"], MEDIA_
 """Media types that are compressed already, and streams of events, which must not wait for a compressor."""
 
 
-def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
-    """The application of ``product``. It migrates the database at startup and closes
-    the product at the end.
+def create_app(
+    product: Product,
+    *,
+    scheduled: bool = True,
+    reference: Mapping[str, Callable[[], str]] = MappingProxyType({}),
+) -> FastAPI:
+    """The application of ``product``. It migrates the database at startup and closes the product at the end.
+
+    ``reference``: further pages of the documentation, by name: what only a higher floor knows.
     """
 
     @asynccontextmanager
@@ -82,6 +90,7 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
     )
     app.state.product = product
     app.state.plan_answers = kept_answers()
+    app.state.documentation = Documentation(reference)
     errors.install(app)
     app.add_exception_handler(HTTPException, on_http_exception)
     app.router.routes.extend(_rooms())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Depends, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import Response
 from markupsafe import Markup
 
@@ -12,22 +12,9 @@ from api.http.errors import REFERENCE
 from api.http.reference import build_reference
 from api.pages.parts import words
 from api.pages.parts.rendering import page_router, show, templates
-from api.pages.parts.session import visitor_of
-from broker.domain.basics.account import Caller
-from broker.domain.basics.errors import NotAuthenticated
+from api.pages.parts.session import Reader
 
 router = page_router()
-
-
-async def reader_of(request: Request) -> Caller | None:
-    """The visitor, if there is one: the frame of the page then has its links."""
-    try:
-        return await visitor_of(request)
-    except NotAuthenticated:
-        return None
-
-
-Reader = Annotated[Caller | None, Depends(reader_of)]
 
 
 @router.get(REFERENCE)

@@ -10,6 +10,7 @@ from api.pages import reference_pages
 from api.pages.administration import settings_pages, tabs
 from api.pages.finance import export_pages, finance_pages, spend_pages
 from api.pages.finance.budget_view import budget_rows
+from api.pages.help import help_pages
 from api.pages.market import market_pages, offer_pages
 from api.pages.parts.cards import market_card, overview_cards
 from api.pages.parts.rendering import page_router, show
@@ -81,7 +82,8 @@ for room in (
     finance_pages,
     offer_pages,
     market_pages,
-    reference_pages,
+    reference_pages,  # before help_pages: its path is one of theirs
+    help_pages,
     tabs,
     settings_pages,
 ):

@@ -11,6 +11,7 @@ import typer
 
 from api.app import create_app
 from api.bootstrap import Product, build_product
+from api.cli.commands_page import COMMANDS_PAGE
 from api.cli.configuration import check_variables, load_settings
 from api.cli.installation.listening import listen, serve_until_stopped, url_of
 from api.cli.output import say
@@ -44,7 +45,7 @@ async def _serve(settings: Settings, bound: socket.socket) -> None:
         if settings.admin_key is None and not await product.keys.has_any():
             warn("no key exists yet, so nobody can get in: start it once with BROKER_ADMIN_KEY=…")
         say(f"serving on {url_of(bound)}")
-        await serve_until_stopped(create_app(product), bound)
+        await serve_until_stopped(create_app(product, reference=COMMANDS_PAGE), bound)
     finally:
         await product.close()
 

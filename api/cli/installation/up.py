@@ -18,6 +18,7 @@ import typer
 
 from api.app import create_app
 from api.bootstrap import Product, build_product
+from api.cli.commands_page import COMMANDS_PAGE
 from api.cli.configuration import check_variables, load_settings
 from api.cli.errors import ExitCode
 from api.cli.installation.listening import listen, serve_until_stopped, url_of
@@ -182,7 +183,7 @@ async def _serve(product: Product, bound: socket.socket, plan: Plan) -> None:
     key = local.secret if local is not None else given.get_secret_value() if given is not None else ""
     _tell_address(product, bound, local, key)
     _tell_next_steps(plan)
-    await serve_until_stopped(create_app(product), bound)
+    await serve_until_stopped(create_app(product, reference=COMMANDS_PAGE), bound)
 
 
 def _tell_address(product: Product, bound: socket.socket, local: LocalKey | None, key: str) -> None:

@@ -53,6 +53,8 @@ SECTIONS: tuple[tuple[str, str, Scope | None], ...] = (
     ("/admin", "Administration", Scope.ADMIN),
 )
 """Path, name, and the scope that a visitor needs."""
+HELP = ("/docs", "Help")
+"""It asks for no key."""
 
 
 def _finalized(value: Any) -> Any:
@@ -128,8 +130,9 @@ def whose_data(caller: Caller, wanted: str | None) -> str:
 
 def _sections(caller: Caller | None) -> list[tuple[str, str]]:
     if caller is None:
-        return []
-    return [(path, name) for path, name, scope in SECTIONS if scope is None or caller.may(scope)]
+        return [HELP]
+    shown = [(path, name) for path, name, scope in SECTIONS if scope is None or caller.may(scope)]
+    return [*shown, HELP]
 
 
 class PageRoute(APIRoute):
