@@ -7,7 +7,14 @@ from fastapi.responses import Response
 
 from api.http.dependencies import product_of
 from api.pages import reference_pages
-from api.pages.administration import settings_pages, tabs
+from api.pages.administration import (
+    audit_pages,
+    key_pages,
+    settings_pages,
+    ssh_key_pages,
+    tabs,
+    webhook_pages,
+)
 from api.pages.finance import export_pages, finance_pages, spend_pages
 from api.pages.finance.budget_view import budget_rows
 from api.pages.help import help_pages
@@ -85,6 +92,10 @@ for room in (
     reference_pages,  # before help_pages: its path is one of theirs
     help_pages,
     tabs,
+    key_pages,
+    ssh_key_pages,
+    webhook_pages,
+    audit_pages,
     settings_pages,
 ):
     router.include_router(room.router)

@@ -94,16 +94,17 @@ class Documentation:
         return self._rendered[path]
 
     def search(self, asked: str) -> list[Found]:
-        """The pages that have every word of ``asked``, those with the word in their title first."""
+        """The pages that have every word of ``asked``, those with a word in their title first, then by its count."""
         words = [word.lower() for word in _WORD.findall(asked)]
         if not words:
             return []
         found = []
         for entry in (entry for chapter in self.chapters for entry in chapter.entries):
             text = self._text(entry.path)
-            if all(word in text.lower() for word in words):
+            counts = [text.lower().count(word) for word in words]
+            if all(counts):
                 in_title = sum(word in entry.title.lower() for word in words)
-                found.append((-in_title, Found(entry, _snippet(text, words))))
+                found.append(((-in_title, -sum(counts)), Found(entry, _snippet(text, words))))
         return [one for _, one in sorted(found, key=lambda pair: pair[0])][:MOST_FOUND]
 
     def _has(self, path: str) -> bool:

@@ -50,7 +50,7 @@ SECTIONS: tuple[tuple[str, str, Scope | None], ...] = (
     ("/proposals", "Proposals", Scope.PLANS_READ),
     ("/spend", "Spend", Scope.SPEND_READ),
     ("/market", "Market", None),
-    ("/admin", "Administration", Scope.ADMIN),
+    ("/admin", "Administration", Scope.PLANS_READ),
 )
 """Path, name, and the scope that a visitor needs."""
 HELP = ("/docs", "Help")
