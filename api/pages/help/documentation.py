@@ -27,6 +27,7 @@ ADDRESS = "/docs"
 GENERATED = "reference/"
 FOLDER = data_folder("docs")
 ORDER = data_folder("mkdocs.yml")
+SCROLLED = '<div class="scroll" tabindex="0">'
 MOST_FOUND = 20
 SNIPPET_CHARACTERS = 180
 _OWN_ADDRESS = re.compile(rf"{ADDRESS}/[a-z/-]+")
@@ -94,7 +95,7 @@ class Documentation:
         return self._rendered[path]
 
     def search(self, asked: str) -> list[Found]:
-        """The pages that have every word of ``asked``, those with a word in their title first, then by its count."""
+        """The pages that have every word of ``asked``: those with a word in their title first, then by count."""
         words = [word.lower() for word in _WORD.findall(asked)]
         if not words:
             return []
@@ -149,9 +150,7 @@ def render(text: str, path: str) -> Rendered:
     for token in tokens:
         token.children = list(_linked(token.children, folder)) if token.children else token.children
     html: str = parser.renderer.render(tokens, parser.options, {})
-    wide = html.replace("<table>", '<div class="scroll" tabindex="0"><table>').replace(
-        "</table>", "</table></div>"
-    )
+    wide = html.replace("<table>", f"{SCROLLED}<table>").replace("</table>", "</table></div>")
     return Rendered(wide, tuple(headings))
 
 
