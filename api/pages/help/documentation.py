@@ -95,7 +95,7 @@ class Documentation:
         return self._rendered[path]
 
     def search(self, asked: str) -> list[Found]:
-        """The pages that have every word of ``asked``: those with a word in their title first, then by count."""
+        """The pages that have every word of ``asked``: words in titles first, then by their count."""
         words = [word.lower() for word in _WORD.findall(asked)]
         if not words:
             return []
