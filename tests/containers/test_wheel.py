@@ -14,7 +14,7 @@ from tests.cli.running import write_market
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 300
-FOR_COMPOSE = {"prometheus.yaml", "grafana"}
+FOR_COMPOSE = {"grafana", "kubernetes.yaml", "prometheus.yaml", "prometheus-alerts.yaml", "sandbox.env"}
 """What of ``config`` only ``compose.yaml`` mounts."""
 
 
