@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft6Validator
+from jsonschema import Draft6Validator  # type: ignore[import-untyped]
 
 from api.notices.webhook_sender import HttpWebhookSender
 from broker.catalogue import load_events

@@ -169,9 +169,8 @@ def test_the_pods_are_those_of_the_image_and_fit_its_settings() -> None:
     fields = {word: field.default for word, field in Settings.model_fields.items()}
     needed = fields["planner_processes"] * fields["planner_memory_gib"] + SERVER_GIB
     assert float(container["resources"]["limits"]["memory"].removesuffix("Gi")) >= needed
-    assert {container["livenessProbe"]["httpGet"]["path"], container["readinessProbe"]["httpGet"]["path"]} == {
-        "/healthz", "/readyz",
-    }  # fmt: skip
+    probes = [container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "liveness", "readiness")]
+    assert probes == ["/healthz", "/healthz", "/readyz"]
 
 
 def test_dashboard_and_alerts_name_metrics_and_labels_that_exist() -> None:
