@@ -16,7 +16,6 @@ from urllib.parse import quote
 from uuid import uuid4
 
 import httpx
-from pydantic import BaseModel
 
 from api.client.answers import (
     MadePlan,
@@ -113,11 +112,20 @@ class Call:
     content: bytes | None = None
 
 
-class _Documents(BaseModel):
+@dataclass(frozen=True, slots=True)
+class _Documents:
     """A part of a list whose items are handed on as they are."""
 
-    items: list[dict[str, Any]]
-    next_cursor: str | None = None
+    items: Sequence[dict[str, Any]]
+    next_cursor: str | None
+
+    @classmethod
+    def model_validate(cls, obj: Any) -> Self:
+        """The part that plain data says. ValueError for what is no list."""
+        match obj:
+            case {"items": [*items], "next_cursor": cursor}:
+                return cls(items, cursor)
+        raise ValueError("no part of a list")
 
 
 class PublishedCalls(ABC):
