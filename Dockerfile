@@ -2,10 +2,11 @@
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /src
 RUN python -m venv /opt/broker
-COPY constraints.txt pyproject.toml README.md ./
+COPY constraints.txt mkdocs.yml pyproject.toml README.md ./
 COPY api api
 COPY broker broker
 COPY config config
+COPY docs docs
 COPY fixtures fixtures
 COPY optimizer optimizer
 COPY providers providers

@@ -26,16 +26,26 @@ help:
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
+# Of what pip tells, every tenth package. A failure of pip is one of the line (pipefail, which sh lacks).
+PIP := $(BIN)/python -u -m pip install --disable-pip-version-check --progress-bar off --constraint constraints.txt
+TOLD := awk '/^Collecting/ { if (++n % 10 == 0) print "  " n " packages found" } \
+	/^Installing collected/ { print "  installing them" } /^ERROR|^WARNING/ { print } { fflush() }'
+$(STAMP) $(DEV_STAMP): SHELL := /bin/bash
+$(STAMP) $(DEV_STAMP): .SHELLFLAGS := -o pipefail -c
+
 # The planner's inner loops are compiled here, else the first plan would do it in its own time.
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	@echo "installing into $(VENV), once, in about two minutes"
+	@$(PIP) --editable . | $(TOLD)
+	@echo "compiling the planner's inner loops, once, in about half a minute"
 	@$(BIN)/python -m optimizer.placement.compile_ahead
 	@touch $@
 
 # One SDK that only tests use has 18,000 modules: of it, what is imported is compiled, when it is.
 $(DEV_STAMP): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
-		--constraint constraints.txt --editable '.[dev]'
+	@echo "installing into $(VENV) with what tests need, once, in some minutes"
+	@$(PIP) --no-compile --editable '.[dev]' | $(TOLD)
+	@echo "compiling modules and the planner's inner loops, once"
 	@$(BIN)/python -m compileall -q -j 0 -x '/site-packages/oci/' $(VENV)/lib >/dev/null || true
 	@$(BIN)/python -m optimizer.placement.compile_ahead
 	@touch $@ $(STAMP)

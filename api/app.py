@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib.metadata import version
+from types import MappingProxyType
 
 import structlog
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 from starlette.routing import BaseRoute
 
 from api.bootstrap import Product
+from api.export.files import MEDIA_TYPES
 from api.http import errors, openapi
 from api.http.conditional import kept_answers
 from api.http.middleware import RequestMiddleware
@@ -21,6 +24,7 @@ from api.http.strict_requests import only_known_parameters
 from api.jobs.cluster_node import ClusterNode
 from api.pages import STATIC
 from api.pages import routes as pages
+from api.pages.help.documentation import Documentation
 from api.pages.parts import link_sign_in, provider_sign_in, session
 from api.pages.parts.rendering import on_http_exception, tell
 from api.routes import (
@@ -45,11 +49,19 @@ from api.routes import (
 log = structlog.get_logger()
 
 DISTRIBUTION = "gpu-capacity-broker"
+SENT_AS_THEY_ARE = (*DEFAULT_EXCLUDED_CONTENT_TYPES, MEDIA_TYPES["xlsx"], MEDIA_TYPES["parquet"])
+"""Media types that are compressed already, and streams of events, which must not wait for a compressor."""
 
 
-def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
-    """The application of ``product``. It migrates the database at startup and closes
-    the product at the end.
+def create_app(
+    product: Product,
+    *,
+    scheduled: bool = True,
+    reference: Mapping[str, Callable[[], str]] = MappingProxyType({}),
+) -> FastAPI:
+    """The application of ``product``. It migrates the database at startup and closes the product at the end.
+
+    ``reference``: further pages of the documentation, by name: what only a higher floor knows.
     """
 
     @asynccontextmanager
@@ -79,10 +91,12 @@ def create_app(product: Product, *, scheduled: bool = True) -> FastAPI:
     )
     app.state.product = product
     app.state.plan_answers = kept_answers()
+    app.state.documentation = Documentation(reference)
     errors.install(app)
     app.add_exception_handler(HTTPException, on_http_exception)
     app.router.routes.extend(_rooms())
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.add_middleware(GZipMiddleware, compresslevel=6, exclude_content_types=SENT_AS_THEY_ARE)
     app.add_middleware(RequestMiddleware, tell=tell, paused=product.settings.paused)
     openapi.install(app)
     return app

@@ -92,7 +92,7 @@ from broker.services.spend.known_names import KnownNamesService
 from broker.services.spend.spend import SpendService
 from broker.services.spend.spend_futures import SpendFutures
 from broker.services.spend.summaries import Summaries
-from broker.settings import Settings
+from broker.settings import Settings, networks_of
 from broker.store.engine import Store, create_store
 from optimizer.spend_interval import MonteCarlo
 from providers.http import ProviderHttp
@@ -281,7 +281,9 @@ def build_product(
     sealing = settings.secrets_key.get_secret_value() if settings.secrets_key is not None else None
     store = create_store(settings.database_url, exclusive=exclusive, secrets_key=sealing)
     units, events, background = store.unit_of_work, PlanEvents(), Background()
-    sender = HttpWebhookSender(allow_loopback=settings.webhook_allow_loopback)
+    sender = HttpWebhookSender(
+        allow_loopback=settings.webhook_allow_loopback, networks=networks_of(settings.webhook_networks)
+    )
     webhooks = WebhooksService(units, sender, clock)
     notifier = LoggedNotifier(WakeSignal(background, webhooks.deliver))
     executor = build_executor(

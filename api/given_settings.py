@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr, ValidationError
@@ -14,6 +17,28 @@ from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.near_words import with_nearest
 from broker.provider_facts import load_provider_names
 from broker.settings import Settings, is_secret
+
+FILE = Path("broker.toml")
+PREFIX = "BROKER_"
+
+
+def read_file() -> Mapping[str, Any]:
+    """What ``broker.toml`` says; nothing where there is none. Raises InputError."""
+    try:
+        return tomllib.loads(FILE.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(str(FILE), (FieldProblem("", str(error), "TOML"),)) from error
+    except OSError as error:
+        raise InputError(str(FILE), (FieldProblem("", str(error.strerror), "a file to be read"),)) from error
+
+
+def load_environment() -> Mapping[str, str]:
+    """Variables of the environment, then of ``broker.toml`` (``lambda_api_key`` there is
+    BROKER_LAMBDA_API_KEY). Raises InputError."""
+    said = {f"{PREFIX}{name.upper()}": str(value) for name, value in read_file().items()}
+    return {**said, **os.environ}
 
 
 def read_settings(**given: Any) -> Settings:

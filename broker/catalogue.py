@@ -3,6 +3,7 @@
 ``config/gpus.csv`` accelerators · ``config/models.csv`` model shapes · ``config/market.toml`` price gate ·
 ``config/exchange_rates.csv`` dated rates · ``config/countries.csv``, ``config/geography.toml`` countries and
 their sets · ``config/compliance.toml`` tags · ``config/energy.toml``, ``config/grid.csv`` power and carbon ·
+``config/events.toml``, ``config/settings.toml`` what events and settings mean ·
 ``config/operators.toml`` who runs data centres · ``config/cold_starts.toml`` how long nodes take to run.
 ``broker/provider_facts.py`` reads ``config/providers``.
 """
@@ -249,6 +250,12 @@ def load_hugging_face_names() -> Mapping[str, str]:
 def load_events() -> Mapping[str, str]:
     """What each event means, by its name."""
     return MappingProxyType(tomllib.loads((CONFIG / "events.toml").read_text(encoding="utf-8")))
+
+
+@cache
+def load_setting_meanings() -> Mapping[str, Mapping[str, str]]:
+    """What each setting means: ``settings`` of the broker, and ``provider_settings`` of every provider."""
+    return MappingProxyType(tomllib.loads((CONFIG / "settings.toml").read_text(encoding="utf-8")))
 
 
 @cache

@@ -9,9 +9,9 @@ INSTALLED = PACKAGE / "data"
 
 
 def data_folder(*names: str) -> Path:
-    """A folder within ``config`` or ``fixtures``.
+    """A folder or file of ``config``, ``docs`` or ``fixtures``.
 
-    A wheel has both in ``broker/data`` (``sources`` in pyproject.toml): at the top level they would stand
+    A wheel has them in ``broker/data`` (``sources`` in pyproject.toml): at the top level they would stand
     beside everybody's modules.
     """
     return (INSTALLED if INSTALLED.is_dir() else PACKAGE.parent).joinpath(*names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from decimal import Decimal
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -27,6 +28,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+NETWORKS = "inner networks with commas between, such as 10.20.0.0/16, fd00:12::/32"
 SHORTEST_ADMIN_KEY = 24
 SHORTEST_SECRETS_KEY = 32
 WANTED: Mapping[str, str] = MappingProxyType(
@@ -157,6 +159,7 @@ class Settings(BaseSettings):
     roll_up_seconds: float = Field(default=60.0, gt=0)
     webhook_seconds: float = Field(default=5.0, gt=0)
     webhook_allow_loopback: bool = False
+    webhook_networks: str | None = None
     history_full_days: int = Field(default=90, ge=1)
     history_kept_days: int = Field(default=1100, ge=1)
     rounds_kept_days: int = Field(default=30, ge=1)
@@ -210,6 +213,12 @@ class Settings(BaseSettings):
             raise ValueError(f"at least the {full} days of BROKER_HISTORY_FULL_DAYS")
         return value
 
+    @field_validator("webhook_networks")
+    @classmethod
+    def _refuse_public_networks(cls, value: str | None) -> str | None:
+        networks_of(value)
+        return value
+
     @field_validator("admin_key")
     @classmethod
     def _refuse_weak_admin_key(cls, value: SecretStr | None) -> SecretStr | None:
@@ -227,6 +236,17 @@ class Settings(BaseSettings):
             if any(len(key.strip()) < SHORTEST_SECRETS_KEY for key in keys):
                 raise ValueError(WANTED["secrets_key"])
         return value
+
+
+def networks_of(text: str | None) -> tuple[IPv4Network | IPv6Network, ...]:
+    """The networks of a setting. Raises ValueError for one that is public or of this link alone."""
+    try:
+        found = tuple(ip_network(part.strip()) for part in (text or "").split(",") if part.strip())
+    except ValueError:
+        raise ValueError(NETWORKS) from None
+    if any(network.is_global or network.is_link_local for network in found):
+        raise ValueError(NETWORKS)
+    return found
 
 
 def is_secret(name: str) -> bool:

@@ -14,7 +14,8 @@ class CommandEntry(NamedTuple):
     panel: str
 
 
-RUN, PLAN, HOLD, LOOK = "Run", "Plan", "Hold and pay", "Look inside"
+RUN, PLAN, HOLD, LOOK = "Run a broker, on its own machine", "Plan", "Hold and pay", "Look inside"
+CONNECT = "Connect people and programs"
 COMMANDS: Mapping[str, CommandEntry] = {
     "up": CommandEntry(
         "api.cli.installation.up", "Everything at once: market, plan of the examples, server.", RUN
@@ -61,9 +62,12 @@ COMMANDS: Mapping[str, CommandEntry] = {
         "api.cli.finance.approvals", "Plans that need approval: approve or reject one.", HOLD
     ),
     "focus-check": CommandEntry("api.cli.finance.focus_check", "Check a FOCUS file.", HOLD),
-    "keys": CommandEntry("api.cli.installation.keys", "API keys: list, make, revoke.", RUN),
-    "ssh-keys": CommandEntry("api.cli.installation.ssh_keys", "Public SSH keys for orders.", RUN),
-    "mcp": CommandEntry("api.cli.installation.mcp", "The running server as tools of an assistant.", RUN),
+    "keys": CommandEntry("api.cli.installation.keys", "API keys: list, make, revoke.", CONNECT),
+    "ssh-keys": CommandEntry("api.cli.installation.ssh_keys", "Public SSH keys for orders.", CONNECT),
+    "settings": CommandEntry(
+        "api.cli.installation.settings", "Every setting, its value, and where that comes from.", LOOK
+    ),
+    "mcp": CommandEntry("api.cli.installation.mcp", "The running server as tools of an assistant.", CONNECT),
     "perf": CommandEntry("api.cli.accuracy.perf", "The performance core alone.", LOOK),
     "providers": CommandEntry("api.cli.market.providers", "Adapters and recorded payloads.", LOOK),
 }

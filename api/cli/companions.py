@@ -18,7 +18,7 @@ def require_companions(context: typer.Context, answers: Mapping[str, frozenset[s
     the default mode.
     """
     spelled = {str(one.name): one.opts[0] for one in context.command.params}
-    given = [name for name in spelled if _given(context, name) and name not in EVERYWHERE]
+    given = [name for name in spelled if is_given(context, name) and name not in EVERYWHERE]
     asked = [name for name in given if name in answers]
     lead, *others = asked or [""]
     for name in others:
@@ -36,7 +36,8 @@ def _homes(name: str, answers: Mapping[str, frozenset[str]], spelled: Mapping[st
     return [spelled[one] for one, looked_at in answers.items() if one and name in looked_at]
 
 
-def _given(context: typer.Context, name: str) -> bool:
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether the command line gives this parameter."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import os
-import tomllib
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
 
 from api.cli.output import say
-from api.given_settings import read_settings
+from api.given_settings import FILE, PREFIX, load_environment, read_file, read_settings
 from api.schemas.base.document import describe
 from broker import logs
 from broker.domain.basics.errors import FieldProblem, InputError
@@ -20,8 +17,6 @@ from broker.provider_facts import load_provider_names
 from broker.redaction import password_of, register_environment, register_secret
 from broker.settings import Settings
 
-FILE = Path("broker.toml")
-PREFIX = "BROKER_"
 GUARDS = (
     "admin_key",
     "approval_limit_usd",
@@ -42,7 +37,7 @@ def load_settings(**given: Any) -> Settings:
     """Settings from options (None: not given), then the environment, then ``broker.toml``. Raises
     InputError."""
     register_environment(load_environment())
-    _require_known(_read_file())
+    _require_known(read_file())
     settings = read_settings(**{name: value for name, value in given.items() if value is not None})
     logs.begin(as_json=settings.log_format == "json")
     register_settings(settings)
@@ -57,24 +52,6 @@ def register_settings(settings: Settings) -> None:
             register_secret(secret, *secret.split(","))
         elif isinstance(value, str):
             register_secret(password_of(value))
-
-
-def load_environment() -> Mapping[str, str]:
-    """Variables of the environment, then of ``broker.toml`` (``lambda_api_key`` there is
-    BROKER_LAMBDA_API_KEY). Raises InputError."""
-    said = {f"BROKER_{name.upper()}": str(value) for name, value in _read_file().items()}
-    return {**said, **os.environ}
-
-
-def _read_file() -> Mapping[str, Any]:
-    try:
-        return tomllib.loads(FILE.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(str(FILE), (FieldProblem("", str(error), "TOML"),)) from error
-    except OSError as error:
-        raise InputError(str(FILE), (FieldProblem("", str(error.strerror), "a file to be read"),)) from error
 
 
 def check_variables(environment: Mapping[str, str]) -> None:

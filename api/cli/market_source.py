@@ -1,19 +1,22 @@
-"""Where a command takes its market from: a file, or the database."""
+"""Where a command takes its market from: a file, the server that BROKER_URL names, or the database.
+
+A laptop has no database: where BROKER_URL is given and BROKER_DATABASE_URL is not, the server is asked.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from rich.text import Text
-
 from api.bootstrap import Product, build_product
-from api.cli.configuration import load_environment, load_settings
-from api.cli.output import read_text, say
+from api.cli.configuration import load_settings
+from api.cli.output import read_text
+from api.client import BrokerClient, connect
+from api.given_settings import load_environment
 from api.offer_filters import known_names, require_offer_words
 from api.schemas.market.market import Market, read_market
 from broker.catalogue import load_launch_table, load_operators, load_spot_prior
@@ -29,20 +32,36 @@ from providers.registry import can_be_ordered, configured, not_planned
 T = TypeVar("T")
 
 
-def find_market(path: Path | None) -> Market:
-    """The market to plan with: that of a file, or the current offers of the database. Raises InputError
-    where there is neither.
+def named_server() -> BrokerClient | None:
+    """A client of the server that BROKER_URL names; None where it is not given, or a database is."""
+    given = {name.upper() for name in load_environment()}
+    if "BROKER_URL" not in given or "BROKER_DATABASE_URL" in given:
+        return None
+    return connect(load_settings())
 
-    As on the server, offers of the database that cannot be ordered are left out (``orderable``). Where a file
-    lacks the kind of host or the launch time, they are those of the operator, learned or assumed.
+
+def find_market(path: Path | None) -> Market:
+    """The market to plan with: of a file, else what can be ordered of the offers of the server or the
+    database. Raises InputError where there is none.
+
+    Where a file lacks the kind of host or the launch time, they are those of the operator, learned or
+    assumed.
     """
-    if path is None:
-        market = orderable(stored_market(OfferFilter()))
-        _tell_that_it_is_local(market.as_of)
-    else:
+    if path is not None:
         market = read_market(read_text(path), str(path))
+    elif (server := named_server()) is not None:
+        market = served_market(server, {}, only_orderable=True)
+    else:
+        market = orderable(stored_market(OfferFilter()))
     offers = shared(load_operators().with_hosts(market.offers))
     return replace(market, offers=load_launch_table().with_launch_times(with_spot_rates(offers)))
+
+
+def served_market(server: BrokerClient, words: Mapping[str, str | None], *, only_orderable: bool) -> Market:
+    """The current offers of a server, which narrows them by ``words`` (as of ``GET /v1/offers``)."""
+    with server:
+        found = tuple(server.list_offers(**words, orderable=only_orderable))
+    return Market(max((offer.observed_at for offer in found), default=datetime.now(UTC)), found)
 
 
 def orderable(market: Market) -> Market:
@@ -58,9 +77,12 @@ def with_spot_rates(offers: Iterable[Offer]) -> tuple[Offer, ...]:
     return SpotBook((), load_spot_prior()).with_rates(offers)
 
 
-def narrowed_market(words: Mapping[str, str | None], only_orderable: bool) -> tuple[Market, OfferTraits]:
-    """The stored offers with the names of ``words``, and the traits that are left to look at. Raises
-    InputError at the option with a word that names nothing."""
+def narrowed_market(words: Mapping[str, str | None], only_orderable: bool) -> Market:
+    """The offers of the server or the database that ``words`` choose. Raises InputError for a word that names
+    nothing."""
+    server = named_server()
+    if server is not None:
+        return served_market(server, words, only_orderable=only_orderable)
     listed = {name: word for name, word in words.items() if name not in ("gpu", "region")}
     require_offer_words(listed, known_names(()), source="options", prefix="--")
 
@@ -73,21 +95,9 @@ def narrowed_market(words: Mapping[str, str | None], only_orderable: bool) -> tu
         return Market(as_of, await product.offers.find_offers(wanted.names)), wanted.traits
 
     market, traits = ask_stored(ask)
-    _tell_that_it_is_local(market.as_of)
-    return market, traits
-
-
-def _tell_that_it_is_local(as_of: datetime) -> None:
-    """Says on stderr that the local database was read, where BROKER_URL names a server and nothing names a
-    database."""
-    environ = load_environment()
-    if "BROKER_URL" in environ and "BROKER_DATABASE_URL" not in environ:
-        age_minutes = max(0, (datetime.now(UTC) - as_of) // timedelta(minutes=1))
-        text = (
-            f"note: these are offers of the local database, {age_minutes} min old, not of the server at "
-            "BROKER_URL; BROKER_DATABASE_URL names another database"
-        )
-        say(Text(text, "dim"))
+    if only_orderable:
+        market = orderable(market)
+    return replace(market, offers=tuple(filter(traits.admit, market.offers)))
 
 
 def stored_market(wanted: OfferFilter) -> Market:
@@ -103,7 +113,8 @@ def stored_market(wanted: OfferFilter) -> Market:
 
 
 def _nothing_polled() -> InputError:
-    problem = FieldProblem("", "a database without offers", "one that was polled: `broker poll`")
+    expected = "one that was polled (`broker poll`), or BROKER_URL, the address of a running broker"
+    problem = FieldProblem("", "a database without offers", expected)
     return InputError("market", (problem,))
 
 

@@ -50,6 +50,7 @@ from api.schemas.holding.reservation import (
 )
 from api.schemas.imports.answers import STARTING_POINT
 from api.schemas.imports.starting_points import StartingPoint
+from api.schemas.market.market import Market, MarketForm
 from api.schemas.market.offer import OFFER, OfferForm
 from api.schemas.market.provider import QUARANTINED, QuarantinedForm
 from api.schemas.plans.comparison import COMPARISON, AcceptedComparisonForm, ComparisonDocument
@@ -112,6 +113,22 @@ class Call:
     content: bytes | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Documents:
+    """A part of a list whose items are handed on as they are."""
+
+    items: Sequence[dict[str, Any]]
+    next_cursor: str | None
+
+    @classmethod
+    def model_validate(cls, obj: Any) -> Self:
+        """The part that plain data says. ValueError for what is no list."""
+        match obj:
+            case {"items": [*items], "next_cursor": cursor}:
+                return cls(items, cursor)
+        raise ValueError("no part of a list")
+
+
 class PublishedCalls(ABC):
     """The calls of one server; lists are read page by page. A subclass sends requests and waits."""
 
@@ -133,10 +150,55 @@ class PublishedCalls(ABC):
         provider: str | None = None,
         region: str | None = None,
         tier: str | None = None,
+        country: str | None = None,
+        form: str | None = None,
+        gpus_per_node: str | None = None,
+        orderable: bool = False,
     ) -> AsyncIterator[Offer]:
-        """Offers now, cheapest per GPU-hour first, page by page. ``gpu`` is a canonical name."""
-        wanted = {"gpu": gpu, "provider": provider, "region": region, "tier": tier}
+        """Offers now, cheapest per GPU-hour first, page by page. Filters take several words by comma.
+
+        ``orderable``: only what can be ordered and is not sold out.
+        """
+        wanted = {
+            "gpu": gpu, "provider": provider, "region": region, "tier": tier, "country": country,
+            "form": form, "gpus_per_node": gpus_per_node, "orderable": "true" if orderable else None,
+        }  # fmt: skip
         return self._each("/v1/offers", PageForm[OfferForm], wanted)
+
+    def list_providers(self) -> AsyncIterator[dict[str, Any]]:
+        """The providers of the server with the health of their feeds, as documents."""
+        return self._each("/v1/providers", _Documents)
+
+    def list_offer_days(
+        self, offer_id: str, since: str | None = None, until: str | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
+        """The prices of one offer by UTC day, as documents; without times of the last 30 days."""
+        wanted = {"interval": "day", "from": since, "to": until}
+        return self._each(f"/v1/offers/{quote(offer_id)}/prices", _Documents, wanted)
+
+    def list_gpu_days(
+        self,
+        gpu: str,
+        tier: str,
+        since: str | None = None,
+        until: str | None = None,
+        *,
+        by_provider: bool = False,
+    ) -> AsyncIterator[dict[str, Any]]:
+        """The prices of a GPU by UTC day, as documents; without times of the last 30 days."""
+        by = "provider" if by_provider else "all"
+        wanted = {"gpu": gpu, "tier": tier, "from": since, "to": until, "by": by}
+        return self._each("/v1/prices", _Documents, wanted)
+
+    async def forecast_offer(self, offer_id: str) -> dict[str, Any]:
+        """The forecast of an offer's price, as a document. Raises NotFound."""
+        return await self._do(Call("GET", f"/v1/offers/{quote(offer_id)}/forecast"), dict)
+
+    async def find_market(self, at: str, *, gpu: str | None = None, tier: str | None = None) -> Market:
+        """The market as the server knew it at an instant."""
+        call = Call("GET", "/v1/market", {"at": at, "gpu": gpu, "tier": tier})
+        found = await self._do(call, MarketForm.model_validate)
+        return Market(found.as_of, tuple(found.offers))
 
     async def find_offer(self, offer_id: str) -> Offer:
         """One offer that is on sale now. Raises NotFound."""

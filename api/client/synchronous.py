@@ -125,6 +125,11 @@ class BrokerClient:
 
     list_offers = listed(PublishedCalls.list_offers)
     find_offer = waited(PublishedCalls.find_offer)
+    list_providers = listed(PublishedCalls.list_providers)
+    list_offer_days = listed(PublishedCalls.list_offer_days)
+    list_gpu_days = listed(PublishedCalls.list_gpu_days)
+    forecast_offer = waited(PublishedCalls.forecast_offer)
+    find_market = waited(PublishedCalls.find_market)
     plan = waited(PublishedCalls.plan)
     estimate = waited(PublishedCalls.estimate)
     read_source = waited(PublishedCalls.read_source)

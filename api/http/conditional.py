@@ -39,13 +39,11 @@ def plan_key(
 
 
 def tagged(document: Any, *, but_for: Mapping[str, Any] | None = None) -> Tagged:
-    """The body of ``document`` and its ETag. The tag is weak where it leaves out the fields ``but_for``,
-    which only say when the answer was computed."""
+    """The body of ``document`` and its ETag, which leaves out the fields ``but_for``: they only say when the
+    answer was computed. The tag is weak, as the answer is sent compressed or not."""
     body = _json(document)
-    tag = f'"{blake2b(body, digest_size=16).hexdigest()}"'
-    if but_for is None:
-        return tag, body
-    return f"W/{tag}", _json({**document, **but_for})
+    tag = f'W/"{blake2b(body, digest_size=16).hexdigest()}"'
+    return tag, body if but_for is None else _json({**document, **but_for})
 
 
 def conditional(request: Request, answer: Tagged) -> Response:

@@ -1,10 +1,11 @@
-"""Posts webhooks only to public HTTPS servers: no private address, no redirect, no second DNS look-up."""
+"""Posts webhooks to public HTTPS servers and allowed inner networks alone: no redirect, one DNS look-up."""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -20,6 +21,7 @@ LONGEST_URL = 2000
 EXPECTED = "an https:// address of a public server"
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +49,14 @@ class _Place:
 
 
 class HttpWebhookSender:
-    """Implements the port ``WebhookSender``. ``allow_loopback``: this machine is allowed too, over HTTP."""
+    """Implements the port ``WebhookSender``.
 
-    def __init__(self, *, allow_loopback: bool = False) -> None:
+    ``allow_loopback``: this machine is allowed too, and ``networks``: addresses in these, both over HTTP too.
+    """
+
+    def __init__(self, *, allow_loopback: bool = False, networks: Sequence[Network] = ()) -> None:
         self._allow_loopback = allow_loopback
+        self._networks = tuple(networks)
 
     async def require_allowed(self, url: str) -> None:
         """Raises InputError if the URL does not name a public HTTPS server."""
@@ -91,7 +97,7 @@ class HttpWebhookSender:
             raise _refused(repr(origin_of(url)), EXPECTED) from None
         if parts.scheme not in ("https", "http") or not host or parts.username is not None:
             raise _refused(repr(origin_of(url)), EXPECTED)
-        if parts.scheme == "http" and not self._allow_loopback:
+        if parts.scheme == "http" and not (self._allow_loopback or self._networks):
             raise _refused(
                 repr(origin_of(url)), f"{EXPECTED}: over http:// anybody on the way could read events"
             )
@@ -109,8 +115,9 @@ class HttpWebhookSender:
         addresses = [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
         for address in addresses:
             inner = getattr(address, "ipv4_mapped", None) or address
-            loopback = self._allow_loopback and inner.is_loopback
-            if not loopback and (scheme != "https" or not _is_public(inner)):
+            is_inner = self._allow_loopback and inner.is_loopback
+            is_inner = is_inner or any(inner in network for network in self._networks)
+            if not is_inner and (scheme != "https" or not _is_public(inner)):
                 raise _refused(f"{host!r} at {address} by {scheme}", EXPECTED)
         return addresses[0]
 

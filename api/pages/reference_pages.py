@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
-from fastapi import Depends, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import Response
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from api.http.errors import REFERENCE
 from api.http.reference import build_reference
+from api.pages.parts import words
 from api.pages.parts.rendering import page_router, show, templates
-from api.pages.parts.session import visitor_of
-from broker.domain.basics.account import Caller
-from broker.domain.basics.errors import NotAuthenticated
-
-_CODE = re.compile(r"`([^`]+)`")
+from api.pages.parts.session import Reader
 
 router = page_router()
-
-
-async def reader_of(request: Request) -> Caller | None:
-    """The visitor, if there is one: the frame of the page then has its links."""
-    try:
-        return await visitor_of(request)
-    except NotAuthenticated:
-        return None
-
-
-Reader = Annotated[Caller | None, Depends(reader_of)]
 
 
 @router.get(REFERENCE)
@@ -43,12 +28,6 @@ def show_reference(
     if is_open not in state.reference_texts:
         reference = build_reference(request.app.openapi())
         body = templates.env.get_template("reference_body.html")
-        text = body.render(reference=reference, code=with_code, is_open=is_open)
+        text = body.render(reference=reference, code=words.with_code, is_open=is_open)
         state.reference_texts[is_open] = Markup(text)  # noqa: S704  a template of ours, which escapes
     return show(request, "reference.html", "HTTP API", body=state.reference_texts[is_open])
-
-
-def with_code(text: str) -> Markup:
-    """A description as HTML: code is marked, and a blank line begins a paragraph."""
-    marked = _CODE.sub(r"<code>\1</code>", str(escape(text)))
-    return Markup(marked.replace("\n\n", "<br>"))  # noqa: S704  escaped before

@@ -7,8 +7,17 @@ from fastapi.responses import Response
 
 from api.http.dependencies import product_of
 from api.pages import reference_pages
+from api.pages.administration import (
+    audit_pages,
+    key_pages,
+    settings_pages,
+    ssh_key_pages,
+    tabs,
+    webhook_pages,
+)
 from api.pages.finance import export_pages, finance_pages, spend_pages
 from api.pages.finance.budget_view import budget_rows
+from api.pages.help import help_pages
 from api.pages.market import market_pages, offer_pages
 from api.pages.parts.cards import market_card, overview_cards
 from api.pages.parts.rendering import page_router, show
@@ -80,6 +89,13 @@ for room in (
     finance_pages,
     offer_pages,
     market_pages,
-    reference_pages,
+    reference_pages,  # before help_pages: its path is one of theirs
+    help_pages,
+    tabs,
+    key_pages,
+    ssh_key_pages,
+    webhook_pages,
+    audit_pages,
+    settings_pages,
 ):
     router.include_router(room.router)

@@ -62,14 +62,14 @@ async def list_ssh_keys(
     return listing([ssh_key_to_document(key) for key in page.items], page.next_cursor)
 
 
-@router.get("/{key_id}", responses={200: {"model": SshKeyForm}})
-async def show_ssh_key(request: Request, caller: PlanReader, key_id: SshKeyId) -> JSONResponse:
+@router.get("/{ssh_key_id}", responses={200: {"model": SshKeyForm}})
+async def show_ssh_key(request: Request, caller: PlanReader, ssh_key_id: SshKeyId) -> JSONResponse:
     """Shows one public key."""
-    return JSONResponse(ssh_key_to_document(await product_of(request).ssh_keys.find_key(caller, key_id)))
+    return JSONResponse(ssh_key_to_document(await product_of(request).ssh_keys.find_key(caller, ssh_key_id)))
 
 
-@router.delete("/{key_id}", status_code=204)
-async def remove_ssh_key(request: Request, caller: ReservationWriter, key_id: SshKeyId) -> Response:
+@router.delete("/{ssh_key_id}", status_code=204)
+async def remove_ssh_key(request: Request, caller: ReservationWriter, ssh_key_id: SshKeyId) -> Response:
     """Removes a public key from later orders. Machines that have it already keep it until they end."""
-    await product_of(request).ssh_keys.remove(caller, key_id)
+    await product_of(request).ssh_keys.remove(caller, ssh_key_id)
     return Response(status_code=204)

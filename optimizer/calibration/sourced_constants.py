@@ -27,6 +27,19 @@ class SourcedConstant:
     fitted: float | Mapping[str, float] | None
     source: str
 
+    @property
+    def value_words(self) -> str:
+        """The prior, and the fitted value where the fit moved it; of a table, each entry."""
+        if not isinstance(self.prior, Mapping):
+            return _shown(self.prior, self.fitted if isinstance(self.fitted, float) else None)
+        entries = self.fitted if isinstance(self.fitted, Mapping) else {}
+        return ", ".join(f"{name} {_shown(value, entries.get(name))}" for name, value in self.prior.items())
+
+
+def _shown(prior: float | str, fitted: float | None) -> str:
+    shown = prior if isinstance(prior, str) else f"{prior:g}"
+    return shown if fitted is None else f"{shown} → {fitted:.3g}"
+
 
 def sourced_constants() -> tuple[SourcedConstant, ...]:
     """All constants, in the order of the file. Half-widths of intervals are not among them, because they are

@@ -1,4 +1,4 @@
-"""Who has the present answer is told so; any change gives another tag and the whole answer."""
+"""Who has the present answer is told so, any change gives another tag, and large answers are compressed."""
 
 from __future__ import annotations
 
@@ -69,3 +69,22 @@ async def test_sums_are_unchanged_until_they_are_others(home: Home) -> None:
     assert changed.json()["items"] != first.json()["items"]
     narrowed = await team.get(path, params={"group_by": "provider"}, headers={"If-None-Match": tag})
     assert narrowed.status_code == 200
+
+
+async def test_answers_are_compressed_and_streams_of_events_are_not(home: Home) -> None:
+    team = await home.team("research")
+    path = (await team.post("/v1/plans", json=DOCUMENT)).headers["Location"]
+    told = await team.get(path + "/events")
+    assert "Content-Encoding" not in told.headers
+    pages = ["/docs/api", path, "/static/style.css"]
+    for page in pages:
+        packed = await team.get(page)
+        plain = await team.get(page, headers={"Accept-Encoding": "identity"})
+        assert (packed.headers["Content-Encoding"], packed.headers["Vary"]) == ("gzip", "Accept-Encoding"), (
+            page
+        )
+        assert "Content-Encoding" not in plain.headers
+        assert int(packed.headers["Content-Length"]) < int(plain.headers["Content-Length"]) / 2, page
+        assert packed.text == plain.text
+    table = await team.get("/v1/spend/projection.xlsx")
+    assert (table.status_code, "Content-Encoding" in table.headers) == (200, False)

@@ -1,20 +1,31 @@
-"""Formats, names of events and tests of webhooks, held to Slack's own SDK and to what receivers get."""
+"""Formats, names of events and tests of webhooks, held to Slack's own SDK and to what receivers get.
+
+``adaptive_card_1_4.json`` is the schema that https://adaptivecards.io/schemas/1.4.0/adaptive-card.json has
+(microsoft/AdaptiveCards at 644d933e, MIT license), without its descriptions.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft6Validator  # type: ignore[import-untyped]
 
 from api.notices.webhook_sender import HttpWebhookSender
 from broker.catalogue import load_events
 from broker.domain.basics.errors import InputError
 from broker.domain.basics.webhook import MoneyChange, OutboxEvent
-from broker.services.accounts.slack_message import LONGEST_TEXT, slack_message
+from broker.services.accounts.chat_messages import (
+    LONGEST_TEXT,
+    mattermost_message,
+    slack_message,
+    teams_message,
+)
 from tests.api.house import Home
 from tests.api.test_webhooks import Receiver, clock_of, deliveries, hook, receiver
 from tests.fakes.clock import NOON
@@ -53,6 +64,46 @@ def test_a_text_of_a_seller_is_no_markup_in_slack() -> None:
     assert len(long["blocks"][1]["text"]["text"]) == LONGEST_TEXT
 
 
+HOSTILE = replace(
+    EVENT, detail="`@channel` <!here> [pay](https://evil.example) **now** " * 400, team="t" * 5000, actor="`x"
+)
+
+
+@pytest.mark.parametrize("event", [EVENT, replace(EVENT, detail=""), HOSTILE])
+@pytest.mark.parametrize("money", [MONEY, None])
+def test_a_card_for_teams_has_the_published_form(event: OutboxEvent, money: MoneyChange | None) -> None:
+    schema = json.loads(Path(__file__).with_name("adaptive_card_1_4.json").read_text())
+    cards = Draft6Validator(schema)
+    message = teams_message(event, money)
+    assert message["type"] == "message"
+    (attached,) = message["attachments"]
+    assert attached["contentType"] == "application/vnd.microsoft.card.adaptive"
+    assert [error.message for error in cards.iter_errors(attached["content"])] == []
+    assert {block["type"] for block in attached["content"]["body"]} == {"RichTextBlock"}, (
+        "no Markdown is read"
+    )
+    assert len(json.dumps(message)) < 28 * 1024
+    assert ("1,234.50" in json.dumps(message) or "1234.50" in json.dumps(message)) is (money is not None)
+    broken = json.loads(json.dumps(attached["content"]))
+    broken["body"][0]["inlines"][0]["weight"] = "heaviest"
+    assert not cards.is_valid(broken)
+
+
+def test_a_text_for_mattermost_has_no_mention_and_no_markup_of_others() -> None:
+    text = mattermost_message(HOSTILE, MONEY)["text"]
+    assert len(text) < 16_383
+    outside = [part for line in text.split("\n") for part in line.split("`")[::2]]
+    assert [line.count("`") % 2 for line in text.split("\n")] == [0] * len(text.split("\n"))
+    assert not [part for part in outside if re.search(r"@|<|\[|\*\*|https:", part)]
+    assert mattermost_message(EVENT, None)["text"].splitlines() == [
+        "#### plan: approval needed",
+        "`above $1,000`",
+        "- Team: `research`",
+        "- Object: `plan plan-1`",
+        "- `by key-1 at 2026-11-23 12:00 UTC`",
+    ]
+
+
 async def test_each_webhook_gets_its_own_format(home: Home, receiver: Receiver) -> None:
     client = await home.team("research")
     await hook(client, receiver.url, "plan.done")
@@ -69,7 +120,7 @@ async def test_each_webhook_gets_its_own_format(home: Home, receiver: Receiver) 
     assert any(own["data"]["money"]["after_usd"] in json.dumps(block) for block in slack["blocks"])
     listed = (await client.get("/v1/webhooks")).json()["items"]
     assert {one["format"] for one in listed} == {"json", "slack"}
-    refused = await client.post("/v1/webhooks", json={**body, "format": "teams"})
+    refused = await client.post("/v1/webhooks", json={**body, "format": "irc"})
     assert refused.status_code == 422
     assert refused.json()["errors"][0]["pointer"] == "/format"
 

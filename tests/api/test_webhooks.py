@@ -25,6 +25,7 @@ from broker.domain.basics.account import AuditEntry, Caller, Scope
 from broker.domain.basics.errors import InputError
 from broker.domain.basics.webhook import TRIES_AFTER, SendOutcome, can_match, make_secret, sign
 from broker.services.accounts.webhooks import WebhooksService
+from broker.settings import networks_of
 from tests.api.house import DOCUMENT, OFFERS, Home, House, api_document
 from tests.fakes.clock import NOON, FakeClock
 from tests.fakes.examples import an_offer
@@ -323,6 +324,24 @@ async def test_a_public_address_is_taken_and_loopback_only_where_it_is_allowed(r
     assert (await HttpWebhookSender(allow_loopback=True).send(receiver.url, {}, "{}")).status == 200
     with pytest.raises(InputError):
         await HttpWebhookSender(allow_loopback=True).require_allowed("https://10.0.0.1/")
+
+
+async def test_named_networks_are_allowed_and_nothing_beside_them(receiver: Receiver) -> None:
+    inside = HttpWebhookSender(networks=networks_of("10.20.0.0/16, 127.0.0.0/8, fd00:12::/32"))
+    for url in (
+        "http://10.20.3.4:8065/hooks/x",
+        "https://10.20.3.4/",
+        "http://[fd00:12::1]/",
+        "https://1.1.1.1/",
+    ):
+        await inside.require_allowed(url)
+    for url in ("https://10.21.0.1/", "http://1.1.1.1/", "http://169.254.169.254/", "https://192.168.0.1/"):
+        with pytest.raises(InputError, match="/url"):
+            await inside.require_allowed(url)
+    assert (await inside.send(receiver.url, {}, "{}")).status == 200
+    for wrong in ("0.0.0.0/0", "8.8.8.0/24", "169.254.0.0/16", "10.20.0.1/16", "mattermost", "::/0"):
+        with pytest.raises(ValueError, match="inner networks"):
+            networks_of(wrong)
 
 
 async def test_bad_wishes_are_pointed_at(home: Home, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from api.cli.market.providers import capability_table, increment_words, show_feeds
 from api.cli.plain_table import PlainTable, markdown_lines
+from api.schemas.market.provider import FEED, Feed
 from broker.domain.market.market import FeedHealth
 from broker.domain.market.polling import PollPlan, polling_of
 from broker.provider_facts import load_provider_facts
@@ -71,7 +72,7 @@ def test_scaleway_bills_gpu_instances_by_the_minute_and_render_s_by_the_hour() -
 def test_feeds_say_where_they_stand(capsys: pytest.CaptureFixture[str]) -> None:
     feed = FeedHealth("lambda", None, NOON, "no answer", NOON, 0, 0, 1.0, 2, NOON + timedelta(minutes=1))
     plan = PollPlan(timedelta(minutes=1))
-    show_feeds([(feed, polling_of(feed, plan, NOON))], as_json=False)
+    show_feeds([FEED.write(Feed(feed, polling_of(feed, plan, NOON)))], as_json=False)
     told = capsys.readouterr().out
     assert "open, 2 failed" in told
     assert f"{NOON + timedelta(minutes=1):%d %b %H:%M}" in told

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.client.conftest import Served
-from tests.containers.test_containers import DASHBOARD
+from tests.containers.test_containers import DASHBOARD, alerts
 from tests.peers_env import run
 
 SUFFIXES = {"counter": ("_total", "_created"), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
@@ -20,7 +20,7 @@ SUFFIXES = {"counter": ("_total", "_created"), "histogram": ("_bucket", "_sum", 
 
 @pytest.mark.timeout(900)
 @pytest.mark.xdist_group("served")
-def test_a_running_broker_has_every_metric_that_the_dashboard_asks_for(served: Served) -> None:
+def test_a_running_broker_has_every_metric_that_dashboard_and_alerts_ask_for(served: Served) -> None:
     text = httpx.get(f"{served.url}/metrics", timeout=60).text
     exposed = {
         f"{family.name}{suffix}"
@@ -29,6 +29,7 @@ def test_a_running_broker_has_every_metric_that_the_dashboard_asks_for(served: S
     }
     panels = json.loads(DASHBOARD.read_text())["panels"]
     queries = [target["expr"] for panel in panels for target in panel["targets"]]
+    queries += [rule["expr"] for rule in alerts()]
     asked = {name for query in queries for name in re.findall(r"\bbroker_\w+", query)}
     assert len(asked) >= 12
     assert asked <= exposed

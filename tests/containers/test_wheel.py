@@ -14,7 +14,7 @@ from tests.cli.running import write_market
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 300
-FOR_COMPOSE = {"prometheus.yaml", "grafana"}
+FOR_COMPOSE = {"grafana", "kubernetes.yaml", "prometheus.yaml", "prometheus-alerts.yaml", "sandbox.env"}
 """What of ``config`` only ``compose.yaml`` mounts."""
 
 
@@ -58,6 +58,22 @@ def test_data_that_installed_code_reads_travel_and_no_fixtures_of_tests(installe
         path.name for path in (data / "config").iterdir()
     }
     assert {path.name for path in (data / "fixtures").iterdir()} == {"examples", "market"}
+    assert {path.name for path in (ROOT / "docs").iterdir()} - {"site"} == {
+        path.name for path in (data / "docs").iterdir()
+    }
+
+
+HELP = """
+from api.pages.help.documentation import FOLDER, Documentation
+pages = Documentation({})
+assert FOLDER.is_relative_to(__import__("sys").argv[1]), FOLDER
+print(len([pages.render(one.path) for part in pages.chapters for one in part.entries]))
+"""
+
+
+def test_its_pages_of_help_are_whole(installed: Path, tmp_path: Path) -> None:
+    told = ran("-c", HELP, installed, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(installed)})
+    assert int(told) > len(list((ROOT / "docs").rglob("*.md")))
 
 
 WORK = """

@@ -8,6 +8,8 @@ from types import ModuleType
 
 import pytest
 
+from api.cli.commands_page import commands_page
+from api.reference_texts import constants_page, settings_page, workloads_page
 from broker.catalogue import load_events
 from broker.settings import Settings
 from optimizer.calibration.sourced_constants import sourced_constants
@@ -49,20 +51,20 @@ def test_every_parameter_of_the_api_says_what_it_means(reference: ModuleType) ->
     assert not silent
 
 
-def test_commands_are_listed_with_their_options(reference: ModuleType) -> None:
-    page = reference.commands_page()
+def test_commands_are_listed_with_their_options() -> None:
+    page = commands_page()
     plan = page.split("## `broker plan`\n", 1)[1].split("\n## ", 1)[0]
     assert [row[0] for row in rows(plan)][:3] == ["`--market`", "`--time-limit`", "`--gap`"]
     assert all(said for _, said in rows(page))
 
 
-def test_every_setting_has_its_default_and_its_meaning(reference: ModuleType) -> None:
-    page = reference.settings_page()
-    ours = [row for row in rows(page) if len(row) == 4]
-    assert [row[0] for row in ours] == [f"`BROKER_{name.upper()}`" for name in Settings.model_fields]
-    assert ours[[row[0] for row in ours].index("`BROKER_PORT`")][1:3] == ["`8080`", "≥ 0, ≤ 65,535"]
+def test_every_setting_has_its_default_and_its_meaning() -> None:
+    page = settings_page()
+    ours = {row[0]: row[1:] for row in rows(page) if len(row) == 5}
+    assert list(ours) == [f"`BROKER_{name.upper()}`" for name in Settings.model_fields]
+    assert ours["`BROKER_PORT`"][:3] == ["whole number", "`8080`", "≥ 0, ≤ 65,535"]
     for spec in SPECS.values():
-        assert all(f"`{spec.variable(name)}`" in page for name in (*spec.credentials, *spec.options))
+        assert all(f"`{spec.variable(name)}`" in page for name in spec.names)
 
 
 def test_a_name_without_a_meaning_and_a_meaning_without_a_name_fail_the_build(reference: ModuleType) -> None:
@@ -74,15 +76,15 @@ def test_a_name_without_a_meaning_and_a_meaning_without_a_name_fail_the_build(re
     reference.require_same("events", set(load_events()), reference.event_names())
 
 
-def test_every_constant_stands_with_its_source(reference: ModuleType) -> None:
-    found = rows(reference.constants_page())
+def test_every_constant_stands_with_its_source() -> None:
+    found = rows(constants_page())
     constants = sourced_constants()
     assert [row[0] for row in found] == [f"`{one.name}`" for one in constants]
     assert all(row[1] and row[2] for row in found)
 
 
-def test_links_between_fields_of_the_workloads_document_lead_somewhere(reference: ModuleType) -> None:
-    page = reference.workloads_page()
+def test_links_between_fields_of_the_workloads_document_lead_somewhere() -> None:
+    page = workloads_page()
     headings = {line[3:].lower().replace(" ", "-") for line in page.splitlines() if line.startswith("## ")}
     linked = set(re.findall(r"\]\(#([a-z-]+)\)", page))
     assert linked <= headings

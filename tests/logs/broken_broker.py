@@ -18,8 +18,9 @@ from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 
 from api.app import create_app
 from api.bootstrap import build_product
-from api.cli.configuration import load_environment, load_settings
+from api.cli.configuration import load_settings
 from api.cli.installation.listening import listen, serve_until_stopped
+from api.given_settings import load_environment
 from api.http.dependencies import product_of
 from broker import logs
 

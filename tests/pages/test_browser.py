@@ -35,6 +35,15 @@ PATHS = (
     f"/plans/new?from={RESEARCH_PLAN}",
     f"/plans/compare?plan={RESEARCH_PLAN}&plan={PRODUCT_PLAN}",
     "/market/offers/lambda:gpu_8x_h200:us-east-3",
+    "/admin/keys",
+    "/admin/ssh-keys",
+    "/admin/webhooks",
+    "/admin/audit",
+    "/admin/settings",
+    "/docs",
+    "/docs/guides/serve",
+    "/docs/reference/settings",
+    "/docs/api",
 )
 MONEY = re.compile(r"\$([\d,]+\.\d\d)")
 
@@ -209,7 +218,7 @@ def test_the_keyboard_gets_everywhere_and_shows_where_it_is(opened: Open) -> Non
     page = opened()
     page.goto("/plans")
     names = []
-    for _ in range(14):
+    for _ in range(16):
         page.keyboard.press("Tab")
         focus = page.evaluate(
             """(() => {

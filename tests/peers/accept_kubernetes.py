@@ -12,9 +12,9 @@ from pathlib import Path
 import kubernetes_validate
 import yaml
 
-OWN = {"v1", "batch/v1", "apps/v1"}
+OWN = {"v1", "batch/v1", "apps/v1", "policy/v1"}
 found: dict[str, list[str]] = {}
-for file in sorted(Path(sys.argv[1]).glob("*.kueue.yaml")):
+for file in sorted(Path(sys.argv[1]).glob("*.yaml")):
     said = []
     for one in yaml.safe_load_all(file.read_text()):
         if one["apiVersion"] in OWN:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from textwrap import wrap
 
@@ -45,24 +45,9 @@ def markdown_constants(constants: Sequence[SourcedConstant]) -> str:
     lines = []
     for group, members in groupby(constants, key=lambda constant: constant.group):
         lines += [f"## {group}", ""]
-        lines += [
-            f"- `{constant.name}` {_prior_and_fit(constant)}: {constant.source}" for constant in members
-        ]
+        lines += [f"- `{one.name}` {one.value_words}: {one.source}" for one in members]
         lines += [""]
     return "\n".join(lines)
-
-
-def _prior_and_fit(constant: SourcedConstant) -> str:
-    prior, fitted = constant.prior, constant.fitted
-    if not isinstance(prior, Mapping):
-        return _shown(prior, fitted if isinstance(fitted, float) else None)
-    entries = fitted if isinstance(fitted, Mapping) else {}
-    return ", ".join(f"{name} {_shown(value, entries.get(name))}" for name, value in prior.items())
-
-
-def _shown(prior: float | str, fitted: float | None) -> str:
-    shown = prior if isinstance(prior, str) else f"{prior:g}"
-    return shown if fitted is None else f"{shown} → {fitted:.3g}"
 
 
 def _print_table(console: Console, table: PlainTable, width: int, spaced: bool) -> None:

@@ -9,11 +9,12 @@ from typing import Annotated
 
 import typer
 
-from api.cli.configuration import load_environment, load_settings
+from api.cli.configuration import load_settings
 from api.cli.installation.diagnosis import diagnose
 from api.cli.output import Json, print_json, stdout
 from api.cli.tables import print_section
 from api.figures import day_and_time
+from api.given_settings import load_environment
 from api.schemas.market.diagnosis import (
     DIAGNOSIS,
     Check,

@@ -9,7 +9,7 @@ import typer
 
 from api.cli.output import say
 from broker import logs
-from providers.sandbox.server import run
+from providers.sandbox.server import HOST, run
 
 app = typer.Typer(add_completion=False)
 
@@ -19,7 +19,10 @@ DEFAULT_SEED = 1
 
 @app.command()
 def sandbox(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1.")] = DEFAULT_PORT,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port, 0 for any free one.")] = DEFAULT_PORT,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; the market asks for no key, so leave it inside.")
+    ] = HOST,
     seed: Annotated[int, typer.Option(help="Seed of stock and prices.")] = DEFAULT_SEED,
     state: Annotated[Path | None, typer.Option(help="Folder whose content survives a kill.")] = None,
 ) -> None:
@@ -27,6 +30,6 @@ def sandbox(
 
     Example: broker sandbox --port 8090 --seed 7 --state ./market
     """
-    say(f"starting the sandbox market: BROKER_SANDBOX_URL=http://127.0.0.1:{port}")
+    say(f"starting the sandbox market: BROKER_SANDBOX_URL=http://{host}:{port}")
     with logs.on_a_thread():
-        run(port, seed, state)
+        run(port, seed, state, host)

@@ -12,9 +12,11 @@ import typer
 
 from api.app import create_app
 from api.bootstrap import Product, build_product, open_orders_warning
-from api.cli.configuration import check_variables, load_environment, load_settings
+from api.cli.commands_page import COMMANDS_PAGE
+from api.cli.configuration import check_variables, load_settings
 from api.cli.installation.listening import listen, serve_until_stopped, url_of
 from api.cli.output import say
+from api.given_settings import load_environment
 from broker.settings import Settings
 
 app = typer.Typer(add_completion=False)
@@ -46,7 +48,7 @@ async def _serve(settings: Settings, bound: socket.socket) -> None:
             warn("no key exists yet, so nobody can get in: start it once with BROKER_ADMIN_KEY=…")
         warn_of_open_orders(product)
         say(f"serving on {url_of(bound)}")
-        await serve_until_stopped(create_app(product), bound)
+        await serve_until_stopped(create_app(product, reference=COMMANDS_PAGE), bound)
     finally:
         await product.close()
 

@@ -6,7 +6,10 @@ import asyncio
 import ipaddress
 import json
 import os
+import shlex
+import shutil
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -18,7 +21,8 @@ import typer
 
 from api.app import create_app
 from api.bootstrap import Product, build_product
-from api.cli.configuration import check_variables, load_environment, load_settings
+from api.cli.commands_page import COMMANDS_PAGE
+from api.cli.configuration import check_variables, load_settings
 from api.cli.errors import ExitCode
 from api.cli.installation.listening import listen, serve_until_stopped, url_of
 from api.cli.installation.sandbox import DEFAULT_SEED
@@ -28,6 +32,7 @@ from api.cli.output import Json, print_json, read_text, reveal, stderr, stdout
 from api.cli.plans.plan_view import misses_something, print_plan, print_plan_in_short
 from api.cli.plans.progress import ProgressLine
 from api.cli.tables import print_section
+from api.given_settings import load_environment
 from api.one_time_links import LINK_TIME
 from api.plan_requests import options_of
 from api.planning.relay import progress_of
@@ -182,24 +187,33 @@ async def _serve(product: Product, bound: socket.socket, plan: Plan) -> None:
     key = local.secret if local is not None else given.get_secret_value() if given is not None else ""
     _tell_address(product, bound, local, key)
     _tell_next_steps(plan)
-    await serve_until_stopped(create_app(product), bound)
+    await serve_until_stopped(create_app(product, reference=COMMANDS_PAGE), bound)
 
 
 def _tell_address(product: Product, bound: socket.socket, local: LocalKey | None, key: str) -> None:
     console, url = stderr(), url_of(bound)
     console.print(f"\nserving on {url}")
-    if local is not None:
+    file = local_key_file(product.settings.database_url)
+    if local is not None and local.is_new:
+        reveal(f"admin key (shown once): {local.secret}")
+    elif local is not None:
         until = f"{local.expires_at:%Y-%m-%d %H:%M} UTC" if local.expires_at is not None else "it is revoked"
-        which = "shown once" if local.is_new else f"of this machine, valid until {until}"
-        reveal(f"admin key ({which}): {local.secret}")
+        console.print(f"the admin key in {file} is valid until {until}", soft_wrap=True)
     if ipaddress.ip_address(bound.getsockname()[0]).is_loopback:
         token = product.links.make(key, product.clock.now())
         minutes = int(LINK_TIME.total_seconds() // 60)
         reveal(f"open once, within {minutes} minutes: {url}/signin/link?token={token}")
     else:
         console.print(f"open {url} in a browser and sign in with a key")
-    then = f"in another terminal, with that key: export BROKER_URL={url} BROKER_KEY=…"
+    secret = "…" if local is None else f"$(cat {shlex.quote(str(file))})"
+    then = f"in another terminal: {_activation()}export BROKER_URL={url} BROKER_KEY={secret}"
     console.print(then, soft_wrap=True)
+
+
+def _activation() -> str:
+    """The command that puts ``broker`` on the path of a shell, where it is not yet."""
+    script = Path(sys.prefix, "bin", "activate")
+    return "" if shutil.which("broker") or not script.is_file() else f". {shlex.quote(str(script))} && "
 
 
 def _tell_next_steps(plan: Plan) -> None:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from api.cli.market_source import narrowed_market, orderable
+from api.cli.market_source import narrowed_market
 from api.cli.output import Json, print_json, stdout
 from api.cli.tables import print_section
 from api.figures import day_and_time
@@ -51,7 +51,8 @@ def offers(
     limit: Annotated[int, typer.Option(min=1, help="Rows of the table; --json has all.")] = 50,
     as_json: Json = False,
 ) -> None:
-    """Show offers of the last poll, cheapest GPU-hour first.
+    """Show offers of the last poll, cheapest GPU-hour first: of the server that BROKER_URL names, else of the
+    database of this machine.
 
     Example: broker offers --gpu H100-SXM-80GB --tier on_demand
     """
@@ -59,10 +60,7 @@ def offers(
         "gpu": gpu, "provider": provider, "region": region, "tier": tier, "country": country, "form": form,
         "gpus_per_node": gpus_per_node,
     }  # fmt: skip
-    market, traits = narrowed_market(words, only_orderable)
-    if only_orderable:
-        market = orderable(market)
-    market = replace(market, offers=tuple(filter(traits.admit, market.offers)))
+    market = narrowed_market(words, only_orderable)
     if only_orderable and all(word is None for name, word in words.items() if name != "gpu"):
         market = replace(market, offers=shared(market.offers))
     if as_json:

@@ -10,11 +10,12 @@ import typer
 from rich.console import Console
 
 from api.bootstrap import Product, build_product
-from api.cli.configuration import load_environment, load_settings
+from api.cli.configuration import load_settings
 from api.cli.errors import ExitCode
 from api.cli.output import Json, print_json, stderr
 from api.cli.tables import print_section
 from api.figures import plural
+from api.given_settings import load_environment
 from api.schemas.market.provider import ROUND
 from api.sections import Cell, Section, section_of
 from broker.domain.basics.errors import FieldProblem, InputError
@@ -30,6 +31,9 @@ def poll(
     as_json: Json = False,
 ) -> None:
     """Poll providers and store their offers. Prints one line for each provider.
+
+    A command of operators: it uses the credentials and the database of this machine, whatever BROKER_URL
+    says.
 
     Exit code 8 when one of them failed; its last known offers are kept.
 

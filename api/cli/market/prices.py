@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime, timedelta
-from typing import Annotated
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -13,22 +14,25 @@ from rich.text import Text
 from api.bootstrap import Product
 from api.cli.companions import require_companions
 from api.cli.market.offers import print_market
-from api.cli.market_source import ask_stored
+from api.cli.market_source import ask_stored, named_server
 from api.cli.output import Json, print_json, stdout
 from api.cli.tables import print_section
 from api.cli.times import read_time
+from api.client import BrokerClient
+from api.schemas.base.times import format_time
 from api.schemas.market.market import Market, market_to_document
 from api.schemas.market.prices import DAY, FORECAST, NO_HISTORY, SKU_DAY
 from api.sections import Section, section_of
 from broker.catalogue import resolve_gpu
 from broker.domain.basics.errors import FieldProblem, InputError
-from broker.domain.basics.money import from_micro_usd, price_figure, price_words
+from broker.domain.basics.money import price_figure, price_words
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import Tier
-from broker.domain.market.price_days import PriceDay, SkuDay
-from broker.services.market.prices import OfferForecast
 
 app = typer.Typer(add_completion=False)
+
+T = TypeVar("T")
+Document = dict[str, Any]
 
 ANSWERS = {
     "": frozenset({"gpu", "tier", "since", "until", "by_provider", "forecast"}),
@@ -64,6 +68,8 @@ def prices(
 ) -> None:
     """Show the lowest, median and highest price by UTC day, the market at a past instant, or a forecast.
 
+    It asks the server that BROKER_URL names, else it reads the database of this machine.
+
     Example: broker prices --gpu H100-SXM-80GB --tier spot --from 2026-11-01
     """
     require_companions(context, ANSWERS)
@@ -88,97 +94,117 @@ def _show_market(at: datetime, gpu: str | None, tier: Tier | None, limit: int, a
     async def ask(product: Product) -> Market:
         return Market(at, await product.prices.find_known_at(at, gpu=known, tier=tier))
 
-    market = ask_stored(ask)
+    market = _asked(lambda server: server.find_market(format_time(at), gpu=known, tier=tier), ask)
     if as_json:
         print_json(market_to_document(market.as_of, market.offers))
     else:
         print_market(stdout(), market, limit)
 
 
-def _show_forecast(offer_id: str, as_json: bool) -> None:
-    async def ask(product: Product) -> OfferForecast:
-        return await product.prices.forecast(offer_id)
+def _asked(of_server: Callable[[BrokerClient], T], of_database: Callable[[Product], Awaitable[T]]) -> T:
+    """What the server says that BROKER_URL names, else what the database of this machine does."""
+    server = named_server()
+    if server is None:
+        return ask_stored(of_database)
+    with server:
+        return of_server(server)
 
-    found = ask_stored(ask)
+
+def _show_forecast(offer_id: str, as_json: bool) -> None:
+    async def ask(product: Product) -> Document:
+        return FORECAST.write(await product.prices.forecast(offer_id))
+
+    found = _asked(lambda server: server.forecast_offer(offer_id), ask)
     if as_json:
-        print_json(FORECAST.write(found))
+        print_json(found)
     else:
         print_forecast(stdout(), found)
 
 
 def _show_days(offer_id: str, since: str | None, until: str | None, as_json: bool) -> None:
-    async def ask(product: Product) -> tuple[PriceDay, ...]:
-        return await product.prices.find_days(offer_id, _window(product, since, until))
+    async def ask(product: Product) -> list[Document]:
+        window = _window(product.clock.now(), since, until)
+        return [DAY.write(day) for day in await product.prices.find_days(offer_id, window)]
 
-    days = ask_stored(ask)
+    days = _asked(lambda server: list(server.list_offer_days(offer_id, *_times(since, until))), ask)
     if as_json:
-        print_json({"offer_id": offer_id, "items": [DAY.write(day) for day in days]})
+        print_json({"offer_id": offer_id, "items": days})
         return
-    columns: dict[str, Callable[[PriceDay], str]] = {
-        "=day": lambda day: f"{day.day}",
-        ">min $/h": lambda day: _price(day.least),
-        ">median": lambda day: _price(day.median),
-        ">max": lambda day: _price(day.most),
-        ">last": lambda day: _price(day.last),
-        ">hours on sale": lambda day: f"{day.seconds / 3600:.1f}",
-        ">changes": lambda day: str(day.changes),
+    columns: dict[str, Callable[[Document], str]] = {
+        "=day": lambda day: day["day"],
+        ">min $/h": lambda day: _price(day["min_usd"]),
+        ">median": lambda day: _price(day["median_usd"]),
+        ">max": lambda day: _price(day["max_usd"]),
+        ">last": lambda day: _price(day["last_usd"]),
+        ">hours on sale": lambda day: f"{day['hours_on_sale']:.1f}",
+        ">changes": lambda day: str(day["changes"]),
     }
     print_section(section_of(days, columns, empty="on no day of that time was it known to be on sale"))
 
 
-def _price(micro_usd: int) -> str:
-    return price_figure(from_micro_usd(micro_usd))
+def _price(usd: str) -> str:
+    return price_figure(Decimal(usd))
 
 
 def _show_sku(
     gpu: str, tier: Tier, times: tuple[str | None, str | None], by_provider: bool, as_json: bool
 ) -> None:
-    async def ask(product: Product) -> tuple[SkuDay, ...]:
-        window = _window(product, *times)
-        return await product.prices.find_sku_days(gpu, tier.value, window, by_provider=by_provider)
+    async def ask(product: Product) -> list[Document]:
+        window = _window(product.clock.now(), *times)
+        found = await product.prices.find_sku_days(gpu, tier.value, window, by_provider=by_provider)
+        return [SKU_DAY.write(day) for day in found]
 
-    days = ask_stored(ask)
+    days = _asked(
+        lambda server: list(server.list_gpu_days(gpu, tier, *_times(*times), by_provider=by_provider)), ask
+    )
     if as_json:
-        items = [SKU_DAY.write(day) for day in days]
-        print_json({"gpu": gpu, "tier": tier.value, "items": items})
+        print_json({"gpu": gpu, "tier": tier.value, "items": days})
         return
-    columns: dict[str, Callable[[SkuDay], str]] = {
-        "=day": lambda day: f"{day.day}",
-        "=seller": lambda day: day.provider or "all",
-        ">min $/GPU-h": lambda day: _price(day.least),
-        ">median": lambda day: _price(day.median),
-        ">max": lambda day: _price(day.most),
-        ">offers": lambda day: f"{day.offers:,}",
-        ">sellers": lambda day: str(day.providers),
+    columns: dict[str, Callable[[Document], str]] = {
+        "=day": lambda day: day["day"],
+        "=seller": lambda day: day["provider"] or "all",
+        ">min $/GPU-h": lambda day: _price(day["min_usd_per_gpu_hour"]),
+        ">median": lambda day: _price(day["median_usd_per_gpu_hour"]),
+        ">max": lambda day: _price(day["max_usd_per_gpu_hour"]),
+        ">offers": lambda day: f"{day['offers']:,}",
+        ">sellers": lambda day: str(day["providers"]),
     }
     print_section(section_of(days, columns, empty="nobody was known to sell it in that time"))
 
 
-def print_forecast(console: Console, forecast: OfferForecast) -> None:
+def print_forecast(console: Console, forecast: Document) -> None:
     """One row for each horizon, or a line that says that there is no history."""
-    now = forecast.offer.price_usd_per_node_hour
-    if forecast.grounds is None:
-        console.print(
-            f"{forecast.offer.offer_id}: {price_words(now)} per node-hour now; {NO_HISTORY}, no forecast"
-        )
+    now, grounds = price_words(Decimal(forecast["price_usd_per_node_hour"])), forecast["grounds"]
+    if grounds is None:
+        console.print(f"{forecast['offer_id']}: {now} per node-hour now; {NO_HISTORY}, no forecast")
         return
-    shares = [f">{quantile.share:.0%}" for quantile in forecast.horizons[0].quantiles]
+    shares = [f">{quantile['share']:.0%}" for quantile in forecast["horizons"][0]["quantiles"]]
     rows = [
-        (f"{horizon.hours:g} h", *(_price(quantile.micro_usd) for quantile in horizon.quantiles))
-        for horizon in forecast.horizons
+        (
+            f"{horizon['hours']:g} h",
+            *(_price(quantile["price_usd_per_node_hour"]) for quantile in horizon["quantiles"]),
+        )
+        for horizon in forecast["horizons"]
     ]
     print_section(Section(("=after", *shares), rows), console)
-    grounds = forecast.grounds
     words = (
-        f"USD per node-hour, now {price_words(now)}; mostly from the {grounds.basis}'s past "
-        f"({grounds.own_days} days of its own, {grounds.family_offers} offers alike, "
-        f"{grounds.market_offers} of all)"
+        f"USD per node-hour, now {now}; mostly from the {forecast['basis']}'s past "
+        f"({grounds['own_days']:g} days of its own, {grounds['family_offers']} offers alike, "
+        f"{grounds['market_offers']} of all)"
     )
     console.print(Text(words, "dim"))
 
 
-def _window(product: Product, since: str | None, until: str | None) -> Window:
-    end = product.clock.now() if until is None else read_time("--to", until)
+def _times(since: str | None, until: str | None) -> tuple[str | None, str | None]:
+    """Both times as a server takes them, or neither: it then answers the last days."""
+    if since is None and until is None:
+        return None, None
+    window = _window(datetime.now(UTC), since, until)
+    return format_time(window.start), format_time(window.end)
+
+
+def _window(now: datetime, since: str | None, until: str | None) -> Window:
+    end = now if until is None else read_time("--to", until)
     start = end - HISTORY if since is None else read_time("--from", since)
     if end <= start:
         problem = FieldProblem("--from", start.isoformat(), f"a time before {end.isoformat()}")

@@ -7,18 +7,20 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from api.bootstrap import Product
-from api.cli.configuration import load_environment, load_settings
+from api.cli.configuration import load_settings
 from api.cli.errors import ExitCode
-from api.cli.market_source import ask_stored
+from api.cli.market_source import ask_stored, named_server
 from api.cli.output import Json, print_items, print_json, read_bytes, stdout
 from api.cli.plain_table import PlainTable, markdown_lines
 from api.cli.tables import print_section
 from api.cli.times import TIME_HELP, read_time
+from api.given_settings import load_environment
+from api.schemas.base.times import parse_time
 from api.schemas.market.provider import (
     BATCH,
     BILLING,
@@ -31,8 +33,6 @@ from api.sections import Section, section_of
 from broker.catalogue import load_operators
 from broker.domain.basics.errors import FieldProblem, InputError, PayloadUnreadable
 from broker.domain.holding.order_rules import OrderRules, Orders
-from broker.domain.market.market import FeedHealth
-from broker.domain.market.polling import Polling
 from broker.domain.market.probing import ProbeReport
 from broker.domain.market.stock_pools import sited
 from broker.provider_facts import Billing, load_provider_facts
@@ -86,12 +86,13 @@ def list_providers(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List every provider: what its adapter can do, and whether this environment configures it.
+    """List every provider: what its adapter can do, and whether the environment of this machine configures
+    it. With --feeds the server that BROKER_URL names is asked, else the database of this machine.
 
     Example: broker providers list --feeds
     """
     if feeds:
-        show_feeds(ask_stored(_feeds), as_json=as_json)
+        show_feeds(_feeds(), as_json=as_json)
         return
     if as_markdown:
         stdout().file.write(capability_table())
@@ -158,36 +159,45 @@ def increment_words(seconds: int) -> str:
     return words.get(seconds, f"{seconds // 60} minutes" if seconds % 60 == 0 else f"{seconds} s")
 
 
-Asked = tuple[FeedHealth, Polling]
+Document = dict[str, Any]
 _CLOUD = re.compile(r"[a-z0-9_]+")
 
 
-async def _feeds(product: Product) -> list[Asked]:
-    found = await product.offers.find_feeds()
-    return [(feed, product.offers.polling_of(feed)) for feed in found]
+def _feeds() -> list[Document]:
+    """The feeds of the server that BROKER_URL names, else of the database of this machine."""
+    server = named_server()
+    if server is not None:
+        with server:
+            return list(server.list_providers())
+
+    async def ask(product: Product) -> list[Document]:
+        found = await product.offers.find_feeds()
+        return [FEED.write(Feed(feed, product.offers.polling_of(feed))) for feed in found]
+
+    return ask_stored(ask)
 
 
-def show_feeds(asked: Sequence[Asked], *, as_json: bool) -> None:
-    """Prints where each feed stands."""
+def show_feeds(asked: Sequence[Document], *, as_json: bool) -> None:
+    """Prints where each feed stands, of its documents."""
     if as_json:
-        print_items(FEED.write(Feed(*one)) for one in asked)
+        print_items(asked)
         return
-    columns: dict[str, Callable[[Asked], str]] = {
-        "=provider": lambda one: one[0].provider,
-        "=offers": lambda one: f"{one[0].offers:,}",
-        "=good at": lambda one: _shown(one[0].last_success_at) + (" stale" if one[0].stale_since else ""),
-        "=every": lambda one: f"{one[1].every.total_seconds():g} s",
+    columns: dict[str, Callable[[Document], str]] = {
+        "=provider": lambda one: one["provider"],
+        "=offers": lambda one: f"{one['offers']:,}",
+        "=good at": lambda one: _shown(one["last_success_at"]) + (" stale" if one["stale_since"] else ""),
+        "=every": lambda one: f"{one['poll_every_s']:g} s",
         "=breaker": lambda one: (
-            f"{one[1].breaker}" + (f", {one[1].failures} failed" if one[1].failures else "")
+            f"{one['breaker']}" + (f", {one['failures_in_a_row']} failed" if one["failures_in_a_row"] else "")
         ),
-        "=next (UTC)": lambda one: _shown(one[1].next_at),
-        "error": lambda one: one[0].last_error or "" if one[1].failures else "",
+        "=next (UTC)": lambda one: _shown(one["next_poll_at"]),
+        "error": lambda one: one["last_error"] or "" if one["failures_in_a_row"] else "",
     }
     print_section(section_of(asked, columns))
 
 
-def _shown(at: datetime | None) -> str:
-    return "never" if at is None else f"{at:%d %b %H:%M}"
+def _shown(at: str | None) -> str:
+    return "never" if at is None else f"{parse_time(at):%d %b %H:%M}"
 
 
 @app.command("probe")

@@ -20,7 +20,8 @@ from broker.domain.planning.workload import PlanRequest
 
 WorkloadsFile = Annotated[Path, typer.Argument(help="Workloads document, YAML or JSON; - for stdin.")]
 MarketFile = Annotated[
-    Path | None, typer.Option(help="Market document; without it, the offers of the database.")
+    Path | None,
+    typer.Option(help="Market document; without it, offers of the server at BROKER_URL or of the database."),
 ]
 
 MOST_NAMES = 8
@@ -36,7 +37,7 @@ class Asked:
 
 
 def read_asked(workloads: Path, market: Path | None) -> Asked:
-    """Reads both. Without ``market`` the offers are those of the database. Raises InputError."""
+    """Reads both. Without ``market`` the offers are the server's or the database's. Raises InputError."""
     text = read_text(workloads)
     found = find_market(market)
     _warn_of_unknown_gpus(found)

@@ -43,8 +43,8 @@ def cost_diff(
 ) -> None:
     """Plan two versions of a workloads document over one market, and say what the change costs.
 
-    Both are planned with the same limits, so that the difference is that of the documents. A difference
-    below the gap may come from the search.
+    Both are planned on this machine with the same limits, so that the difference is that of the
+    documents. A difference below the gap may come from the search.
 
     Example: broker cost-diff base.yaml head.yaml --market market.json
     """

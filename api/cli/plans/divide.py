@@ -47,8 +47,8 @@ def divide(
 
     A gateway that knows how long requests are can send short ones to cheap cards and long ones to fast
     ones. Each lane is then a service of its own, with its own replicas, zones and spares. Every service
-    is planned whole and divided, with nothing else on the market; the document that is written is planned
-    as any other.
+    is planned whole and divided on this machine, with nothing else on the market; the document that is
+    written is planned as any other.
 
     Example: broker divide workloads.yaml --market market.json --output divided.yaml
     """

@@ -11,9 +11,10 @@ from typing import Annotated
 
 import typer
 
-from api.cli.market_source import find_market
+from api.cli.market_source import find_market, named_server
 from api.cli.output import Json, print_json, read_text, require_writable, say, write_text
 from api.cli.plans.asked import MarketFile
+from api.client import BrokerClient
 from api.planning.planning_call import build_planner
 from api.schemas.imports.starting_points import StartingPoint, read_starting_point
 from api.schemas.market.market import Market
@@ -31,8 +32,9 @@ from api.schemas.workloads.form_fields import (
 )
 from api.schemas.workloads.workloads import read_workloads
 from api.schemas.workloads.written_values import exact_time, meaning, start_of
-from broker.domain.basics.errors import Conflict, FieldProblem, InputError, NotFound
-from broker.domain.planning.workload import WorkloadKind
+from broker.domain.basics.errors import BrokerError, Conflict, FieldProblem, InputError, NotFound
+from broker.domain.planning.cost_estimate import WorkloadEstimate
+from broker.domain.planning.workload import PlanRequest, WorkloadKind
 
 app = typer.Typer(add_completion=False)
 
@@ -69,7 +71,7 @@ def init(
 
     In a terminal it asks, with what is known as the default; elsewhere, and with --yes, it asks nothing and
     says which fields have examples. It names each part of --from that is not used. It tells a first estimate
-    where a market is at hand.
+    of the server that BROKER_URL names, or over a market at hand.
 
     Example: broker init chat.yaml --from serve.sh --set traffic.peak_requests_per_s=12 --yes
     """
@@ -87,7 +89,8 @@ def init(
     document.add(begun.workload if begun is not None else NEW_WORKLOADS[kind or WorkloadKind.TRAINING])
     fields = list(_fields(document))
     given = [*(put or ()), *([f"model={model}"] if model is not None else ())]
-    found = _market(market)
+    server = named_server() if market is None else None
+    found = _market(market) if server is None else None
     now = datetime.now(UTC) if found is None else found.as_of
     touched = {_take(document, fields, words, now) for words in given}
     if not yes and sys.stdin.isatty() and start != STDOUT:
@@ -97,9 +100,7 @@ def init(
     request = read_workloads(document.text, source=SOURCE, base=base, now=now)
     if output != STDOUT:
         write_text(output, document.text)
-    estimates = (
-        [] if found is None else build_planner().estimate(request, found.offers, found.as_of).workloads
-    )
+    estimates = _estimates(request, document.text, found, server)
     missing = _missing(begun, [one.label for at, one in fields if at not in touched])
     if as_json:
         print_json(
@@ -122,6 +123,22 @@ def init(
         say(f"{one.workload}: {one.says}")
     if output != STDOUT:
         say(f"next: broker plan {output}, or broker plans --new {output}")
+
+
+def _estimates(
+    request: PlanRequest, text: str, found: Market | None, server: BrokerClient | None
+) -> Sequence[WorkloadEstimate]:
+    """A first estimate of each workload: of the server, or over a market at hand; none where neither is."""
+    if found is not None:
+        return build_planner().estimate(request, found.offers, found.as_of).workloads
+    if server is None:
+        return ()
+    try:
+        with server:
+            return server.estimate(text).workloads
+    except BrokerError as error:
+        say(f"no estimate: {error}")
+        return ()
 
 
 def _model_file(start: Path, output: Path) -> str | None:

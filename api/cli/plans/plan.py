@@ -1,4 +1,4 @@
-"""``broker plan``: plans without a server."""
+"""``broker plan``: plans on the server that BROKER_URL names, or on this machine."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from typing import Annotated
 
 import typer
 
+from api.cli.companions import is_given, require_companions
 from api.cli.configuration import load_settings
 from api.cli.errors import ExitCode
-from api.cli.output import Json, require_writable, say
+from api.cli.market_source import named_server
+from api.cli.output import Json, read_text, require_writable, say
 from api.cli.plans.asked import MOST_NAMES, MarketFile, WorkloadsFile, read_asked
 from api.cli.plans.plan_view import misses_something, show_plan
+from api.cli.plans.plans import ask_for_plan, made_unless_stopped, show_made
 from api.cli.plans.progress import ProgressLine
+from api.client import BrokerClient
+from api.client.calls import PLAN_TIMEOUT_S
 from api.planning.planning_call import build_planner
 from api.schemas.plans.plan import PLAN
 from broker.domain.planning.plan import Plan
@@ -23,9 +28,13 @@ from providers.registry import PRICE_LISTS
 
 app = typer.Typer(add_completion=False)
 
+ON_A_SERVER = {"": frozenset({"workloads", "time_limit", "output"}), "market": frozenset({"gap", "seed"})}
+"""Options beside a server; the others need a market file, with which this machine plans."""
+
 
 @app.command()
 def plan(
+    context: typer.Context,
     workloads: WorkloadsFile,
     market: MarketFile = None,
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds to search at most.")] = 30.0,
@@ -36,13 +45,18 @@ def plan(
 ) -> None:
     """Plan workloads over a market: where, when, how many, at what cost, and why.
 
-    No server is needed, and none knows the plan: `broker plans --new` asks one for a plan to be reserved.
-    Exit code 6 when some workload cannot be placed; the plan of the others is still printed.
+    With BROKER_URL the server plans over its offers, as `broker plans --new` does, and the plan can be
+    reserved. With --market, or without a server, this machine plans, and no server knows the plan. Exit code
+    6 when some workload cannot be placed; the plan of the others is still printed.
 
     Example: broker plan fixtures/examples/quickstart.yaml --market market.json --output plan.json
     """
     if output is not None:
         require_writable(output)
+    server = named_server() if market is None else None
+    if server is not None:
+        _plan_on(server, context, workloads, output, as_json=as_json)
+        return
     asked = read_asked(workloads, market)
     request, found = asked.request, asked.market
     with ProgressLine() as progress:
@@ -57,6 +71,19 @@ def plan(
     tell_of_lanes(request)
     if misses_something(answer):
         raise typer.Exit(ExitCode.UNPLACED)
+
+
+def _plan_on(
+    server: BrokerClient, context: typer.Context, workloads: Path, output: Path | None, *, as_json: bool
+) -> None:
+    """Has the server plan, and shows what it answers. Raises InputError for options of this machine's
+    planner."""
+    require_companions(context, ON_A_SERVER)
+    limit_s = context.params["time_limit"] if is_given(context, "time_limit") else None
+    with server:
+        plan_id = ask_for_plan(server, read_text(workloads), limit_s)
+        found = made_unless_stopped(server, plan_id, PLAN_TIMEOUT_S)
+    show_made(found, output, as_json=as_json)
 
 
 def tell_of_lanes(request: PlanRequest) -> None:

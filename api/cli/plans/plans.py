@@ -105,14 +105,14 @@ def plans(
             client.cancel_plan(plan_id)
             _tell_cancelled(client.find_plan(plan_id), as_json=as_json)
             return
-        made = _made_unless_stopped if is_new else _made
+        made = made_unless_stopped if is_new else _made
         found = made(client, plan_id, timeout)
         if intend is not None:
             client.set_intended(plan_id, intended=intend)
             found = _made(client, plan_id, timeout)
         short = [] if as_json else client.list_shortfalls(plan_id)
     print_shortfalls(stderr(), short)
-    _show(found, output, as_json=as_json)
+    show_made(found, output, as_json=as_json)
 
 
 def _require_one_question(
@@ -162,6 +162,13 @@ def _begun(
     else:
         assert new is not None
         text = read_text(new)
+    return ask_for_plan(client, text, time_limit_s, new_team=new_team)
+
+
+def ask_for_plan(
+    client: BrokerClient, text: str, time_limit_s: float | None, *, new_team: bool = False
+) -> str:
+    """Asks for the plan of a workloads document; its id."""
     begun = client.ask_for_plan(text, f"cli-{uuid4()}", time_limit_s=time_limit_s, new_team=new_team).plan_id
     say(f"planning {begun}")
     return begun
@@ -194,7 +201,7 @@ def fixed_document(found: MadePlan, word: str) -> str:
     return json.dumps(patched(found.document["workloads"], fixes[int(number) - 1].patch))
 
 
-def _show(found: MadePlan, output: Path | None, *, as_json: bool) -> None:
+def show_made(found: MadePlan, output: Path | None, *, as_json: bool) -> None:
     """Prints a plan and writes it to a file if asked to. Exit code 6 when a workload cannot be placed."""
     plan = found.plan
     objectives = objectives_in(found.document.get("workloads") or {})
@@ -214,7 +221,7 @@ def _tell_cancelled(found: MadePlan | UnmadePlanForm, *, as_json: bool) -> None:
         stdout().print(f"plan {of.plan_id} is {stands.state}", soft_wrap=True)
 
 
-def _made_unless_stopped(client: BrokerClient, plan_id: str, timeout_s: float) -> MadePlan:
+def made_unless_stopped(client: BrokerClient, plan_id: str, timeout_s: float) -> MadePlan:
     """Waits for the plan. Ctrl-C cancels it on the server."""
     try:
         return _made(client, plan_id, timeout_s)

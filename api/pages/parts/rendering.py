@@ -50,8 +50,11 @@ SECTIONS: tuple[tuple[str, str, Scope | None], ...] = (
     ("/proposals", "Proposals", Scope.PLANS_READ),
     ("/spend", "Spend", Scope.SPEND_READ),
     ("/market", "Market", None),
+    ("/admin", "Administration", Scope.PLANS_READ),
 )
 """Path, name, and the scope that a visitor needs."""
+HELP = ("/docs", "Help")
+"""It asks for no key."""
 
 
 def _finalized(value: Any) -> Any:
@@ -85,6 +88,7 @@ templates.env.filters.update(
     counted=plural,
     strategy=strategy,
     objective_words=objective_words,
+    code=words.with_code,
     sentences=sentences_of,
     folded=folded,
     held_words=held_words,
@@ -128,8 +132,9 @@ def whose_data(caller: Caller, wanted: str | None) -> str:
 
 def _sections(caller: Caller | None) -> list[tuple[str, str]]:
     if caller is None:
-        return []
-    return [(path, name) for path, name, scope in SECTIONS if scope is None or caller.may(scope)]
+        return [HELP]
+    shown = [(path, name) for path, name, scope in SECTIONS if scope is None or caller.may(scope)]
+    return [*shown, HELP]
 
 
 class PageRoute(APIRoute):

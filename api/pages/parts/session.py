@@ -34,11 +34,21 @@ async def visitor_of(request: Request) -> Caller:
     return caller
 
 
+async def reader_of(request: Request) -> Caller | None:
+    """The visitor, if there is one: the frame of the page then has its links."""
+    try:
+        return await visitor_of(request)
+    except NotAuthenticated:
+        return None
+
+
 visits = partial(with_scope, visitor_of)
+Reader = Annotated[Caller | None, Depends(reader_of)]
 AnyVisitor = Annotated[Caller, Depends(visitor_of)]
 PlanVisitor = Annotated[Caller, Depends(visits(Scope.PLANS_READ))]
 PlanWritingVisitor = Annotated[Caller, Depends(visits(Scope.PLANS_WRITE))]
 SpendVisitor = Annotated[Caller, Depends(visits(Scope.SPEND_READ))]
+Administrator = Annotated[Caller, Depends(visits(Scope.ADMIN))]
 
 
 def local_path(path: str) -> str:

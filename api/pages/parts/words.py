@@ -27,6 +27,7 @@ PAGE_OF: Mapping[str, str] = {
     "reopt": "/proposals/",
 }
 """Where the page of an object stands, by the first part of its id."""
+_CODE = re.compile(r"`([^`]+)`")
 MADE_ID = re.compile(rf"\b({'|'.join(PAGE_OF)})-[0-9a-hjkmnp-tv-z]{{26}}\b")
 PAGE_OF_CALL: Mapping[str, str] = {"POST /v1/plans": "/plans/new", "GET /v1/offers": "/market"}
 API_ADDRESS = re.compile(rf"(?:{'|'.join(PAGE_OF_CALL)})(?![\w/])")
@@ -172,3 +173,9 @@ def figures(placement: Placement) -> list[str]:
     unit = priced_unit(told)
     metrics = (row for row in METRICS[placement.kind] if row[0] in told)
     return [form.format(told[name] * factor, unit=unit) for name, form, factor in metrics]
+
+
+def with_code(text: str) -> Markup:
+    """A description as HTML: code is marked, and a blank line begins a paragraph."""
+    marked = _CODE.sub(r"<code>\1</code>", str(escape(text)))
+    return Markup(marked.replace("\n\n", "<br>"))  # noqa: S704  escaped before

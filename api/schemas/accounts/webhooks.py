@@ -44,7 +44,8 @@ EventPattern = Annotated[
 class NewWebhook(BaseModel):
     """``events``: names of events or patterns with ``*``, such as ``plan.*``; all of them unless told.
 
-    ``format`` ``slack``: messages are what Slack's incoming webhooks take, in place of this product's JSON.
+    ``format`` ``slack``, ``mattermost`` or ``teams``: messages are what the incoming webhooks of that chat
+    take (of Teams, its Workflows), in place of this product's JSON.
     """
 
     model_config = ConfigDict(extra="forbid")

@@ -45,10 +45,12 @@ TEST = "webhook.test"
 
 
 class WebhookFormat(StrEnum):
-    """Form of a webhook's messages: this product's JSON, or what Slack's incoming webhooks take."""
+    """Form of a webhook's messages: this product's JSON, or what the incoming webhooks of a chat take."""
 
     JSON = "json"
     SLACK = "slack"
+    MATTERMOST = "mattermost"
+    TEAMS = "teams"
 
 
 def can_match(pattern: str) -> bool:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from broker.domain.basics.access import EVERY_TEAM
-from broker.domain.basics.account import AuditEntry, Caller
+from broker.domain.basics.access import EVERY_TEAM, require_scope, scope_of
+from broker.domain.basics.account import AuditEntry, Caller, Scope
 from broker.domain.basics.claims import ClaimRules, person_of
-from broker.domain.basics.errors import NotAuthenticated, NotPermitted, ProviderUnavailable
+from broker.domain.basics.errors import NotAuthenticated, NotFound, NotPermitted, ProviderUnavailable
 from broker.domain.basics.person import PendingSignIn, Person, PersonSession, Tokens
 from broker.ports.people import IdentityProvider
 from broker.ports.unit_of_work import Clock, UnitOfWorkFactory
@@ -133,6 +133,28 @@ class PeopleService:
             return await self._provider.sign_out_url(session.id_token, back)
         except ProviderUnavailable:
             return None
+
+    async def find_sessions(self, caller: Caller) -> tuple[PersonSession, ...]:
+        """The sessions of people that are not over, newest first; for administrators."""
+        require_scope(caller, Scope.ADMIN)
+        now = self._clock.now()
+        async with self._units(scope_of(caller)) as uow:
+            found = await uow.people.find_person_sessions()
+        return tuple(session for session in found if now < session.expires_at)
+
+    async def end_sessions(self, caller: Caller, subject: str) -> None:
+        """Ends the sessions of a person; for administrators. Raises NotFound where there is none."""
+        mine = [one for one in await self.find_sessions(caller) if one.person.subject == subject]
+        if not mine:
+            raise NotFound("person", subject)
+        async with self._units(scope_of(caller)) as uow:
+            for session in mine:
+                await uow.people.drop_person_session(session.sha256)
+            entry = _entry(
+                mine[0].person, "person.session_end", self._clock.now(), "ended by an administrator"
+            )
+            await uow.accounts.add_audit(replace(entry, actor=caller.key_id))
+            await uow.commit()
 
     async def _confirmed(self, session: PersonSession, now: datetime) -> PersonSession:
         """The session as the provider knows it now. One of several requests asks, the others do not wait."""

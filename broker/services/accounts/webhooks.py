@@ -40,7 +40,7 @@ from broker.domain.spend.spend import ChargeBasis
 from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
 from broker.ports.webhooks import WebhookSender
 from broker.redaction import origin_of
-from broker.services.accounts.slack_message import slack_message
+from broker.services.accounts.chat_messages import mattermost_message, slack_message, teams_message
 from broker.together import all_ended
 
 BATCH = 100
@@ -326,11 +326,15 @@ def _body(event: OutboxEvent, money: MoneyChange | None) -> str:
     return json.dumps({"type": event.event, "timestamp": at, "data": data}, ensure_ascii=False)
 
 
-def _slack_body(event: OutboxEvent, money: MoneyChange | None) -> str:
-    return json.dumps(slack_message(event, money), ensure_ascii=False)
+def _chat_body(
+    message: Callable[[OutboxEvent, MoneyChange | None], Mapping[str, object]],
+) -> Callable[[OutboxEvent, MoneyChange | None], str]:
+    return lambda event, money: json.dumps(message(event, money), ensure_ascii=False)
 
 
 _BODIES: Mapping[WebhookFormat, Callable[[OutboxEvent, MoneyChange | None], str]] = {
     WebhookFormat.JSON: _body,
-    WebhookFormat.SLACK: _slack_body,
+    WebhookFormat.SLACK: _chat_body(slack_message),
+    WebhookFormat.MATTERMOST: _chat_body(mattermost_message),
+    WebhookFormat.TEAMS: _chat_body(teams_message),
 }

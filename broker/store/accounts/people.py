@@ -16,6 +16,7 @@ from broker.store.writes import UNSYNCHRONIZED, Values, change, insert_many, upd
 
 MOST_PENDING = 10_000
 """Anybody may begin a sign-in: of more than so many the oldest are forgotten."""
+MOST_LISTED = 1000
 
 
 class SqlPersonRepository:
@@ -85,6 +86,24 @@ class SqlPersonRepository:
             due_at=row.due_at,
             id_token=id_token,
             refresh_token=refresh_token,
+        )
+
+    async def find_person_sessions(self) -> tuple[PersonSession, ...]:
+        """The sessions of people, newest first, without what the provider gave."""
+        row = PersonSessionRow
+        found = await self._session.scalars(select(row).order_by(row.created_at.desc()).limit(MOST_LISTED))
+        return tuple(
+            PersonSession(
+                sha256=one.sha256,
+                person=Person(
+                    one.subject, one.name, one.team, frozenset(Scope(scope) for scope in one.scopes)
+                ),
+                created_at=one.created_at,
+                expires_at=one.expires_at,
+                confirmed_at=one.confirmed_at,
+                due_at=one.due_at,
+            )
+            for one in found
         )
 
     async def claim_confirmation(self, sha256: str, now: datetime, until: datetime) -> bool:

@@ -1,0 +1,93 @@
+"""Public SSH keys of teams and persons, which go with their orders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from api.http.dependencies import product_of
+from api.pages.administration.tabs import read_fields, show_tab
+from api.pages.parts.forms import act_once, new_once, proof_of, read_form
+from api.pages.parts.rendering import page_router
+from api.pages.parts.session import PlanVisitor
+from api.schemas.accounts.ssh_keys import NewSshKey
+from broker.domain.basics.account import Caller, Scope
+from broker.domain.basics.errors import InputError
+
+SHOWN = 100
+DONE: Mapping[str, str] = {
+    "added": "The key is stored. It goes with orders from now on.",
+    "removed": "The key is removed from later orders. Machines that have it keep it until they end.",
+}
+
+router = page_router()
+
+
+@router.get("/admin/ssh-keys")
+async def ssh_keys_page(
+    request: Request, caller: PlanVisitor, cursor: str | None = None, done: str = ""
+) -> Response:
+    """Public keys of the visitor's team, or of all for an administrator, newest first."""
+    return await _page(request, caller, cursor=cursor, notice=DONE.get(done, ""))
+
+
+@router.post("/admin/ssh-keys")
+async def add_ssh_key(request: Request, caller: PlanVisitor) -> Response:
+    """Stores a public key of the visitor, or of a team."""
+    form = await read_form(request)
+
+    async def act(named: Caller) -> str:
+        wanted = read_fields(NewSshKey, form, "public_key", "name", "team")
+        person = named.key_id if form.text("owner") == "me" else None
+        await product_of(request).ssh_keys.add(
+            named, wanted.public_key, wanted.name or "", team=wanted.team, person=person
+        )
+        return "/admin/ssh-keys?done=added"
+
+    try:
+        return await act_once(request, caller, form, act, lambda _: "/admin/ssh-keys?done=added")
+    except InputError as error:
+        return await _page(request, caller, status_code=422, problem=str(error), given=form.fields)
+
+
+@router.post("/admin/ssh-keys/{ssh_key_id}/remove")
+async def remove_ssh_key(request: Request, caller: PlanVisitor, ssh_key_id: str) -> Response:
+    """Removes a public key."""
+    form = await read_form(request)
+
+    async def act(named: Caller) -> str:
+        await product_of(request).ssh_keys.remove(named, ssh_key_id)
+        return "/admin/ssh-keys?done=removed"
+
+    return await act_once(request, caller, form, act)
+
+
+async def _page(
+    request: Request,
+    caller: Caller,
+    *,
+    cursor: str | None = None,
+    status_code: int = 200,
+    notice: str = "",
+    problem: str = "",
+    given: Mapping[str, str] | None = None,
+) -> Response:
+    product = product_of(request)
+    page = await product.ssh_keys.find_keys(caller, SHOWN, cursor)
+    return show_tab(
+        request,
+        caller,
+        "ssh_keys.html",
+        "SSH keys",
+        status_code=status_code,
+        keys=page.items,
+        next_cursor=page.next_cursor,
+        teams=await product.names.find_teams(caller) if caller.may(Scope.ADMIN) else (),
+        notice=notice,
+        problem=problem,
+        given=given or {},
+        proof=proof_of(request),
+        once=new_once(),
+    )
