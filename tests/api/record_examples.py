@@ -263,7 +263,7 @@ def _market(team: Caller, admin: Caller) -> None:
     team.ask("GET", "/v1/me")
     team.ask("GET", "/v1/keys")
     key = team.ask("POST", "/v1/ssh-keys", body={"public_key": PUBLIC_KEY, "name": "ada's laptop"})
-    team.ask("GET", "/v1/ssh-keys/{key_id}", key["key_id"])
+    team.ask("GET", "/v1/ssh-keys/{ssh_key_id}", key["key_id"])
     team.ask("GET", "/v1/ssh-keys")
     team.ask("GET", "/v1/market", at=(datetime.now(UTC) - timedelta(seconds=2)).isoformat())
     made = team.ask("POST", "/v1/webhooks", body={"url": "http://127.0.0.1:9/events", "events": ["plan.*"]})

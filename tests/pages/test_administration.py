@@ -18,7 +18,7 @@ from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.account import Scope
 from broker.domain.basics.person import Person, PersonSession
 from tests.api.house import ADMIN_KEY, Home, House
-from tests.api.test_team_isolation import PUBLIC_KEY
+from tests.fakes.examples import PUBLIC_KEY
 from tests.pages.test_forms import form_of
 
 SECRET = re.compile(r"<code>((?:broker_live|whsec)_[^<]+)</code>")
