@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from api.bootstrap import build_product
-from api.money_words import market_words, mode_words, order_words
+from api.bootstrap import build_product, open_orders_warning
+from api.money_words import market_words, mode_words, order_words, sellers_words
 from broker.domain.market.seller_mode import Modes, SellerMode
 from broker.settings import Settings
 
@@ -42,6 +43,45 @@ def test_a_mixed_installation_never_says_that_no_money_moves_at_all() -> None:
     assert mode_words(MIXED, str) == "Sandbox, real: lambda"
     assert market_words(MIXED, str).startswith("Orders at lambda cost money.")
     assert (mode_words(ALL_REAL, str), market_words(ALL_REAL, str)) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("sellers", "said"),
+    [
+        ([("vast", SANDBOX), ("vast", SANDBOX)], "The sellers are the sandbox's: no money moves."),
+        ([("lambda", REAL), ("skypilot", None)], "The sellers are real: orders cost money."),
+        (
+            [("lambda", REAL), ("vast", SANDBOX)],
+            "Orders at lambda cost money. The other sellers are the sandbox's.",
+        ),
+        ([("skypilot", None)], ""),
+    ],
+)
+def test_offers_say_which_of_their_sellers_are_real(
+    sellers: list[tuple[str, SellerMode | None]], said: str
+) -> None:
+    assert sellers_words(sellers) == said
+
+
+@pytest.mark.parametrize(
+    ("settings", "modes", "is_told"),
+    [
+        ({"orders": "on"}, MIXED, True),
+        ({"orders": "on", "team_caps": {"a": {"usd_per_hour": 5}}}, MIXED, True),
+        ({"orders": "on", "max_usd_per_hour": 5}, MIXED, False),
+        ({"orders": "on", "max_usd_per_day": 5}, MIXED, False),
+        ({"orders": "on"}, ALL_SANDBOX, False),
+        ({"orders": "sandbox"}, MIXED, False),
+        ({"orders": "off"}, ALL_REAL, False),
+        ({}, ALL_REAL, False),
+    ],
+)
+def test_orders_without_a_cap_over_all_teams_are_warned_of(
+    settings: dict[str, Any], modes: Modes, is_told: bool
+) -> None:
+    told = open_orders_warning(Settings(**settings), modes)
+    assert bool(told) is is_told
+    assert ("lambda" in told and "BROKER_MAX_USD_PER_DAY" in told) is is_told
 
 
 async def test_credentials_make_a_seller_real_beside_a_sandbox(tmp_path: Path) -> None:

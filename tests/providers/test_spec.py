@@ -43,6 +43,24 @@ def test_a_base_url_of_its_own_is_used() -> None:
     assert found.base_url == "http://localhost:1/x"
 
 
+@pytest.mark.parametrize(
+    ("base", "is_sandbox"),
+    [
+        ("http://127.0.0.1:9000/lambda", True),
+        ("http://127.0.0.1:9000", True),
+        ("http://127.0.0.1:90001/lambda", False),
+        ("https://cloud.lambda.ai", False),
+    ],
+)
+def test_a_base_url_in_the_sandbox_is_the_sandbox(base: str, is_sandbox: bool) -> None:
+    environ = {"BROKER_LAMBDA_API_KEY": "k", "BROKER_LAMBDA_BASE_URL": base}
+    found = settings_from_environment(LAMBDA, environ, SANDBOX)
+    alone = settings_from_environment(LAMBDA, environ, None)
+    assert found is not None
+    assert alone is not None
+    assert (found.sandbox, alone.sandbox) == (is_sandbox, False)
+
+
 def test_open_feeds_are_used_only_when_wished() -> None:
     found = configured({}, keyless=True)
     assert {"runpod", "vast"} <= set(found)

@@ -455,6 +455,13 @@ MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
         "tokens_per_s",
     ),
     ({"policy__quotas": {"lamda": {"gpus": 8}}}, "/policy/quotas/lamda", "lamda", "nearest: lambda"),
+    ({"policy__mix_sandbox": "maybe"}, "/policy/mix_sandbox", "maybe", "true or false"),
+    (
+        {"workloads__0__policy": {"mix_sandbox": True}},
+        "/workloads/0/policy/mix_sandbox",
+        "true",
+        "the document's policy",
+    ),
     ({"policy__quotas": {"lambda": {}}}, "/policy/quotas/lambda", "empty object", "gpus or nodes"),
     (
         {"policy__reoptimize": {"cooldown_hours": 1e300}},
