@@ -8,7 +8,7 @@ puts what they name in their place.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -265,12 +265,20 @@ Gpu = Annotated[Name, Told.GPU]
 Storage = Annotated[Name, Told.STORAGE]
 NamedModel = Annotated[ModelShape, Told.MODEL, AsText()]
 Moment = Annotated[datetime, Told.TIME, WithJsonSchema({"type": "string"})]
+
+
+def prepared(convert: Callable[[Any], Any]) -> BeforeValidator:
+    """A value that ``convert`` turns into what is validated; its ValueError says what is expected."""
+    return BeforeValidator(convert)
+
+
 MOST_SCRIPT = 16_000
 """The longest script in characters: sellers take 16 KiB of user data or more."""
 Script = Annotated[str, Field(min_length=1, max_length=MOST_SCRIPT)]
 Image = Annotated[str, Field(max_length=500, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$")]
 Variable = Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 VariableValue = Annotated[str, Field(max_length=MOST_SCRIPT)]
-SecretKey = Annotated[str, Field(max_length=64, pattern=r"^[A-Z][A-Z0-9_]*$")]
+SECRET_NAME = r"^[A-Z][A-Z0-9_]{0,63}$"  # noqa: S105  a pattern, not a secret
+SecretKey = Annotated[str, Field(pattern=SECRET_NAME)]
 FEW = Field(max_length=100)
 DrainMinutes = Annotated[Number, Limits(least=0, most=720)]

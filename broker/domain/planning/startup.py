@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 from broker.domain.planning import document_fields as doc
 
@@ -17,6 +18,22 @@ class SecretName:
     __pydantic_config__ = doc.NO_OTHER_FIELDS
 
     secret: doc.SecretKey
+
+
+def _variable(value: Any) -> Any:
+    """A number as text, and an object with a secret's name as such. Raises ValueError for anything else."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, dict) and value.keys() == {"secret"} and isinstance(value["secret"], str):
+        if re.fullmatch(doc.SECRET_NAME, value["secret"]) is None:
+            raise ValueError("the name of a secret in capital letters, digits and underscores")
+        return SecretName(value["secret"])
+    if not isinstance(value, str | SecretName):
+        raise ValueError("text, or {secret: NAME} for a secret of the installation")
+    return value
+
+
+Variable = Annotated[doc.VariableValue | SecretName, doc.prepared(_variable)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +48,7 @@ class Startup:
     script: doc.Script | None = None
     image: doc.Image | None = None
     command: doc.Script | None = None
-    env: Annotated[Mapping[doc.Variable, doc.VariableValue | SecretName], doc.FEW] = field(
-        default_factory=dict, hash=False
-    )
+    env: Annotated[Mapping[doc.Variable, Variable], doc.FEW] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         """Raises ValueError unless there is a script or an image, and a command only for an image."""
