@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -27,6 +28,7 @@ _KINDS: Mapping[Any, str] = {
     bool: "true or false",
     int: "whole number",
     float: "number",
+    Decimal: "number",
     Path: "file",
     SecretStr: "secret",
     dict: "JSON object",

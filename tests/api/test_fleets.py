@@ -87,6 +87,7 @@ async def test_a_fleet_is_one_item_with_its_sizes_and_money(home: Home) -> None:
         "start": "2026-11-23T11:00:00Z",
         "end": "2026-11-23T20:00:00Z",
         "price_usd_per_node_hour": "10",
+        "mode": None,
         "owed_usd": "20.00",
         "expected_usd": "230.00",
         "reservation_ids": ["rsv-base", "rsv-peak", "rsv-late"],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -38,7 +39,13 @@ class Elsewhere:
     why: str
 
 
+MACHINES = "tests/e2e/test_machines.py"
+NEEDS_MACHINES = "it needs machines that are up; that test orders, enters and gives back some"
 ELSEWHERE: Mapping[str, Elsewhere] = {
+    "broker ssh RESERVATION_ID": Elsewhere(MACHINES, 'broker("ssh"', NEEDS_MACHINES),
+    "broker hosts RESERVATION_ID": Elsewhere(MACHINES, 'broker("hosts"', NEEDS_MACHINES),
+    "broker done RESERVATION_ID": Elsewhere(MACHINES, 'broker("done"', NEEDS_MACHINES),
+    "broker reserve --offer OFFER_ID": Elsewhere(MACHINES, '"offer_id"', NEEDS_MACHINES),
     "make run": Elsewhere(
         "Makefile", "broker up", "it installs; the command that it ends with is this test's broker"
     ),
@@ -132,7 +139,11 @@ def market(product: Product) -> Path:
 
 @pytest.fixture
 def reader(product: Product, market: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shell]:
-    """A reader in a fresh clone, after *Getting started*: the server runs, and the key is at hand."""
+    """A reader in a fresh clone, after *Getting started*: the server runs, and the keys are at hand."""
+    identity = product.folder / ".ssh" / "id_ed25519"
+    if not identity.exists():
+        identity.parent.mkdir()
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(identity)], check=True)
     for name in ("fixtures", "config", "docs"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / ".venv").symlink_to(sys.prefix)

@@ -20,7 +20,7 @@ from broker.domain.basics.window import Window
 from broker.domain.holding.cost_of_keeping import HeldCapacity, kept_usd, left_usd
 from broker.domain.holding.holding_orders import Intent, unplaced_order
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
-from broker.domain.market.billing import holdings
+from broker.domain.market.billing import billed_seconds, holdings
 from broker.domain.market.offer import CancelRule, Offer, Tier
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.spend.charging import credits_of, owed_usd
@@ -105,6 +105,19 @@ class ResaleShares:
     def of(self, provider: str) -> Resale:
         """What is expected at ``provider``."""
         return self.by_provider.get(provider) or Resale(provider, self.assumed_share, 0)
+
+
+def saves_money(row: Reservation, estimate: ReleaseEstimate, now: datetime) -> bool:
+    """Whether a release of ``row`` now, with this ``estimate``, costs less than holding it to its end.
+
+    Capacity by the hour is billed until its release, but for no less than its minimum term.
+    """
+    if row.end is None or estimate.has_coming or estimate.back_usd > 0:
+        return True
+    begun = row.active_at or row.start
+    if row.offer.window is not None or not begun < now < row.end:
+        return False
+    return billed_seconds(row.offer, Window(begun, now)) < billed_seconds(row.offer, Window(begun, row.end))
 
 
 def estimate_release(rows: Sequence[Reservation], now: datetime, shares: ResaleShares) -> ReleaseEstimate:

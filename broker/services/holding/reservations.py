@@ -57,6 +57,7 @@ from broker.domain.spend.release_estimate import (
     estimate_planned_release,
     estimate_release,
     resales_of,
+    saves_money,
 )
 from broker.ports.planning import BudgetWatch, PlanRecord, PlanState
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWork, UnitOfWorkFactory
@@ -373,8 +374,7 @@ class ReservationsService:
         """Releases a reservation whose work is over, if that saves money; else it stays until its end."""
         row = await self.find_reservation(caller, reservation_id)
         estimate = await self.estimate_release(caller, reservation_id)
-        saves = row.end is None or estimate.has_coming or estimate.back_usd > 0
-        if saves:
+        if saves_money(row, estimate, self._clock.now()):
             return await self.release(caller, reservation_id)
         require_scope(caller, Scope.RESERVATIONS_WRITE)
         return row
