@@ -227,13 +227,8 @@ def _probes(reached: Mapping[str, ProviderSettings]) -> Mapping[str, Probe]:
 
 def spending_caps(settings: Settings) -> SpendingCaps:
     """The caps that the settings state."""
-    own = {team: _cap(cap.usd_per_hour, cap.usd_per_day) for team, cap in settings.team_caps.items()}
-    return SpendingCaps(_cap(settings.max_usd_per_hour, settings.max_usd_per_day), own)
-
-
-def _cap(usd_per_hour: float | None, usd_per_day: float | None) -> SpendingCap:
-    hour, day = (None if usd is None else Decimal(str(usd)) for usd in (usd_per_hour, usd_per_day))
-    return SpendingCap(hour, day)
+    own = {team: SpendingCap(cap.usd_per_hour, cap.usd_per_day) for team, cap in settings.team_caps.items()}
+    return SpendingCaps(SpendingCap(settings.max_usd_per_hour, settings.max_usd_per_day), own)
 
 
 def open_orders_warning(settings: Settings, modes: Modes) -> str:

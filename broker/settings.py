@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -74,8 +75,8 @@ class TeamCap(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    usd_per_hour: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    usd_per_day: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    usd_per_hour: Decimal | None = Field(default=None, ge=0, allow_inf_nan=False)
+    usd_per_day: Decimal | None = Field(default=None, ge=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _refuse_no_limit(self) -> TeamCap:
@@ -163,8 +164,8 @@ class Settings(BaseSettings):
     deliveries_kept_days: int = Field(default=30, ge=1)
     audit_kept_days: int = Field(default=1100, ge=1)
     orders: Literal["sandbox", "on", "off"] = "sandbox"
-    max_usd_per_hour: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    max_usd_per_day: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    max_usd_per_hour: Decimal | None = Field(default=None, ge=0, allow_inf_nan=False)
+    max_usd_per_day: Decimal | None = Field(default=None, ge=0, allow_inf_nan=False)
     team_caps: dict[str, TeamCap] = Field(default_factory=dict)
     paused: bool = False
     strays: Literal["release", "keep"] = "release"
