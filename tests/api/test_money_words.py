@@ -101,3 +101,4 @@ def test_caps_are_the_amounts_that_were_given() -> None:
     caps = spending_caps(given)
     assert caps.all_teams == SpendingCap(Decimal("12.1"))
     assert caps.teams == {"a": SpendingCap(None, Decimal("0.3"))}
+    assert given.team_caps["a"].model_dump(exclude_none=True) == {"usd_per_day": 0.3}, "as JSON has it"
