@@ -16,6 +16,7 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationInfo,
+    field_serializer,
     field_validator,
     model_validator,
 )
@@ -85,6 +86,10 @@ class TeamCap(BaseModel):
         if self.usd_per_hour is None and self.usd_per_day is None:
             raise ValueError("a limit: usd_per_hour, usd_per_day or both")
         return self
+
+    @field_serializer("usd_per_hour", "usd_per_day")
+    def _as_number(self, usd: Decimal | None) -> float | None:
+        return None if usd is None else float(usd)
 
 
 class _Environment(EnvSettingsSource):

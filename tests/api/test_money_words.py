@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from api.bootstrap import build_product, open_orders_warning
+from api.bootstrap import build_product, open_orders_warning, spending_caps
 from api.money_words import market_words, mode_words, order_words, sellers_words
 from broker.domain.market.seller_mode import Modes, SellerMode
+from broker.domain.spend.spending_caps import SpendingCap
 from broker.settings import Settings
 
 SANDBOX, REAL = SellerMode.SANDBOX, SellerMode.REAL
@@ -92,3 +94,11 @@ async def test_credentials_make_a_seller_real_beside_a_sandbox(tmp_path: Path) -
         assert {mode for name, mode in product.modes.items() if name != "lambda"} == {SANDBOX}
     finally:
         await product.close()
+
+
+def test_caps_are_the_amounts_that_were_given() -> None:
+    given = Settings.model_validate({"max_usd_per_hour": "12.1", "team_caps": {"a": {"usd_per_day": 0.3}}})
+    caps = spending_caps(given)
+    assert caps.all_teams == SpendingCap(Decimal("12.1"))
+    assert caps.teams == {"a": SpendingCap(None, Decimal("0.3"))}
+    assert given.team_caps["a"].model_dump(exclude_none=True) == {"usd_per_day": 0.3}, "as JSON has it"

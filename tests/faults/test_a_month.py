@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.fakes.examples import PUBLIC_KEY
 from tests.faults import haste
 from tests.faults.auditor import ZERO, Auditor, Reckoning, drafted
 from tests.faults.broker_life import START, standing_market
@@ -92,6 +93,7 @@ class Month:
                 "admin", "POST", "/v1/keys", {"name": team, "team": team, "scopes": SCOPES}
             )
             self.books.keys[team] = key["secret"]
+            await office.ask(team, "POST", "/v1/ssh-keys", {"public_key": PUBLIC_KEY})
         for team in (*TEAMS, "*"):
             for period in ("month", "quarter"):
                 body = {"limit_usd": "1000000"}
