@@ -540,6 +540,7 @@ FORMS: Mapping[str, Expect] = {
     "/plans/{plan_id}/reject": E.HIDDEN,
     "/approvals/{plan_id}/approve": E.HIDDEN,
     "/approvals/{plan_id}/reject": E.HIDDEN,
+    "/reservations/{reservation_id}/extend": E.HIDDEN,
     "/reservations/{reservation_id}/release": E.HIDDEN,
     "/proposals/look": E.OWN,
     "/proposals/{reoptimization_id}/accept": E.HIDDEN,
@@ -572,6 +573,7 @@ FIELDS = {
     "workload": "secret-left",
     "fix": "1",
     "nodes": "1",
+    "end": "2026-11-26T00:00",
     "start": "2026-11-25T00:00",  # so that no launch is learned from
     "seen_usd_per_node_hour": "1000",
     "public_key": PUBLIC_KEY,

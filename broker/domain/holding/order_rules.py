@@ -75,7 +75,7 @@ class OrderRules:
         raise OrdersBarred(
             f"{_real(real)}, and one plan would order from the sandbox too ({sandbox}): keep it to sellers "
             "of one kind with policy.providers, or state policy.mix_sandbox: true, and plan again",
-            {"setting": "policy.mix_sandbox", "sellers": list(real)},
+            {"setting": "/policy/mix_sandbox", "sellers": list(real)},
         ).naming(FieldProblem("/policy/mix_sandbox", "false", "true, or policy.providers of one kind"))
 
 

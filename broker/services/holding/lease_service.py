@@ -184,8 +184,8 @@ class LeaseService:
         """
         unit = reservation.units[ordinal]
         try:
-            crash_points.here("call.order.before")
             order = order_of(reservation, unit, self._clock.now(), self._secrets)
+            crash_points.here("call.order.before")
             lease = await self.reserver(reservation.offer.provider).reserve(order)
             crash_points.here("call.order.after")
             if lease.state in DEAD:
