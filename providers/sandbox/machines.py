@@ -211,7 +211,7 @@ class Machines:
                     server_factory=lambda: _Door(machine),
                     server_host_keys=[self._host_key(address)],
                     process_factory=lambda process: _serve(machine, process),
-                    sftp_factory=True,
+                    sftp_factory=lambda channel: asyncssh.SFTPServer(channel, chroot=os.fsencode(home)),
                     allow_scp=True,
                     encoding=None,
                 )

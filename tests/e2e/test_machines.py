@@ -135,6 +135,10 @@ def test_a_reserved_machine_is_entered_and_given_back(world: World, laptop: Lapt
         )
         assert entered.stdout == "in\n", entered.stderr
 
+        lines = laptop.broker("hosts", name, "--format", "torchrun").stdout.splitlines()
+        ranks = [line.split("\t")[1] for line in lines if not line.startswith("#")]
+        assert ["--node-rank=0" in ranks[0], "--node-rank=1" in ranks[1]] == [True, True]
+
         assert laptop.broker("done", name).returncode == 0
         wait_for("its release", 40, lambda: over(client, name))
         shut = laptop.broker("ssh", name, *identity, "--", "true")

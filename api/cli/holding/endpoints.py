@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from api.cli.configuration import load_settings
-from api.cli.output import stdout
 from api.client import connect
 from api.export.endpoints import EndpointsFormat
 
@@ -31,4 +30,4 @@ def endpoints(
     """
     with connect(load_settings()) as client:
         text = client.find_endpoints(plan_id, form.value)
-    stdout().print(text.rstrip("\n"), markup=False, highlight=False, soft_wrap=True)
+    typer.echo(text, nl=False)  # as it is: a console would expand tabs

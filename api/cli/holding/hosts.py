@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from api.cli.configuration import load_settings
-from api.cli.output import say, stdout
+from api.cli.output import say
 from api.client import BrokerClient, connect
 from api.export.hosts import HostsFormat, hosts_of, hosts_text
 from api.figures import plural
@@ -47,7 +47,7 @@ def hosts(
         raise NotFound("machine", held, "machines of an active reservation whose seller has told an address")
     said = {host.reservation_id for host in found}
     say(f"{plural(len(found), 'machine')} of {plural(len(said), 'reservation')}")
-    stdout().print(hosts_text(found, form).rstrip("\n"), markup=False, highlight=False, soft_wrap=True)
+    typer.echo(hosts_text(found, form), nl=False)  # as it is: a console would expand tabs
 
 
 def held_by(client: BrokerClient, held: str) -> list[ReservationForm]:

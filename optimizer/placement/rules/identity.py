@@ -25,6 +25,8 @@ def violations(case: Case) -> Iterator[str]:
             "tier": (placement.tier, offer.tier),
             "kind": (placement.kind, workload.kind),
             "gpus": (placement.gpus, placement.nodes * offer.sku.gpus_per_node),
+            # A plan of an older version does not say it.
+            "mode": (placement.mode or offer.mode, offer.mode),
         }
         for name, (found, expected) in told.items():
             if found != expected:
