@@ -259,32 +259,6 @@ class SellerClient(Seller):
         """One: a call creates one machine."""
         return 1
 
-    async def account_keys(self) -> Sequence[AccountKey]:
-        """The public keys that the seller has of the account; none where orders carry keys themselves."""
-        return ()
-
-    async def _register_key(self, name: str, line: str) -> str:
-        """Registers a public key under ``name``; returns the id by which orders name it."""
-        raise NotImplementedError(f"{self.provider} registers no keys")
-
-    async def _unregister_key(self, key: AccountKey) -> None:
-        """Removes a registered key."""
-        raise NotImplementedError(f"{self.provider} registers no keys")
-
-    async def registered(self, keys: Sequence[PublicKey]) -> list[str]:
-        """The ids by which an order names ``keys``; those that the seller does not know yet are registered.
-
-        Repeating it registers nothing twice, so a lost answer does no harm. OrderRejected where the seller
-        cannot be asked: then nothing is ordered.
-        """
-        if not keys:
-            return []
-        with self._before_order("its public SSH keys could not be registered"):
-            known = {key.line: key.key_id for key in await self.account_keys()}
-            return [
-                known.get(key.line) or await self._register_key(self._key_name(key), key.line) for key in keys
-            ]
-
     @contextlib.contextmanager
     def _before_order(self, failing: str) -> Iterator[None]:
         """A context of calls before an order: OrderRejected, with ``failing``, where one is not answered."""
@@ -292,6 +266,27 @@ class SellerClient(Seller):
             yield
         except (LeaseNotFound, PayloadUnreadable, ProviderUnavailable) as error:
             raise OrderRejected(self.provider, f"nothing was ordered, {failing}: {error}") from error
+
+    async def release(self, lease: Lease) -> None:
+        """Releases a lease; one that the seller does not know (any more) counts as released."""
+        with contextlib.suppress(LeaseNotFound):
+            await self._give_back(lease)
+
+    @abstractmethod
+    async def _give_back(self, lease: Lease) -> None:
+        """Ends one lease; LeaseNotFound when it is already gone."""
+
+
+class AccountKeys(SellerClient):
+    """The client of a seller that keeps public keys in the account, from which the broker removes its own."""
+
+    @abstractmethod
+    async def account_keys(self) -> Sequence[AccountKey]:
+        """The public keys that the seller has of the account."""
+
+    @abstractmethod
+    async def _unregister_key(self, key: AccountKey) -> None:
+        """Removes a registered key."""
 
     def _key_name(self, key: PublicKey) -> str:
         """The name of a registered key: the broker's prefix and a digest of the key."""
@@ -315,14 +310,27 @@ class SellerClient(Seller):
         """Sends a call about registered keys; repeating it changes nothing."""
         return await self._call(method, path, Operation.LEASES, repeatable=True, json=body)
 
-    async def release(self, lease: Lease) -> None:
-        """Releases a lease; one that the seller does not know (any more) counts as released."""
-        with contextlib.suppress(LeaseNotFound):
-            await self._give_back(lease)
+
+class KeyRegister(AccountKeys):
+    """The client of a seller at which a public key is registered once; orders name it by its id."""
 
     @abstractmethod
-    async def _give_back(self, lease: Lease) -> None:
-        """Ends one lease; LeaseNotFound when it is already gone."""
+    async def _register_key(self, name: str, line: str) -> str:
+        """Registers a public key under ``name``; returns the id by which orders name it."""
+
+    async def registered(self, keys: Sequence[PublicKey]) -> list[str]:
+        """The ids by which an order names ``keys``; those that the seller does not know yet are registered.
+
+        Repeating it registers nothing twice, so a lost answer does no harm. OrderRejected where the seller
+        cannot be asked: then nothing is ordered.
+        """
+        if not keys:
+            return []
+        with self._before_order("its public SSH keys could not be registered"):
+            known = {key.line: key.key_id for key in await self.account_keys()}
+            return [
+                known.get(key.line) or await self._register_key(self._key_name(key), key.line) for key in keys
+            ]
 
 
 def ordered(

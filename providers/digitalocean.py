@@ -43,8 +43,8 @@ from broker.provider_facts import ProviderFacts, load_provider_facts
 from providers.client import (
     AccountKey,
     Entry,
+    KeyRegister,
     Query,
-    SellerClient,
     all_pages,
     bearer,
     key_line,
@@ -306,7 +306,7 @@ def _machines(networks: _Networks) -> tuple[Access, ...]:
     return (Access(host, USER, private_host=networks.address("private")),) if host else ()
 
 
-class DigitalOcean(SellerClient):
+class DigitalOcean(KeyRegister):
     """Client of sizes and GPU Droplets."""
 
     provider = NAME

@@ -54,7 +54,7 @@ from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Or
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, Stock, StockLevel, Tier
 from broker.domain.market.sku import Form, Sku
 from broker.provider_facts import ProviderFacts, infer_intra_node, load_provider_facts
-from providers.client import AccountKey, Entry, SellerClient, ordered, tells_all_or_fails
+from providers.client import AccountKey, Entry, KeyRegister, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (
     Amount,
@@ -279,7 +279,7 @@ def _lease(machine: _Machine) -> Lease:
     )
 
 
-class HotAisle(SellerClient):
+class HotAisle(KeyRegister):
     """Client of one team's machines."""
 
     provider = NAME

@@ -35,7 +35,7 @@ from broker.provider_facts import ProviderFacts, load_provider_facts
 from providers.client import (
     AccountKey,
     Entry,
-    SellerClient,
+    KeyRegister,
     bearer,
     key_line,
     ordered,
@@ -256,7 +256,7 @@ def _machines(instance: _Instance) -> tuple[Access, ...]:
     )
 
 
-class LambdaCloud(SellerClient):
+class LambdaCloud(KeyRegister):
     """Client of the parts of the API that sell and hold machines."""
 
     provider = NAME

@@ -44,7 +44,7 @@ from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Or
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Stock, StockLevel, Tier
 from broker.domain.market.sku import Form, IntraNode, LinkKind, Sku
 from broker.provider_facts import ProviderFacts, infer_intra_node, load_provider_facts
-from providers.client import AccountKey, Entry, SellerClient, key_line, ordered, tells_all_or_fails
+from providers.client import AccountKey, Entry, KeyRegister, key_line, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import (
     Amount,
@@ -307,7 +307,7 @@ def _machines(instance: _Instance) -> tuple[Access, ...]:
     return (Access(instance.ip, instance.ssh_user or USER, instance.ssh_port or SSH_PORT),)
 
 
-class Shadeform(SellerClient):
+class Shadeform(KeyRegister):
     """Client of the parts of the API that sell and hold instances."""
 
     provider = NAME

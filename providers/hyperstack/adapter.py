@@ -18,7 +18,7 @@ from broker.domain.basics.errors import (
 from broker.domain.basics.machines import SSH_PORT, Access, PublicKey, with_keys
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import OfferBatch
-from providers.client import AccountKey, Entry, SellerClient, key_line, ordered, tells_all_or_fails
+from providers.client import AccountKey, AccountKeys, Entry, key_line, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.hyperstack.offers import NAME, parse_offers
 from providers.payload import PayloadModel
@@ -159,7 +159,7 @@ def _machines(machine: _Machine) -> tuple[Access, ...]:
     return (Access(machine.floating_ip, USER, private_host=machine.fixed_ip),)
 
 
-class Hyperstack(SellerClient):
+class Hyperstack(AccountKeys):
     """Client of the parts of the API that sell and hold virtual machines."""
 
     provider = NAME

@@ -22,7 +22,7 @@ from broker.ports.holding import FindKept
 from providers.client import (
     AccountKey,
     Entry,
-    SellerClient,
+    KeyRegister,
     bearer,
     key_line,
     ordered,
@@ -185,7 +185,7 @@ def _document(kind: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
 Rows = TypeVar("Rows", bound=_Page)
 
 
-class Latitude(SellerClient):
+class Latitude(KeyRegister):
     """Client of plans and servers."""
 
     provider = NAME

@@ -31,8 +31,8 @@ from broker.together import all_or_none
 from providers.client import (
     AccountKey,
     Entry,
+    KeyRegister,
     Query,
-    SellerClient,
     all_pages,
     bearer,
     key_line,
@@ -236,7 +236,7 @@ def _amount(text: str | None) -> Decimal | None:
         return None
 
 
-class Mithril(SellerClient):
+class Mithril(KeyRegister):
     """Client of one project's bids and reservations."""
 
     provider = NAME

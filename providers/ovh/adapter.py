@@ -25,7 +25,7 @@ from broker.domain.basics.errors import (
 from broker.domain.basics.machines import Access, with_keys
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import OfferBatch
-from providers.client import AccountKey, Entry, SellerClient, key_line, ordered, tells_all_or_fails
+from providers.client import AccountKey, Entry, KeyRegister, key_line, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.ovh.offers import NAME, parse_offers
 from providers.payload import Name, PayloadModel, as_list, as_payload
@@ -163,7 +163,7 @@ def signature(secrets: tuple[str, str], method: str, url: str, body: str, timest
     return f"$1${hashlib.sha1(text.encode()).hexdigest()}"  # noqa: S324  the scheme is OVH's
 
 
-class Ovh(SellerClient):
+class Ovh(KeyRegister):
     """Client of the catalogue and, with keys, of one project. ``seconds``: Unix time, for signatures."""
 
     provider = NAME

@@ -22,7 +22,7 @@ from broker.domain.basics.errors import (
 from broker.domain.basics.machines import Access
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch, Tier
-from providers.client import AccountKey, Entry, SellerClient, bearer, key_line, ordered, tells_all_or_fails
+from providers.client import AccountKey, Entry, KeyRegister, bearer, key_line, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import GpuCount, Instant, Name, PayloadModel, ordered_units
 from providers.prime_intellect.offers import NAME, Page, parse_offers, read_page
@@ -185,7 +185,7 @@ def _each(told: _PerNode) -> tuple[str | None, ...]:
     return told if isinstance(told, tuple) else (told,)
 
 
-class PrimeIntellect(SellerClient):
+class PrimeIntellect(KeyRegister):
     """Client of availability and pods."""
 
     provider = NAME

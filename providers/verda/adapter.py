@@ -27,7 +27,7 @@ from broker.domain.basics.machines import Access
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import OfferBatch
 from broker.ports.holding import FindKept
-from providers.client import AccountKey, Entry, SellerClient, key_line, ordered, tells_all_or_fails
+from providers.client import AccountKey, Entry, KeyRegister, key_line, ordered, tells_all_or_fails
 from providers.http import HttpFactory, HttpPolicy, Operation, Reply, classify_by_status
 from providers.payload import Amount, Name, PayloadModel, as_list, as_payload, ordered_units
 from providers.rows import rate_of
@@ -185,7 +185,7 @@ def _lease(instance: _Instance, volumes: _Volumes) -> Lease:
     )
 
 
-class Verda(SellerClient):
+class Verda(KeyRegister):
     """Client of instances, behind an access token that is fetched when needed."""
 
     provider = NAME

@@ -23,8 +23,8 @@ from broker.domain.market.offer import OfferBatch
 from providers.client import (
     AccountKey,
     Entry,
+    KeyRegister,
     Query,
-    SellerClient,
     all_pages,
     bearer,
     key_line,
@@ -172,7 +172,7 @@ def _machines(server: _Server) -> tuple[Access, ...]:
     return (Access(server.main_ip, USER, private_host=server.internal_ip or None),)
 
 
-class Vultr(SellerClient):
+class Vultr(KeyRegister):
     """Client of virtual and bare-metal machines; ids are unique over both."""
 
     provider = NAME

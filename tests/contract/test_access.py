@@ -18,7 +18,7 @@ from broker.domain.basics.errors import InsufficientCapacity
 from broker.domain.basics.machines import SSH_PORT, Access, PublicKey, read_public_key
 from broker.domain.holding.reservation import Lease
 from broker.domain.market.offer import Offer
-from providers.client import Entry, Seller, SellerClient
+from providers.client import Entry, KeyRegister, Seller
 from providers.registry import SPECS, build_adapters, configured
 from providers.sandbox import SandboxHandle, create_sandbox
 from providers.sandbox.app import Sandbox
@@ -167,9 +167,8 @@ async def test_keys_of_an_order_open_its_machine_while_it_lasts(
         assert _ssh(access, port, guest, "true").returncode != 0
 
         registered = market.stored(SSH_KEYS, name)
-        if registered and isinstance(other, SellerClient):
-            with suppress(NotImplementedError):
-                await other.registered([guest.public])
+        if registered and isinstance(other, KeyRegister):
+            await other.registered([guest.public])
         foreign = market.stored(SSH_KEYS, name)[len(registered) :]
         await adapter.drop_keys(keeping(ann.public.line, bob.public.line))
         assert market.stored(SSH_KEYS, name) == [*registered, *foreign]
