@@ -9,7 +9,7 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from api.http.dependencies import product_of
-from api.pages.administration.tabs import read_fields, show_tab
+from api.pages.administration.tabs import act_or_correct, read_fields, show_tab
 from api.pages.parts.forms import SentForm, act_once, new_once, proof_of, read_form
 from api.pages.parts.rendering import page_router
 from api.pages.parts.session import Administrator, AnyVisitor
@@ -58,10 +58,7 @@ async def make_key(request: Request, caller: Administrator) -> Response:
         secrets.append(secret)
         return "/admin/keys?done=made"
 
-    try:
-        answer = await act_once(request, caller, form, act, lambda _: "/admin/keys?done=made")
-    except InputError as error:
-        return await _page(request, caller, status_code=422, problem=str(error), given=form.fields)
+    answer = await act_or_correct(request, caller, form, act, "/admin/keys?done=made", _page)
     return answer if not secrets else await _page(request, caller, secret=secrets[0])
 
 

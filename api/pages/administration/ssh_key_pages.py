@@ -8,13 +8,12 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from api.http.dependencies import product_of
-from api.pages.administration.tabs import read_fields, show_tab
+from api.pages.administration.tabs import act_or_correct, read_fields, show_tab
 from api.pages.parts.forms import act_once, new_once, proof_of, read_form
 from api.pages.parts.rendering import page_router
 from api.pages.parts.session import PlanVisitor
 from api.schemas.accounts.ssh_keys import NewSshKey
 from broker.domain.basics.account import Caller, Scope
-from broker.domain.basics.errors import InputError
 
 SHOWN = 100
 DONE: Mapping[str, str] = {
@@ -46,10 +45,7 @@ async def add_ssh_key(request: Request, caller: PlanVisitor) -> Response:
         )
         return "/admin/ssh-keys?done=added"
 
-    try:
-        return await act_once(request, caller, form, act, lambda _: "/admin/ssh-keys?done=added")
-    except InputError as error:
-        return await _page(request, caller, status_code=422, problem=str(error), given=form.fields)
+    return await act_or_correct(request, caller, form, act, "/admin/ssh-keys?done=added", _page)
 
 
 @router.post("/admin/ssh-keys/{ssh_key_id}/remove")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 from pydantic import BaseModel
 
-from api.pages.parts.forms import SentForm
+from api.pages.parts.forms import SentForm, act_once
 from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import AnyVisitor
 from api.schemas.base.document import Document
 from api.schemas.base.validation import validate
 from broker.domain.basics.account import Caller, Scope
+from broker.domain.basics.errors import InputError
 
 TABS: tuple[tuple[str, str, Scope | None], ...] = (
     ("/admin/keys", "API keys", None),
@@ -41,6 +43,21 @@ def show_tab(
     tabs = [(path, name) for path, name, scope in TABS if scope is None or caller.may(scope)]
     current = next((path for path, _ in tabs if request.url.path.startswith(path)), "")
     return show(request, template, title, status_code, tabs=tabs, path=current, **context)
+
+
+async def act_or_correct(
+    request: Request,
+    caller: Caller,
+    form: SentForm,
+    act: Callable[[Caller], Awaitable[str]],
+    done: str,
+    page: Callable[..., Awaitable[Response]],
+) -> Response:
+    """Acts once on a form and leads to ``done``; ``page`` shows a wrong form again, to be corrected."""
+    try:
+        return await act_once(request, caller, form, act, lambda _: done)
+    except InputError as error:
+        return await page(request, caller, status_code=422, problem=str(error), given=form.fields)
 
 
 def read_fields(model: type[Model], form: SentForm, *names: str) -> Model:

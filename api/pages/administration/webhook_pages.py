@@ -9,7 +9,7 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from api.http.dependencies import product_of
-from api.pages.administration.tabs import show_tab
+from api.pages.administration.tabs import act_or_correct, show_tab
 from api.pages.parts.forms import SentForm, act_once, new_once, proof_of, read_form
 from api.pages.parts.rendering import page_router
 from api.pages.parts.session import SpendVisitor
@@ -17,7 +17,6 @@ from api.schemas.accounts.webhooks import NewWebhook
 from api.schemas.base.document import Document
 from api.schemas.base.validation import validate
 from broker.domain.basics.account import Caller
-from broker.domain.basics.errors import InputError
 from broker.domain.basics.webhook import WebhookFormat
 from broker.redaction import origin_of
 
@@ -51,10 +50,7 @@ async def make_webhook(request: Request, caller: SpendVisitor) -> Response:
         secrets.append(made.secret)
         return "/admin/webhooks?done=made"
 
-    try:
-        answer = await act_once(request, caller, form, act, lambda _: "/admin/webhooks?done=made")
-    except InputError as error:
-        return await _page(request, caller, status_code=422, problem=str(error), given=form.fields)
+    answer = await act_or_correct(request, caller, form, act, "/admin/webhooks?done=made", _page)
     return answer if not secrets else await _page(request, caller, secret=secrets[0])
 
 

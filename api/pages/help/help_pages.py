@@ -31,6 +31,8 @@ def show_image(name: str) -> Response:
 @router.get("/docs/{path:path}")
 def show_page(request: Request, _: Reader, path: str) -> Response:  # on a thread: some pages take a second
     """One page of the documentation."""
+    if not path:
+        return RedirectResponse("/docs", 303)
     if path in ("reference/api", "api"):
         return RedirectResponse(REFERENCE, 303)
     documentation = _documentation_of(request)
