@@ -59,7 +59,7 @@ _HINT = re.compile(r"(?i)[:=@,%]|broker_live|whsec_|bearer|basic|-----BEGIN")
 """Parts of which each pattern needs one; most texts have none."""
 _SECRET_NAME = re.compile(rf"(?i)(?:^|[_-])(?:{_NAMES}|pwd|cookie|authorization)$|^(?:{_HEADERS})$")
 _OF_ENVIRONMENT = re.compile(
-    r"(?i)(?:^|_)(?:key|token|secret|password|passwd|passphrase|credentials?)(?:_id)?$"
+    r"(?i)^BROKER_SECRET_|(?:^|_)(?:key|token|secret|password|passwd|passphrase|credentials?)(?:_id)?$"
 )
 
 Known = Mapping[str, re.Pattern[str] | None]
