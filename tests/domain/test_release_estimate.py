@@ -22,6 +22,7 @@ from broker.domain.spend.release_estimate import (
     estimate_planned_release,
     estimate_release,
     resales_of,
+    saves_money,
 )
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer, listed_terms, slot_terms
@@ -298,3 +299,23 @@ def test_what_came_back_in_words() -> None:
     assert released_words(Decimal(-5), Decimal(45)) == "Leaving cost $5.00, $45.00 stays owed."
     assert released_words(ZERO, Decimal(45)) == "Nothing came back, $45.00 stays owed."
     assert released_words(ZERO, ZERO) == "Nothing is owed."
+
+
+@pytest.mark.parametrize("active_after_h", [None, -0.5, 0.0, 0.5])
+def test_a_release_saves_what_is_not_held_yet_whether_or_not_the_node_has_started(
+    active_after_h: float | None,
+) -> None:
+    """By the hour for a day, at noon: the node runs already, begins now, or is still to start."""
+    row = held(an_offer("o", "10"), 0, 24)
+    if active_after_h is not None:
+        row = replace(row, active_at=NOON + active_after_h * HOUR)
+    estimate = estimate_release([row], NOON, NO_BUYER)
+    assert saves_money(row, estimate, NOON)
+
+
+def test_no_release_saves_money_in_the_last_billed_hour_or_in_a_window_that_is_paid() -> None:
+    row = replace(held(an_offer("o", "10"), 0, 2), active_at=NOON)
+    late = NOON + 1.5 * HOUR
+    assert not saves_money(row, estimate_release([row], late, NO_BUYER), late)
+    paid = held(window(CancelRule.NEVER), 2, 10)
+    assert not saves_money(paid, estimate_release([paid], NOON, NO_BUYER), NOON)

@@ -110,13 +110,16 @@ class ResaleShares:
 def saves_money(row: Reservation, estimate: ReleaseEstimate, now: datetime) -> bool:
     """Whether a release of ``row`` now, with this ``estimate``, costs less than holding it to its end.
 
-    Capacity by the hour is billed until its release, but for no less than its minimum term.
+    Capacity by the hour is billed until its release, but for no less than its minimum term. A node that
+    still starts is billed as one that has just begun.
     """
     if row.end is None or estimate.has_coming or estimate.back_usd > 0:
         return True
-    begun = row.active_at or row.start
-    if row.offer.window is not None or not begun < now < row.end:
+    if row.offer.window is not None or now >= row.end:
         return False
+    begun = min(row.active_at or row.start, now)
+    if begun == now:
+        begun = now - timedelta(microseconds=1)
     return billed_seconds(row.offer, Window(begun, now)) < billed_seconds(row.offer, Window(begun, row.end))
 
 
