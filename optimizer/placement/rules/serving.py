@@ -40,8 +40,8 @@ class ReadyFleet:
 
     @property
     def requests_per_s(self) -> float:
-        """Rate of one replica under the latency objective."""
-        return self.placement.estimate["requests_per_s_per_replica"]
+        """Rate of one replica within the latency objective, with the service's confidence."""
+        return self.placement.estimate.sure_requests_per_s
 
     def replicas_at(self, instants_us: Ints, origin: datetime) -> Ints:
         """Ready replicas at each instant, in microseconds from ``origin``."""
