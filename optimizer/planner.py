@@ -24,6 +24,8 @@ from optimizer.placement.fleets.dividing import divide
 from optimizer.placement.pipeline import limit_clock, make_plan
 from optimizer.placement.replan.replan import Replanned, replan
 from optimizer.placement.replan.warm import WarmStart
+from optimizer.placement.rules.case import Case
+from optimizer.placement.rules.chances import with_chances
 from optimizer.placement.rules.check import check_plan
 from optimizer.placement.runtime.stopwatch import Stopwatch, clock_of
 
@@ -65,8 +67,7 @@ class JointPlanner:
         require_time(len(request.workloads), options.time_limit_s)
         _compile(progress)
         plan = make_plan(request, offers, as_of, options, self._estimator, self._terms, progress, self._memo)
-        self._require_valid(plan, request, offers)
-        return plan
+        return self._checked(plan, request, offers)
 
     def estimate(self, request: PlanRequest, offers: Sequence[Offer], as_of: datetime) -> CostEstimate:
         """What each workload would cost alone, without a search: see ``CostEstimate``. Raises InputError."""
@@ -90,8 +91,7 @@ class JointPlanner:
         found = replan(
             request, offers, as_of, options, self._estimator, warm, self._terms, whole, progress, self._memo
         )
-        self._require_valid(found.plan, request, offers)
-        return found
+        return replace(found, plan=self._checked(found.plan, request, offers))
 
     def divide(
         self,
@@ -112,10 +112,13 @@ class JointPlanner:
 
         return divide(request, offers, as_of, self._estimator, self._terms, self._memo, judged, least_saving)
 
-    def _require_valid(self, plan: Plan, request: PlanRequest, offers: Sequence[Offer]) -> None:
+    def _checked(self, plan: Plan, request: PlanRequest, offers: Sequence[Offer]) -> Plan:
+        """The plan with the chances of its workloads. Raises PlanInvalid."""
+        plan = with_chances(plan, Case.of(plan, request, offers, self._estimator, self._terms))
         violations = self.check(plan, request, offers)
         if violations:
             raise PlanInvalid(violations)
+        return plan
 
     def check(self, plan: Plan, request: PlanRequest, offers: Sequence[Offer]) -> tuple[str, ...]:
         """Every violation in plain words, none for a valid plan; never calls the solver."""

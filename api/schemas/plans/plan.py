@@ -143,7 +143,8 @@ Form(
     about="""One workload on one offer. Additions: ``window_use``, ``transfers``, ``work_share``,
     ``requests``, ``first_request``, ``engine``, ``cold_start``, ``disk_gb`` and ``memory_gb`` (null: the
     offer's default), ``billed_ahead``: the cost that is billed in blocks of more than an hour, and ``mode``:
-    whether its seller was ``real`` or the ``sandbox``'s when the plan was made (null: not known).""",
+    whether its seller was ``real`` or the ``sandbox``'s when the plan was made (null: not known).
+    ``chance``: that the workload is done in time, or meets its objective in every hour (null: not known).""",
     types={
         "segments": tuple[Annotated[Segment, SEGMENT], ...],
         "window_use": Annotated[WindowUse, WINDOW_USE],
@@ -153,6 +154,7 @@ Form(
         "work_share": Annotated[float, Field(gt=0, le=1)],
         "disk_gb": NotNegative,
         "memory_gb": NotNegative,
+        "chance": Annotated[float, Field(ge=0, le=1)],
     },
     optional={"zone": None, "replicas": 1},
     lenient=True,

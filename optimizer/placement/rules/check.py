@@ -17,6 +17,7 @@ from optimizer.performance.estimator import Estimator
 from optimizer.placement.rules import (
     assumed,
     available,
+    chances,
     form,
     holding,
     host,
@@ -47,6 +48,7 @@ RULES = (
     waiting,
     totals,
     window_use,
+    chances,
 )
 
 
