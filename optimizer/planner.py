@@ -14,6 +14,7 @@ from broker.domain.planning.cost_estimate import CostEstimate
 from broker.domain.planning.lanes import Division
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.planning_time import require_time
+from broker.domain.planning.simulation import Simulation
 from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import PlanOptions, Progress, ProgressSink
 from optimizer.memo_cache import MemoCache
@@ -28,6 +29,7 @@ from optimizer.placement.rules.case import Case
 from optimizer.placement.rules.chances import with_chances
 from optimizer.placement.rules.check import check_plan
 from optimizer.placement.runtime.stopwatch import Stopwatch, clock_of
+from optimizer.simulation import simulate
 
 MOST_APART = timedelta(days=1)
 """The most time between a plan and the market that it is checked against, which may be of a later poll."""
@@ -123,6 +125,15 @@ class JointPlanner:
     def check(self, plan: Plan, request: PlanRequest, offers: Sequence[Offer]) -> tuple[str, ...]:
         """Every violation in plain words, none for a valid plan; never calls the solver."""
         return check_plan(plan, request, offers, self._estimator, self._terms)
+
+    def simulate(
+        self, plan: Plan, request: PlanRequest, offers: Sequence[Offer], draws: int, seed: int
+    ) -> Simulation:
+        """What may happen to a valid plan, over ``draws`` draws. Raises PlanInvalid."""
+        violations = self.check(plan, request, offers)
+        if violations:
+            raise PlanInvalid(violations)
+        return simulate(plan, request, offers, self._estimator, self._terms, draws, seed)
 
     def check_times(self, plan: Plan, prices_at: datetime) -> tuple[str, ...]:
         """Violations of the times that a plan states, beside the time of the market's prices."""

@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "divide": CommandEntry("api.cli.plans.divide", "Divide services by size of request.", PLAN),
     "cost-diff": CommandEntry("api.cli.plans.cost_diff", "What a change of a document costs.", PLAN),
     "check": CommandEntry("api.cli.plans.check", "Verify a plan independently.", PLAN),
+    "simulate": CommandEntry("api.cli.plans.simulate", "What may happen to a plan.", PLAN),
     "backtest": CommandEntry(
         "api.cli.plans.backtest", "Re-optimization policies over recorded prices.", PLAN
     ),

@@ -48,7 +48,6 @@ RULES = (
     waiting,
     totals,
     window_use,
-    chances,
 )
 
 
@@ -68,4 +67,5 @@ def check_plan(
     senseless = tuple(form.violations(case))
     if senseless:
         return senseless
-    return tuple(sentence for rule in (identity, *RULES) for sentence in rule.violations(case))
+    found = tuple(sentence for rule in (identity, *RULES) for sentence in rule.violations(case))
+    return found or tuple(chances.violations(case))

@@ -93,6 +93,27 @@ def _fleets(case: Case, service: Serving) -> Iterator[ReadyFleet]:
         yield ReadyFleet(placement, offer, ready, placement.estimate.sure_requests_per_s)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Supply:
+    """``demand`` in requests/s [T], and ready ``replicas`` of each placement [P, T]."""
+
+    demand: Floats
+    replicas: Ints
+
+
+def supply_of(case: Case, service: Serving) -> Supply | None:
+    """A placed fleet at every instant that matters; None if nothing is placed or due."""
+    fleets, begin = tuple(_fleets(case, service)), case.service_start(service)
+    if not fleets or begin is None:
+        return None
+    instants = _instants(case, fleets, _first_due(case, service, fleets, begin))
+    origin = case.request.horizon.start
+    when = np.array([_us(instant, origin) for instant in instants], dtype=np.int64)
+    if not len(when):
+        return None
+    return Supply(_demand(case, service, when), np.stack([f.replicas_at(when, origin) for f in fleets]))
+
+
 def chance_of(case: Case, service: Serving) -> float | None:
     """The chance that a placed fleet carries the traffic of its tightest hour, spares not counted.
 
@@ -116,9 +137,9 @@ def chance_of(case: Case, service: Serving) -> float | None:
         room = capacity - service.redundancy.spare_replicas * largest
         rooms.append(room[demand > 0] / demand[demand > 0])
     median, least = rooms
-    spread = np.log(median / least, where=(least > 0) & (median > least), out=np.zeros(len(median)))
-    if not len(median) or not spread.all():
+    if not len(median) or (least <= 0).any() or (median <= least).any():
         return None
+    spread = np.log(median / least)
     return NormalDist().cdf(float((np.log(median) / spread).min()) * NormalDist().inv_cdf(confidence))
 
 
