@@ -29,7 +29,7 @@ from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.simulation import CostQuantiles, Reason, SimulatedWorkload, Simulation
 from broker.domain.planning.transfer import Place
 from broker.domain.planning.workload import Batch, PlanRequest, Serving, Training
-from optimizer.performance.arrays import number
+from optimizer.performance.arrays import as_array, number
 from optimizer.performance.estimator import Estimator
 from optimizer.performance.training.goodput import failures_per_hour, saving
 from optimizer.placement.rules.case import Case, Known, interruptions_per_hour, usable_stretches
@@ -168,7 +168,7 @@ class _Run:
         delay = np.zeros(len(base))
         if is_held_on(offer):
             share = (offer.learned or LAUNCH_PRIOR).success_share
-            delay = (self.rng.geometric(share, len(base)) - 1) * RETRY_HOURS
+            delay = as_array(self.rng.geometric(share, len(base)) - 1) * RETRY_HOURS
         return _Hours(startup + base + lost, lost, delay)
 
     def _failures(self, placement: Placement, offer: Offer) -> tuple[float, float, tuple[float, float]]:
