@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
+from api.pages.plans.reservation_view import progress_words
 from api.reserved_fleets import grouped_fleets
 from api.schemas.holding.reservation import ReservationForm
 from broker.domain.basics.access import EVERY_TEAM
@@ -148,3 +152,26 @@ async def test_the_page_and_the_terminal_tell_the_same_lines(home: Home) -> None
     page = (await visitor.get("/reservations")).text
     assert page.count('data-label="State"') == len(told)
     assert re.search(r"2 nodes now, 5 from .*14:00", re.sub(r"<[^>]+>", "", page))
+
+
+HELD, SCHEDULED, PENDING, RELEASING = (
+    a_row("one", 0, 1, 1, state=state) for state in (S.HELD, S.SCHEDULED, S.PENDING, S.RELEASING)
+)
+
+
+@pytest.mark.parametrize(
+    ("rows", "releasing", "says", "is_done"),
+    [
+        ((), None, "Checking prices, stock and budgets", False),
+        ((HELD, PENDING, PENDING), None, "1 of 3 orders placed", False),
+        ((HELD, SCHEDULED, SCHEDULED), None, "1 of 1 order placed; 2 are ordered at their start", True),
+        ((SCHEDULED,), None, "Nothing is ordered now; 1 are ordered at their start", True),
+        ((HELD, HELD, RELEASING), 4, "2 of 4 released, 1 seen gone at their sellers", False),
+        ((RELEASING,), 4, "4 of 4 released, 3 seen gone at their sellers", False),
+        ((), 4, "4 of 4 released, 4 seen gone at their sellers", True),
+    ],
+)
+def test_progress_counts_what_is_done(
+    rows: Sequence[Reservation], releasing: int | None, says: str, is_done: bool
+) -> None:
+    assert progress_words(rows, releasing) == (says, is_done)

@@ -118,6 +118,15 @@ class Keys(Repository):
         mine = [key for key in self._tables.keys.values() if key.team == team and key.revoked_at is None]
         return tuple(sorted(mine, key=lambda key: (key.created_at, key.key_id)))
 
+    async def accept(self, invitation: ApiKey, sha256: str) -> bool:
+        found = self._tables.keys.get(invitation.sha256)
+        if found is None or found.revoked_at is not None:
+            return False
+        key = replace(found, sha256=sha256, invited_until=None)
+        self._staged.append(lambda: self._tables.keys.pop(invitation.sha256, None))
+        self._staged.append(lambda: self._tables.keys.update({sha256: key}))
+        return True
+
     async def revoke(self, key_id: str, at: datetime) -> None:
         key = await self.find(key_id)
         ended = replace(key, revoked_at=key.revoked_at or at)
