@@ -45,5 +45,5 @@ def test_the_link_of_an_invitation_is_all_that_stdout_has() -> None:
         done = broker("keys", "--invite", "ci", "--team", "research", "--hours", "3", env=server.env)
         assert json.loads(server.bodies[0])["invitation_hours"] == 3
     assert (done.exit_code, done.stdout) == (0, f"{link}\n"), done.output
-    assert "2026-11-27 00:00 UTC" in done.stderr
+    assert "until 27 Nov 00:00 UTC" in done.stderr
     assert broker("keys", "--new", "ci", "--team", "research", "--hours", "3").exit_code == 2

@@ -122,6 +122,7 @@ async def _page(request: Request, writing: Writing) -> Response:
         "New plan",
         422 if problems else 200,
         cards=cards,
+        is_mixed=len(set(product_of(request).modes.values())) > 1,
         text=writing.text,
         example=writing.example,
         examples=EXAMPLE_NAMES,
