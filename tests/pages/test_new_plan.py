@@ -200,8 +200,8 @@ def test_the_form_begins_with_the_question_what_to_run(shopping: Open) -> None:
     service.get_by_text("Further fields").click()
     expect(service.get_by_label("Starts after the run").locator("option")).to_have_text("none (default)")
     page.get_by_role("button", name="Add a training run").click()
-    after = service.get_by_label("Starts after the run")
-    after.select_option("training")
+    service.get_by_text("Further fields").click()
+    service.get_by_label("Starts after the run").select_option("training")
     page.get_by_role("button", name="Document (YAML)").click()
     text = page.get_by_label("Workloads, as YAML or JSON").input_value()
     assert "starts: {after: training}" in text

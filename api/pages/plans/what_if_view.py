@@ -15,7 +15,7 @@ from api.pages.parts.charts import Charts, Plot, both_widths, money_axis, opened
 from api.pages.parts.words import seller
 from api.schemas.base.times import find_time, parse_time
 from api.schemas.plans.comparison import ComparedPlan
-from api.schemas.workloads.form_fields import DOCUMENT_FIELDS, WORKLOAD_FIELDS, FormField
+from api.schemas.workloads.form_fields import DOCUMENT_FIELDS, WORKLOAD_FIELDS, Entry, FormField
 from broker.domain.basics.money import usd_words
 from broker.ports.planning import PlanRecord
 
@@ -169,8 +169,9 @@ def _field_words(document: Mapping[str, Any], path: str) -> str:
 
 
 def _label(steps: Sequence[str], fields: Sequence[FormField]) -> str:
-    """A field as the form calls it, else its path in words."""
-    label = next((one.label for one in fields if one.path == "/".join(steps)), None)
+    """A number as the form calls it, else the path of the field in words."""
+    path = "/".join(steps)
+    label = next((one.label for one in fields if one.path == path and one.entry is Entry.NUMBER), None)
     if label is None:
         return " ".join(steps).replace("_", " ")
     return label[0].lower() + label[1:] if label[1].islower() else label
