@@ -155,8 +155,10 @@ async def test_the_page_and_the_terminal_tell_the_same_lines(home: Home) -> None
 
 
 HELD, SCHEDULED, PENDING, RELEASING = (
-    a_row("one", 0, 1, 1, state=state) for state in (S.HELD, S.SCHEDULED, S.PENDING, S.RELEASING)
+    a_row("one", begin, 3, 1, state=state)
+    for begin, state in ((0, S.HELD), (1, S.SCHEDULED), (1, S.PENDING), (0, S.RELEASING))
 )
+BOUGHT_EARLY = replace(HELD, state=S.SCHEDULED)
 
 
 @pytest.mark.parametrize(
@@ -164,8 +166,9 @@ HELD, SCHEDULED, PENDING, RELEASING = (
     [
         ((), None, "Checking prices, stock and budgets", False),
         ((HELD, PENDING, PENDING), None, "1 of 3 orders placed", False),
-        ((HELD, SCHEDULED, SCHEDULED), None, "1 of 1 order placed; 2 are ordered at their start", True),
-        ((SCHEDULED,), None, "Nothing is ordered now; 1 are ordered at their start", True),
+        ((HELD, SCHEDULED, SCHEDULED), None, "1 of 1 order placed; ordered at their start: 2", True),
+        ((BOUGHT_EARLY, SCHEDULED), None, "1 of 1 order placed; ordered at their start: 1", True),
+        ((SCHEDULED,), None, "Nothing is ordered now; ordered at their start: 1", True),
         ((HELD, HELD, RELEASING), 4, "2 of 4 released, 1 seen gone at their sellers", False),
         ((RELEASING,), 4, "4 of 4 released, 3 seen gone at their sellers", False),
         ((), 4, "4 of 4 released, 4 seen gone at their sellers", True),

@@ -114,10 +114,11 @@ def progress_words(open_rows: Sequence[Reservation], releasing: int | None) -> t
         return f"{asked:,} of {whole:,} released, {gone:,} seen gone at their sellers", gone == whole
     if not open_rows:
         return "Checking prices, stock and budgets", False
-    later, pending = states[ReservationState.SCHEDULED], states[ReservationState.PENDING]
+    pending = states[ReservationState.PENDING]
+    later = sum(row.state is ReservationState.SCHEDULED and not row.provider_references for row in open_rows)
     now = len(open_rows) - later
     bought = f"{now - pending:,} of {plural(now, 'order')} placed" if now else "Nothing is ordered now"
-    return f"{bought}; {later:,} are ordered at their start" if later else bought, not pending
+    return f"{bought}; ordered at their start: {later:,}" if later else bought, not pending
 
 
 def _gpus(reservation: Reservation) -> str:
