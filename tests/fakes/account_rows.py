@@ -123,8 +123,12 @@ class Keys(Repository):
         if found is None or found.revoked_at is not None:
             return False
         key = replace(found, sha256=sha256, invited_until=None)
-        self._staged.append(lambda: self._tables.keys.pop(invitation.sha256, None))
-        self._staged.append(lambda: self._tables.keys.update({sha256: key}))
+
+        def apply() -> None:
+            del self._tables.keys[invitation.sha256]
+            self._tables.keys[sha256] = key
+
+        self._staged.append(apply)
         return True
 
     async def revoke(self, key_id: str, at: datetime) -> None:
