@@ -58,7 +58,7 @@ async def make_key(request: Request, caller: Administrator) -> Response:
         scopes = ROLES[form.text("role")] or default_scopes(wanted.team)
         expires_at = None if days is None else product_of(request).clock.now() + timedelta(days=days)
         _, secret = await product_of(request).keys.create_key(
-            wanted.name, wanted.team, scopes, named, expires_at, invited_for
+            wanted.name, wanted.team, scopes, named, expires_at, invited_for=invited_for
         )
         secrets.append(secret)
         return done
