@@ -63,7 +63,9 @@ COMMANDS: Mapping[str, CommandEntry] = {
         "api.cli.finance.approvals", "Plans that need approval: approve or reject one.", HOLD
     ),
     "focus-check": CommandEntry("api.cli.finance.focus_check", "Check a FOCUS file.", HOLD),
-    "keys": CommandEntry("api.cli.installation.keys", "API keys: list, make, revoke.", CONNECT),
+    "keys": CommandEntry(
+        "api.cli.installation.keys", "API keys: list, make, revoke; invite a colleague.", CONNECT
+    ),
     "ssh-keys": CommandEntry("api.cli.installation.ssh_keys", "Public SSH keys for orders.", CONNECT),
     "settings": CommandEntry(
         "api.cli.installation.settings", "Every setting, its value, and where that comes from.", LOOK
