@@ -29,6 +29,7 @@ from api.planning.planning_call import (
     installed_quotas,
     plan_call,
     replan_call,
+    simulate_call,
 )
 from api.planning.workers import PlannerProcesses, Planners, PlannerThread
 from api.schemas.market.contract_prices import read_contract_prices
@@ -405,7 +406,9 @@ def build_product(
             budgets=gate,
             price_forecasts=price_forecasts,
         ),
-        estimating=EstimatingService(units, estimate_call, estimator, clock, usable),
+        estimating=EstimatingService(
+            units, estimate_call, estimator, clock, usable, simulate_call, read_request
+        ),
         reservations=ReservationsService(
             units,
             buying,

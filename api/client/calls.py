@@ -46,6 +46,7 @@ from api.schemas.plans.comparison import COMPARISON, AcceptedComparisonForm, Com
 from api.schemas.plans.cost_estimate import COST_ESTIMATE
 from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm, UnmadePlanForm
 from api.schemas.plans.reoptimization import REOPTIMIZATION, ReoptimizationForm
+from api.schemas.plans.simulation import SIMULATION
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.webhook import EVERYTHING, WebhookFormat
 from broker.domain.market.offer import Offer
@@ -53,6 +54,7 @@ from broker.domain.market.price_gate import Quarantined
 from broker.domain.moving.reoptimization import Reoptimization
 from broker.domain.moving.savings import Savings
 from broker.domain.planning.cost_estimate import CostEstimate
+from broker.domain.planning.simulation import Simulation
 from broker.domain.reconciling.shortfalls import Shortfall
 from broker.domain.spend.approvals import ApprovalState, Verdict
 from broker.domain.spend.budgets import BudgetPeriod
@@ -146,6 +148,13 @@ class PublishedCalls(Requests):
         """
         asked = await self.ask_for_plan(workloads, idempotency_key, time_limit_s=time_limit_s)
         return await self.wait_for_plan(asked.plan_id, timeout_s)
+
+    async def simulate_plan(self, plan_id: str, draws: int = 1000, seed: int = 1) -> Simulation:
+        """What may happen to a plan, over draws of what it does not know. Raises Conflict if its offers are
+        gone.
+        """
+        call = Call("POST", f"/v1/plans/{plan_id}/simulate", body={"draws": draws, "seed": seed})
+        return await self._do(call, SIMULATION.read)
 
     async def estimate(self, workloads: Workloads) -> CostEstimate:
         """What each workload would cost alone, without a search; at most 20 workloads. Stores nothing.

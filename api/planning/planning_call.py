@@ -13,6 +13,7 @@ from broker.catalogue import load_gpus, load_models, load_moving_terms
 from broker.domain.market.offer import Offer
 from broker.domain.planning.cost_estimate import CostEstimate
 from broker.domain.planning.plan import Plan
+from broker.domain.planning.simulation import Simulation
 from broker.domain.planning.workload import PlanRequest, Quota
 from broker.ports.planning import InForce, PlannedAgain, PlanOptions, ProgressSink
 from broker.settings import Settings
@@ -24,6 +25,7 @@ from optimizer.performance.own.shift import OwnShift, load_kernels
 from optimizer.placement.columns.carried import Past
 from optimizer.placement.replan.warm import WarmStart
 from optimizer.planner import JointPlanner
+from optimizer.simulation import simulate
 
 _sender: ContextVar[Sender | None] = ContextVar("sender", default=None)
 
@@ -89,6 +91,13 @@ def plan_call(request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime, 
 def estimate_call(request: PlanRequest, offers: tuple[Offer, ...], as_of: datetime) -> CostEstimate:
     """What each workload would cost alone, without a search; for one thread at a time."""
     return _estimating_planner(*_own_rows()).estimate(request, offers, as_of)
+
+
+def simulate_call(
+    plan: Plan, request: PlanRequest, offers: tuple[Offer, ...], draws: int, seed: int
+) -> Simulation:
+    """What may happen to a plan that was checked when it was made."""
+    return simulate(plan, request, offers, build_estimator(), load_moving_terms(), draws, seed)
 
 
 def replan_call(

@@ -68,6 +68,7 @@ from api.schemas.plans.plan_record import (
     record_to_summary,
     status_of,
 )
+from api.schemas.plans.simulation import SIMULATION, SimulationForm, SimulationRequest
 from api.schemas.workloads.what_if import may_ask_what_if, read_what_if
 from broker.domain.basics.account import Caller
 from broker.domain.basics.errors import (
@@ -344,6 +345,30 @@ async def continue_plan(
         return _accepted(await product.planning.find_plan(caller, stored[0]))
 
     return await answer_once(request, caller, act, again)
+
+
+@router.post(
+    "/{plan_id}/simulate",
+    responses={200: {"model": SimulationForm}},
+    openapi_extra=may_fail(Conflict, TooManyEstimates),
+)
+async def simulate_plan(
+    request: Request,
+    caller: PlanReader,
+    plan_id: PlanId,
+    wish: Annotated[SimulationRequest | None, Body()] = None,
+) -> Response:
+    """Draws step times, rates, failures and launches through a plan, and says how it ends.
+
+    Runs are held until they are done, and fleets follow their measured rates after a day. Nothing is stored.
+    """
+    asked = wish or SimulationRequest()
+
+    async def act() -> Answer:
+        found = await product_of(request).estimating.simulate(caller, plan_id, asked.draws, asked.seed)
+        return json_answer(200, SIMULATION.write(found))
+
+    return await answer_once(request, caller, act)
 
 
 def _event_line(event: Mapping[str, object]) -> str:

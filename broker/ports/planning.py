@@ -15,6 +15,7 @@ from broker.domain.market.offer import Offer
 from broker.domain.moving.reoptimization import Reoptimization
 from broker.domain.planning.cost_estimate import CostEstimate
 from broker.domain.planning.plan import Plan, PlanStatus
+from broker.domain.planning.simulation import Simulation
 from broker.domain.planning.variant import Variant
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.spend.approvals import ApprovalState, Decision, Verdict
@@ -78,6 +79,10 @@ database. Raises InputError for an invalid request.
 
 EstimateCall = Callable[[PlanRequest, tuple[Offer, ...], datetime], CostEstimate]
 """A planner's ``estimate`` as a module-level function: pure, and without a search. Raises InputError."""
+
+
+SimulateCall = Callable[[Plan, PlanRequest, tuple[Offer, ...], int, int], Simulation]
+"""Draws through a plan: its request, its offers, the number of draws and their seed; pure."""
 
 
 @dataclass(frozen=True, slots=True)

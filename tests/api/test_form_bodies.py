@@ -21,6 +21,7 @@ PATHS = {
     ("POST", "/v1/starting-points"),
     ("POST", "/v1/reservations/{reservation_id}/extend"),
     ("POST", "/v1/plans/{plan_id}/intend"),
+    ("POST", "/v1/plans/{plan_id}/simulate"),
     ("POST", "/v1/plans/{plan_id}/approve"),
     ("POST", "/v1/plans/{plan_id}/reject"),
 }

@@ -61,6 +61,7 @@ EXPECTED: Mapping[tuple[str, str], Expect] = {
     ("GET", PLAN): E.HIDDEN,
     ("DELETE", PLAN): E.HIDDEN,
     ("POST", f"{PLAN}/continue"): E.HIDDEN,
+    ("POST", f"{PLAN}/simulate"): E.HIDDEN,
     ("POST", f"{PLAN}/intend"): E.HIDDEN,
     ("GET", f"{PLAN}/events"): E.HIDDEN,
     ("POST", f"{PLAN}/approve"): E.HIDDEN,
@@ -366,6 +367,7 @@ DECIDED_BY_ALL_TEAMS = {
     ("DELETE", BUDGET),
     ("POST", "/v1/spend/close"),
     ("POST", "/v1/estimates"),  # which reads the market alone
+    ("POST", f"{PLAN}/simulate"),  # which changes nothing
     ("POST", "/v1/starting-points"),  # which reads what was sent alone
 }
 """What a key of all teams may do for any team."""

@@ -1,25 +1,40 @@
-"""A first estimate of workloads, which stores nothing."""
+"""A first estimate of workloads, and draws of what may happen to a plan; neither stores anything."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import TypeVar
 
-from broker.domain.basics.access import require_scope
+from broker.domain.basics.access import require_scope, scope_of
 from broker.domain.basics.account import Caller, Scope
-from broker.domain.basics.errors import FieldProblem, InputError, NotPermitted, TooManyEstimates
+from broker.domain.basics.errors import (
+    Conflict,
+    FieldProblem,
+    InputError,
+    NotFound,
+    NotPermitted,
+    TooManyEstimates,
+)
 from broker.domain.planning.cost_estimate import MOST_ESTIMATED, CostEstimate
+from broker.domain.planning.simulation import Simulation
 from broker.domain.planning.workload import PlanRequest
-from broker.ports.planning import EstimateCall
+from broker.ports.planning import EstimateCall, RequestReader, SimulateCall
 from broker.ports.unit_of_work import Clock, Executor, UnitOfWorkFactory
 from broker.services.market.usable_offers import OfferRules
 from broker.services.planning.market_beside_held import market_beside_held
 
+Result = TypeVar("Result")
 MOST_WAITING = 20
 RETRY_AFTER_S = 1
 
 
 class EstimatingService:
-    """Estimates on ``executor``, beside the event loop; at most ``MOST_WAITING`` are under way at once."""
+    """Estimates on ``executor``, beside the event loop; at most ``MOST_WAITING`` are under way at once.
+
+    ``read_request`` reads a plan's stored document.
+    """
 
     def __init__(
         self,
@@ -28,9 +43,13 @@ class EstimatingService:
         executor: Executor,
         clock: Clock,
         rules: OfferRules,
+        simulate_call: SimulateCall,
+        read_request: RequestReader,
     ) -> None:
         self._uow_factory = uow_factory
         self._estimate_call = estimate_call
+        self._simulate_call = simulate_call
+        self._read_request = read_request
         self._executor = executor
         self._clock = clock
         self._rules = rules
@@ -49,13 +68,45 @@ class EstimatingService:
             expected = f"at most {MOST_ESTIMATED} for an estimate; a plan may have more"
             found = f"{len(request.workloads):,} workloads"
             raise InputError("request", (FieldProblem("/workloads", found, expected),))
+        now = self._clock.now()
+
+        async def start() -> Future[CostEstimate]:
+            asked, market = await market_beside_held(self._uow_factory, request, now, self._rules)
+            return self._executor.submit(self._estimate_call, asked, market.offers, now)
+
+        return await self._result(start)
+
+    async def simulate(self, caller: Caller, plan_id: str, draws: int, seed: int) -> Simulation:
+        """What may happen to a plan, over ``draws`` draws, with today's prices of its offers.
+
+        Raises NotFound, Conflict for a plan that is not made or whose offers are gone, and TooManyEstimates.
+        """
+        require_scope(caller, Scope.PLANS_READ)
+        async with self._uow_factory(scope_of(caller)) as uow:
+            record = await uow.plans.find(plan_id)
+            if record.plan is None:
+                raise Conflict(f"plan {plan_id} is not made yet; wait until it is")
+            plan, gone, offers = record.plan, [], []
+            for offer_id in dict.fromkeys(placement.offer_id for placement in plan.placements):
+                try:
+                    offers.append(await uow.offers.find_offer(offer_id))
+                except NotFound:
+                    gone.append(offer_id)
+        if gone:
+            raise Conflict(f"no longer on sale: {', '.join(gone)}; plan again, and simulate the new plan")
+        request = await asyncio.to_thread(self._read_request, record.document)
+
+        async def start() -> Future[Simulation]:
+            return self._executor.submit(self._simulate_call, plan, request, tuple(offers), draws, seed)
+
+        return await self._result(start)
+
+    async def _result(self, start: Callable[[], Awaitable[Future[Result]]]) -> Result:
+        """The result of one call on the executor. Raises TooManyEstimates."""
         if self.under_way >= MOST_WAITING:
             raise TooManyEstimates(self.under_way, RETRY_AFTER_S)
         self.under_way += 1
         try:
-            now = self._clock.now()
-            asked, market = await market_beside_held(self._uow_factory, request, now, self._rules)
-            future = self._executor.submit(self._estimate_call, asked, market.offers, now)
-            return await asyncio.wrap_future(future)
+            return await asyncio.wrap_future(await start())
         finally:
             self.under_way -= 1

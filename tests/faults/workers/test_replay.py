@@ -50,6 +50,7 @@ RECORDED = {
 
 UNRECORDED = {
     "/v1/estimates",
+    "/v1/plans/{plan_id}/simulate",
     "/v1/reoptimizations",
     "/v1/reservations/quote",
     "/v1/starting-points",
@@ -164,6 +165,9 @@ async def test_every_post_twice_at_once_has_one_effect(pair: Pair) -> None:
         plan = one_answer(await twins(pair, "/v1/plans", "k-plan", document("twins"))).json()
         effects["/v1/plans"] = len(recorded(client, "plan.request")) - before
         plan_id = done_plan(client, plan["plan_id"])["plan_id"]
+
+        wish = {"draws": 20}
+        one_answer(await twins(pair, f"/v1/plans/{plan_id}/simulate", "k-simulate", wish))
 
         one_answer(await twins(pair, f"/v1/plans/{plan_id}/intend", "k-intend", {}))
         effects["/v1/plans/{plan_id}/intend"] = len(recorded(client, "plan.intend", plan_id))
