@@ -28,7 +28,7 @@ from api.machine_probe import MachineProbe
 from api.notices.events import PlanEvents
 from api.notices.notifier import LoggedNotifier
 from api.notices.webhook_sender import HttpWebhookSender
-from api.planning.planning_call import estimate_call
+from api.planning.planning_call import estimate_call, simulate_call
 from api.planning.workers import Planners, PlannerThread
 from api.schemas.base.problem import MEDIA_TYPE
 from api.schemas.workloads.workloads import read_workloads
@@ -179,7 +179,9 @@ class House:
                 rules=self.rules,
                 budgets=gate,
             ),
-            estimating=EstimatingService(units, estimate_call, estimator, self.clock, self.rules.offers),
+            estimating=EstimatingService(
+                units, estimate_call, estimator, self.clock, self.rules.offers, simulate_call, read
+            ),
             reservations=ReservationsService(
                 units, buying, self.clock, self.notifier, read_request=read, budgets=gate
             ),

@@ -76,7 +76,13 @@ async def test_who_comes_when_many_are_under_way_is_asked_to_wait(home: Home) ->
 
     product = home.product
     product.estimating = EstimatingService(
-        product.store.unit_of_work, held, product.estimator, product.clock, home.house.rules.offers
+        product.store.unit_of_work,
+        held,
+        product.estimator,
+        product.clock,
+        home.house.rules.offers,
+        simulate_call,
+        read_stored,
     )
     client = home.client()
     tasks = [asyncio.create_task(client.post("/v1/estimates", json=DOCUMENT)) for _ in range(MOST_WAITING)]

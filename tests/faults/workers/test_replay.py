@@ -166,8 +166,7 @@ async def test_every_post_twice_at_once_has_one_effect(pair: Pair) -> None:
         effects["/v1/plans"] = len(recorded(client, "plan.request")) - before
         plan_id = done_plan(client, plan["plan_id"])["plan_id"]
 
-        wish = {"draws": 20}
-        one_answer(await twins(pair, f"/v1/plans/{plan_id}/simulate", "k-simulate", wish))
+        one_answer(await twins(pair, f"/v1/plans/{plan_id}/simulate", "k-simulate", {"draws": 20}))
 
         one_answer(await twins(pair, f"/v1/plans/{plan_id}/intend", "k-intend", {}))
         effects["/v1/plans/{plan_id}/intend"] = len(recorded(client, "plan.intend", plan_id))
