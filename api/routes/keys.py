@@ -43,7 +43,9 @@ async def create_key(request: Request, caller: Administrator, wanted: Annotated[
 
     async def act() -> Answer:
         scopes = default_scopes(wanted.team) if wanted.scopes is None else frozenset(wanted.scopes)
-        key, secret = await keys.create_key(wanted.name, wanted.team, scopes, caller, wanted.expires_at)
+        key, secret = await keys.create_key(
+            wanted.name, wanted.team, scopes, caller, wanted.expires_at, wanted.person or ""
+        )
         return _made(key, secret)
 
     async def again(stored: tuple[str, ...]) -> Answer:

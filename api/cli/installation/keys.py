@@ -26,7 +26,7 @@ app = typer.Typer(add_completion=False)
 
 ANSWERS = {
     "": frozenset[str](),
-    "new": frozenset({"team", "scope", "days"}),
+    "new": frozenset({"team", "scope", "days", "person"}),
     "revoke": frozenset[str](),
 }
 
@@ -48,6 +48,12 @@ def keys(
     ] = None,
     days: Annotated[
         int | None, typer.Option(min=1, max=3650, help="How long the new key lasts; without it no end.")
+    ] = None,
+    person: Annotated[
+        str | None,
+        typer.Option(
+            help="Whose key it is: their keys and sign-ins have the SSH keys of the person in common."
+        ),
     ] = None,
     revoke: Annotated[str | None, typer.Option(metavar="KEY_ID", help="End this key for good.")] = None,
     as_json: Json = False,
@@ -74,6 +80,8 @@ def keys(
             }
             if days is not None:
                 body["expires_at"] = (datetime.now(UTC) + timedelta(days=days)).isoformat()
+            if person is not None:
+                body["person"] = person
             made = client.create_key(body, str(uuid4()))
             _print_made(made, as_json=as_json)
             return
@@ -102,7 +110,7 @@ def keys_section(found: Sequence[KeyForm]) -> Section:
         found,
         {
             "=key": lambda key: key.key_id,
-            "name": lambda key: key.name,
+            "name": lambda key: key.name if key.person is None else f"{key.name}, of {key.person}",
             "team": lambda key: _team_words(key.team),
             "may": lambda key: " ".join(key.scopes),
             "state": _state,

@@ -18,6 +18,7 @@ class NewKey(BaseModel):
     """A key to create. Team ``*`` is the role over all teams, which reads and decides.
 
     ``scopes`` null: the usual ones of such a key. ``expires_at`` null: it is valid until it is revoked.
+    ``person`` null: nobody in particular.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -26,10 +27,11 @@ class NewKey(BaseModel):
     team: Words
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope))] | None = None
     expires_at: ToldInstant | None = None
+    person: Annotated[str, Field(min_length=1, max_length=300, pattern=TRIMMED)] | None = None
 
 
 class KeyForm(BaseModel):
-    """A key without its secret. ``revoked_at`` null: it is not revoked."""
+    """A key without its secret. ``revoked_at`` null: it is not revoked; ``person`` null: nobody's own."""
 
     key_id: str
     name: str
@@ -38,6 +40,7 @@ class KeyForm(BaseModel):
     created_at: Instant
     expires_at: Instant | None
     revoked_at: Instant | None
+    person: Annotated[str | None, From(lambda key: key.person or None)] = None
 
 
 class CallerForm(BaseModel):

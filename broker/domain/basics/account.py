@@ -26,7 +26,10 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A bearer key; only its SHA-256 is stored. ``expires_at`` None means valid until revoked."""
+    """A bearer key; only its SHA-256 is stored. ``expires_at`` None means valid until revoked.
+
+    ``person``: whose key it is, as ``Caller.person`` names them; empty: that of somebody with no other key.
+    """
 
     key_id: str
     name: str
@@ -36,6 +39,7 @@ class ApiKey:
     created_at: datetime
     revoked_at: datetime | None = None
     expires_at: datetime | None = None
+    person: str = ""
 
     def opens(self, now: datetime) -> bool:
         """Whether the key is valid at ``now``: neither revoked nor expired."""
@@ -65,7 +69,8 @@ class IdempotencyKey:
 class Caller:
     """The caller of a use case: the key, its team and its scopes.
 
-    ``claim`` is the idempotency key of the request, if it has one.
+    ``claim`` is the idempotency key of the request, if it has one. ``owner``: whose key it is, where the key
+    says so.
     """
 
     key_id: str
@@ -73,6 +78,12 @@ class Caller:
     scopes: frozenset[Scope]
     claim: IdempotencyKey | None = None
     name: str = ""
+    owner: str = ""
+
+    @property
+    def person(self) -> str:
+        """Who it is, by whichever key: the owner of the key, else the key or the person who signed in."""
+        return self.owner or self.key_id
 
     @property
     def called(self) -> str:

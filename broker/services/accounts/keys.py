@@ -61,8 +61,11 @@ class KeysService:
         scopes: frozenset[Scope],
         by: Caller | None = None,
         expires_at: datetime | None = None,
+        person: str = "",
     ) -> tuple[ApiKey, str]:
         """A new key and its secret, which is never stored. ``by`` None: the installation creates it.
+
+        ``person``: whose key it is; keys of one person have their SSH keys in common.
 
         InputError for an expiry in the past, and for scopes that a key of all teams may not have.
         """
@@ -73,6 +76,7 @@ class KeysService:
             problem = FieldProblem("/expires_at", expires_at.isoformat(), "a time in the future")
             raise InputError("key", (problem,))
         key, secret = self._new_key(name, team, scopes, expires_at)
+        key = replace(key, person=person)
         async with self._units(EVERY_TEAM if by is None else scope_of(by)) as uow:
             await uow.keys.add(key)
             if by is not None:
@@ -318,7 +322,7 @@ def _no_calendar(key: ApiKey) -> ApiKey:
 
 
 def _caller(key: ApiKey) -> Caller:
-    return Caller(key.key_id, key.team, key.scopes, name=key.name)
+    return Caller(key.key_id, key.team, key.scopes, name=key.name, owner=key.person)
 
 
 def _sha256(secret: str) -> str:

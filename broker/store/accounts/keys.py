@@ -103,6 +103,7 @@ def _key_values(key: ApiKey) -> Values:
         "created_at": key.created_at,
         "revoked_at": key.revoked_at,
         "expires_at": key.expires_at,
+        "person": key.person,
     }
 
 
@@ -116,4 +117,5 @@ def _key(row: ApiKeyRow) -> ApiKey:
         created_at=row.created_at,
         revoked_at=row.revoked_at,
         expires_at=row.expires_at,
+        person=row.person,
     )
