@@ -244,6 +244,7 @@ async def settle(home: Home, owner: httpx.AsyncClient) -> dict[str, str]:
         "period": "month",
         "form": "parquet",
         "offer_id": "h100-b",
+        "provider": "fake",
         "name": "plan.png",
         "path": "operations",
         "comparison_id": "compare-1",
