@@ -211,7 +211,9 @@ async def _sellers(
                 lacks = [str(one) for one in spec.missing(reached[name])] if name in reached else []
                 lacks += _keys_missing(adapters.get(name), stored.offers.get(name), stored.keys)
                 told = _credentials(name, reached, lacking[name], answers.get(name))
-                network, gone = await _network(builders.get(name), stored.networks, asks=name in answers)
+                network, gone = await network_standing(
+                    builders.get(name), stored.networks, asks=name in answers
+                )
                 lacks += gone
                 found.append(_seller(spec, rules, told, lacks, stored.feeds.get(name), network))
     return tuple(sorted(found, key=lambda one: (one.credentials is Credentials.SANDBOX, one.provider)))
@@ -241,7 +243,7 @@ def _seller(
     )
 
 
-async def _network(
+async def network_standing(
     seller: NetworkSetup | None, known: Sequence[SellerNetwork], *, asks: bool
 ) -> tuple[str | None, list[str]]:
     """Where the network of a seller's machines comes from, and what is missing of it.

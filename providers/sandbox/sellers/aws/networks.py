@@ -124,7 +124,7 @@ class Networks:
             "tags": call.tags("security-group"),
         }
         self._sandbox.store.put_document(_GROUP, str(group["id"]), group)
-        return {"return": True, "groupId": group["id"], "tagSet": group["tags"]}
+        return {"groupId": group["id"], "tagSet": group["tags"]}
 
     def _open(self, call: Ec2Call) -> dict[str, Any]:
         group, wanted = self._of(call), _openings(call)
