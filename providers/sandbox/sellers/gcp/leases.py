@@ -325,7 +325,8 @@ class Leases:
     def _interface(self, entry: Entry) -> dict[str, Any]:
         """Its network, and its addresses once it runs; an external one where it asked for it."""
         asked = entry.detail["body"]["networkInterfaces"][0]
-        row = {"network": f"{API}/projects/{entry.detail['project']}/{NETWORKS}/{name_of(asked['network'])}"}
+        network = name_of(asked.get("network") or "default")
+        row = {"network": f"{API}/projects/{entry.detail['project']}/{NETWORKS}/{network}"}
         if self._status(entry) != "RUNNING":
             return row
         address = self._seller.address(entry)
