@@ -16,7 +16,7 @@ async def test_a_seller_of_one_key_gets_the_one_of_who_orders_and_the_rest_is_to
     for name, key, person in (("theirs", KEYS[1], None), ("mine", KEYS[0], "me")):
         wanted = {"public_key": key.line, "name": name, "person": person}
         assert (await team.post("/v1/ssh-keys", json=wanted)).status_code == 201
-    (row,) = (await team.post("/v1/reservations", json=ORDER)).json()["reservations"]
+    row = (await team.post("/v1/reservations", json=ORDER)).json()
     assert [key.split()[0] for key in row["ssh_keys"]] == ["mine"]
     assert [key.split()[0] for key in row["ssh_keys_left_out"]] == ["theirs"]
     (order,) = home.house.provider.orders
@@ -35,6 +35,6 @@ async def test_a_seller_of_all_keys_leaves_none_out(home: Home) -> None:
     team = await home.team("research")
     for name, key in (("one", KEYS[0]), ("other", KEYS[1])):
         await team.post("/v1/ssh-keys", json={"public_key": key.line, "name": name})
-    (row,) = (await team.post("/v1/reservations", json=ORDER)).json()["reservations"]
+    row = (await team.post("/v1/reservations", json=ORDER)).json()
     assert len(row["ssh_keys"]) == 2
     assert row["ssh_keys_left_out"] == []
