@@ -7,16 +7,25 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
 import respx
 
-from broker.domain.basics.errors import InsufficientCapacity, OrderRejected
+from broker.domain.basics.errors import (
+    CredentialsRejected,
+    InsufficientCapacity,
+    OrderRejected,
+    ProviderError,
+    ProviderUnavailable,
+)
 from broker.domain.holding.reservation import Lease
 from broker.domain.holding.seller_network import PORTS, NetworkRules
 from broker.domain.market.offer import Offer
 from broker.provider_facts import load_provider_facts
 from providers.client import Entry
-from providers.http import Operation
+from providers.gcp.auth import TokenSource
+from providers.gcp.compute import Compute, classify
+from providers.http import HttpPolicy, Operation, ProviderHttp
 from providers.network_setup import NetworkSetup
 from providers.registry import SPECS
 from providers.spec import settings_from_environment
@@ -184,3 +193,43 @@ async def test_a_scale_set_without_any_network_is_not_sent() -> None:
         with pytest.raises(OrderRejected, match=r"broker providers setup azure --region \w+"):
             await one.buy({})
         assert one.writes() == before
+
+
+def operation(status: str, **more: object) -> httpx.Response:
+    return httpx.Response(200, json={"name": "operation-1", "status": status, **more})
+
+
+FAILED = {"error": {"errors": [{"code": "PERMISSION_DENIED", "message": "an organisation forbids it"}]}}
+
+
+@pytest.mark.parametrize(
+    ("answers", "error", "says"),
+    [
+        ([operation("RUNNING"), operation("DONE")], None, ""),
+        ([operation("DONE", **FAILED)], CredentialsRejected, "an organisation forbids it"),
+        ([operation("RUNNING")] * 7, ProviderUnavailable, "still RUNNING; repeat the command"),
+    ],
+)
+async def test_a_change_of_google_is_waited_for(
+    answers: list[httpx.Response], error: type[ProviderError] | None, says: str
+) -> None:
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    http = ProviderHttp("gcp", HOST, classify, HttpPolicy())
+    compute = Compute(http, TokenSource(http, "token", f"{HOST}/token"), "p", sleep)
+    with respx.mock() as router:
+        router.post(f"{HOST}/compute/v1/projects/p/global/networks").mock(return_value=operation("PENDING"))
+        looks = router.get(f"{HOST}/compute/v1/projects/p/global/operations/operation-1")
+        looks.mock(side_effect=answers)
+        reply = await compute.call("POST", "global/networks", Operation.ORDER, json={})
+        if error is None:
+            await compute.finished(reply)
+        else:
+            with pytest.raises(error, match=says):
+                await compute.finished(reply)
+        assert looks.call_count == len(answers) == len(waited)
+    assert waited == sorted(waited), "later looks are further apart"
+    await http.aclose()
