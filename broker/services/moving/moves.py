@@ -109,9 +109,9 @@ class MovesService:
             part = replace(part, placements=tuple(one for one in part.placements if one.offer_id in offers))
             with suppress(StalePlan):
                 change = find_change((row for row in held if row not in kept), self._intents(part, offers))
-                rows = self._unstored(change, held)
-                await orders.require_allowed(uow, {row.offer.provider for row in rows}, plan.plan_id)
-                await orders.require_within_caps(uow, rows, self._clock.now())
+                if rows := self._unstored(change, held):
+                    await orders.require_allowed(uow, {row.offer.provider for row in rows}, plan.plan_id)
+                    await orders.require_within_caps(uow, rows, self._clock.now())
 
     def _unstored(self, change: Change[Reservation], held: Sequence[Reservation]) -> list[Reservation]:
         """The reservations that a move would store, each with those of its workload that it replaces."""
