@@ -15,8 +15,6 @@ MOE, OLD, BURST, OBJECTIVE, P95 = "_moe", "_old", "burst", "objective", "_p95"
 FIRST_ALONE, OVERLOAD = "first", "overload"
 WIDER = {BURST: "closed", FIRST_ALONE: "single"}
 GRID_STACK = "eager"
-EIGHTY_PERCENT = 1.2816
-UPPER_QUARTER = 0.6745
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +133,3 @@ def provenance_of(measured: bool, known_gpu: bool, near: Closeness = NO_ROWS) ->
     if measured or near.nearness >= SAME:
         return Provenance.MEASURED
     return Provenance.CALIBRATED if known_gpu or near.shrink <= NEAR else Provenance.MODELLED
-
-
-def memory_margin(half_width: float) -> float:
-    """Factor from predicted memory to its upper quartile (75 %).
-
-    Errors are lognormal, and w = ``half_width`` is the relative half-width of their 80 % interval:
-
-      (1 + w)^(0.6745 / 1.2816)
-    """
-    margin: float = (1.0 + half_width) ** (UPPER_QUARTER / EIGHTY_PERCENT)
-    return margin

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from broker.domain.basics.confidence import chance_below
 from broker.domain.market.sku import Sku
 from broker.domain.planning.model_shape import Attention, GpuSpec, ModelShape
 from optimizer.calibration.table_constants import load_table_constants
@@ -22,7 +22,7 @@ from optimizer.calibration.tables.unread import is_lora, require_predictable
 from optimizer.performance.arrays import Array, Places, as_array
 from optimizer.performance.constants.calibrated import Calibration
 from optimizer.performance.hardware.sku_arrays import GIB, Hardware, build_hardware
-from optimizer.performance.intervals import EIGHTY_PERCENT, training_relative
+from optimizer.performance.intervals import training_relative
 from optimizer.performance.shapes import stack_shapes
 from optimizer.performance.training.compute import model_flops_per_token
 from optimizer.performance.training.layouts import Layouts, Row, stack_layouts
@@ -401,5 +401,4 @@ def fit_probability(held_bytes: float, card_bytes: float, half_width: float) -> 
     """Probability that a GPU of ``card_bytes`` holds ``held_bytes``: errors are log-normal, and
     ``half_width`` is the relative half-width of the 80 % interval: Φ(1.28·ln(card/held)/ln(1 + half_width)).
     """
-    room = math.log(card_bytes / held_bytes)
-    return 0.5 * (1.0 + math.erf(EIGHTY_PERCENT * room / math.log1p(half_width) / math.sqrt(2.0)))
+    return chance_below(card_bytes / held_bytes, half_width)

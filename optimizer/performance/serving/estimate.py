@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from broker.domain.basics.confidence import MEDIAN, memory_margin, quantile_factor, work_factors
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.market.sku import Sku
 from broker.domain.planning.model_shape import GpuSpec, MixedWeights
@@ -19,7 +20,6 @@ from optimizer.performance.hardware.sku_arrays import Hardware, SingleHardware
 from optimizer.performance.intervals import (
     NO_ROWS,
     Closeness,
-    memory_margin,
     provenance_of,
     serving_relative,
     with_interval,
@@ -246,23 +246,33 @@ class ServingCore:
         self._hardware = SingleHardware(gpus, calibration)
 
     def most(
-        self, workload: Serving | Batch, precision: Precision, replica: Replica, hw: Hardware, gpu: str
+        self,
+        workload: Serving | Batch,
+        precision: Precision,
+        replica: Replica,
+        hw: Hardware,
+        gpu: str,
+        slower: tuple[float, float] = (1.0, 1.0),
     ) -> Most:
-        """The highest rate of one replica within the objective; ``gpu`` is its name.
+        """The highest rate of one replica within the objective; ``gpu`` is its name. ``slower``: factors on
+        the times of tokens and of first tokens.
 
         Own measurements nearby scale the times: the model is evaluated for the objective divided by these
         factors, and its rates are divided by the factor on tokens.
         """
         served, lengths = self._served(workload, precision, replica, hw, gpu), lengths_of(workload)
         batch, wanted = isinstance(workload, Batch), objective_of(workload)
-        limit = self.limit(served, lengths)
+        limit = self.limit(served, lengths, number(self.margin(workload)))
         found = self.most_of(served, lengths, wanted, limit, batch)
-        if self.own is None or not self.own.moves(workload):
+        token, first = slower
+        if self.own is not None and self.own.moves(workload):
+            logs = self.own.log_shifts(workload, precision, [gpu], replica, found.load.batch)
+            token, first = (factor * math.exp(log[0]) for factor, log in zip(slower, logs, strict=True))
+        if (token, first) == (1.0, 1.0):
             return found
-        logs = self.own.log_shifts(workload, precision, [gpu], replica, found.load.batch)
-        token, first = (number(math.exp(log[0])) for log in logs)
-        tighter = self.most_of(served, lengths, within(wanted, token, first), limit, batch)
-        return _stretched(tighter, token, first)
+        times = number(token), number(first)
+        tighter = self.most_of(served, lengths, within(wanted, *times), limit, batch)
+        return _stretched(tighter, *times)
 
     def sequences_told(self, engine: str, batch: bool) -> Array:
         """Sequences in flight per rank with which a replica is started: few for a service, and the engine's
@@ -271,9 +281,12 @@ class ServingCore:
         most = self.calibration.engines[engine].batch_most
         return number(most if batch else self.calibration.serving.batch_most)
 
-    def limit(self, served: ServedModel, lengths: Lengths) -> Array:
-        """Limit of sequences in flight; below 1 if memory, at its upper quartile, cannot hold even one."""
-        margin = memory_margin(self.calibration.intervals.kv)
+    def margin(self, workload: Serving | Batch) -> float:
+        """Factor on predicted memory with which a replica fits with the workload's confidence."""
+        return memory_margin(self.calibration.intervals.kv, workload.planned_confidence)
+
+    def limit(self, served: ServedModel, lengths: Lengths, margin: Array) -> Array:
+        """Limit of sequences in flight; below 1 if memory, ``margin`` times as full, cannot hold even one."""
         held = holds_one(served, lengths.input_tokens + lengths.output_tokens, margin)
         return xp.where(held, batch_limit(served, lengths, sequences_most(served)), 0.0)
 
@@ -332,19 +345,82 @@ class ServingCore:
             served = self._served(workload, precision, replica, hw, sku.gpu)
             load = _measured_load(served, lengths_of(workload), most, measured)
         value = self._metrics(workload, most, load, rate, hw, sku.gpu, usd_per_replica_hour)
-        # No published row states acceptance rates, so the effect of speculative decoding is only modelled.
-        known, near = bool(hw.calibrated) and workload.speculation is None, NO_ROWS
+        near = NO_ROWS
         if self.own is not None and self.own.moves(workload):
             near = self.own.closeness(workload, precision, sku.gpu, replica, most.load.batch)
-        relative = serving_relative(
-            isinstance(workload, Batch),
-            known,
-            measured is not None,
-            self.calibration.intervals,
-            workload.model.is_moe,
-            near,
-        )
-        return with_interval(value, relative, provenance_of(measured is not None, known, near))
+        known = self.is_known(workload, bool(hw.calibrated))
+        relative = self.relative(workload, known, measured is not None, near)
+        found = with_interval(value, relative, provenance_of(measured is not None, known, near))
+        if isinstance(workload, Batch) or workload.planned_confidence == MEDIAN:
+            return found
+        sure = self._sure(workload, precision, replica, hw, sku.gpu, (near, measured))
+        return None if sure is None else replace(found, at_confidence=sure)
+
+    def _sure(
+        self,
+        workload: Serving,
+        precision: Precision,
+        replica: Replica,
+        hw: Hardware,
+        gpu: str,
+        evidence: tuple[Closeness, float | None],
+    ) -> dict[str, float] | None:
+        """The rate and the latencies of a replica that hold with the service's confidence; None if the
+        objective does not.
+        """
+        near, measured = evidence
+        if measured is not None:
+            factor = self.measured_factors(workload)[0]
+            served = self._served(workload, precision, replica, hw, gpu)
+            most = self.most(workload, precision, replica, hw, gpu)
+            load = _measured_load(served, lengths_of(workload), most, measured / factor)
+            return self._sure_metrics(workload, measured / factor, load)
+        token, first, _ = self.factors(workload, bool(hw.calibrated), near)
+        most = self.most(workload, precision, replica, hw, gpu, (token, first))
+        rate = float(most.requests_per_s)
+        return self._sure_metrics(workload, rate, most.load) if rate > 0.0 else None
+
+    def _sure_metrics(self, workload: Serving, rate: float, load: Load) -> dict[str, float]:
+        objective = objective_of(workload)
+        between = 1e3 * float(xp.minimum(load.itl_p95_s, objective.itl_p95_s))
+        return {
+            "requests_per_s_per_replica": rate,
+            "ttft_p95_ms": 1e3 * float(xp.minimum(load.ttft_p95_s, objective.ttft_p95_s)),
+            **({} if has_one_token(workload) else {"itl_p95_ms": between}),
+        }
+
+    def is_known(self, workload: Serving | Batch, calibrated_gpu: bool) -> bool:
+        """Whether published rows say anything of the workload on a GPU: none states acceptance rates, so the
+        effect of speculative decoding is only modelled.
+        """
+        return calibrated_gpu and workload.speculation is None
+
+    def relative(
+        self, workload: Serving | Batch, known: bool, measured: bool, near: Closeness
+    ) -> dict[str, float]:
+        """Relative half-width of each metric of a workload."""
+        is_batch, is_moe = isinstance(workload, Batch), workload.model.is_moe
+        return serving_relative(is_batch, known, measured, self.calibration.intervals, is_moe, near)
+
+    def factors(
+        self, workload: Serving | Batch, calibrated_gpu: bool, near: Closeness
+    ) -> tuple[float, float, float]:
+        """Factors on the times of tokens and of first tokens that hold with the workload's confidence, and
+        the mean time of a batch's requests divided by the time that suffices.
+        """
+        relative = self.relative(workload, self.is_known(workload, calibrated_gpu), False, near)
+        confidence = workload.planned_confidence
+        if isinstance(workload, Batch):
+            sure, mean = work_factors(relative["requests_per_s_per_replica"], confidence)
+            return sure, 1.0, mean / sure
+        names = ("itl_p95_ms", "ttft_p95_ms")
+        token, first = (quantile_factor(relative[name], confidence) for name in names)
+        return token, first, 1.0
+
+    def measured_factors(self, workload: Serving | Batch) -> tuple[float, float]:
+        """The time that suffices and the mean time, divided by the median, at a rate that was measured."""
+        relative = self.relative(workload, True, True, NO_ROWS)["requests_per_s_per_replica"]
+        return work_factors(relative, workload.planned_confidence)
 
     def _metrics(
         self,

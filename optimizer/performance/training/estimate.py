@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from broker.domain.basics.confidence import MEDIAN, memory_margin, work_factors
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.market.sku import Sku
 from broker.domain.planning.model_shape import GpuSpec
@@ -23,7 +24,6 @@ from optimizer.performance.hardware.sku_arrays import Hardware, SingleHardware
 from optimizer.performance.intervals import (
     NO_ROWS,
     Closeness,
-    memory_margin,
     memory_regime,
     provenance_of,
     training_relative,
@@ -174,12 +174,12 @@ class TrainingCore:
         return self.calibration.software[software_of(workload)]
 
     def scenario(self, workload: Training, layouts: Layouts, hw: Hardware) -> Scenario:
-        """The workload's steps in ``layouts`` on ``hw``, whose memory must hold the upper quartile of the
-        prediction.
+        """The workload's steps in ``layouts`` on ``hw``, whose memory must hold what the run needs with its
+        confidence.
         """
         shapes, run = build_shape(workload.model), run_of(workload)
         half_width = self.calibration.intervals.training_memory[memory_regime(software_of(workload))]
-        margin = memory_margin(half_width)
+        margin = memory_margin(half_width, workload.planned_confidence)
         return Scenario(shapes, run, layouts, hw, self.software(workload), self.calibration, margin)
 
     def case(self, workload: Training, sku: Sku, nodes: int, layout: Parallelism) -> Case | None:
@@ -242,15 +242,24 @@ class TrainingCore:
             "goodput": float(goodput),
         }
         known, near = bool(hw.calibrated), case.closeness
-        relative = training_relative(
-            workload.model.is_moe,
-            known,
-            case.measured,
-            calibration.intervals,
-            near,
-            software=software_of(workload),
+        relative = self.relative(workload, known, case.measured, near)
+        found = with_interval(value, relative, provenance_of(case.measured, known, near))
+        if workload.planned_confidence == MEDIAN:
+            return found
+        startup = calibration.goodput.startup_s / 3600.0
+        sure, mean = (
+            startup + (value["hours"] - startup) * factor
+            for factor in work_factors(relative["hours"], workload.planned_confidence)
         )
-        return with_interval(value, relative, provenance_of(case.measured, known, near))
+        return replace(found, at_confidence={"hours": sure}, expected_hours=mean)
+
+    def relative(
+        self, workload: Training, known_gpu: bool, measured: bool, near: Closeness
+    ) -> dict[str, float]:
+        """Relative half-width of each metric of a workload."""
+        intervals, is_moe = self.calibration.intervals, workload.model.is_moe
+        software = software_of(workload)
+        return training_relative(is_moe, known_gpu, measured, intervals, near, software=software)
 
 
 def degrees_of(layout: Parallelism) -> NDArray[np.int64]:

@@ -7,8 +7,8 @@ from alembic import op
 
 from broker.store.columns import Document, Identifier, UtcDateTime
 
-revision = "0034"
-down_revision = "0033"
+revision = "0037"
+down_revision = "0036"
 branch_labels = None
 depends_on = None
 
