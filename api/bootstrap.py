@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -47,10 +47,12 @@ from broker.catalogue import (
     use_exchange_rates,
 )
 from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.near_words import with_nearest
 from broker.domain.holding.order_rules import OrderRules, Orders
 from broker.domain.market.contract_prices import ContractPrice
 from broker.domain.market.polling import PollPlan
 from broker.domain.market.seller_mode import Modes, real_sellers
+from broker.domain.planning.startup import StartupSecrets
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.spend.intervals import IntervalRules
 from broker.domain.spend.spending_caps import SpendingCap, SpendingCaps
@@ -67,6 +69,7 @@ from broker.services.holding.fallback_offer import FallbackOffers, FallbackRules
 from broker.services.holding.lease_service import LeaseService
 from broker.services.holding.machine_setups import MachineSetups
 from broker.services.holding.machines import MachinesService
+from broker.services.holding.networks import NetworksService
 from broker.services.holding.order_gate import OrderGate
 from broker.services.holding.reconcile import ReconcileRules, ReconcileService
 from broker.services.holding.reservation_creator import ReservationCreator
@@ -105,6 +108,7 @@ from providers.registry import (
     configured,
     is_sold,
     missing_settings,
+    network_builders,
     not_planned,
     poll_intervals,
     seller_modes,
@@ -148,6 +152,7 @@ class Product:
     reservations: ReservationsService
     reconcile: ReconcileService
     machines: MachinesService
+    networks: NetworksService
     moves: MovesService
     proposals: ProposalsService
     reoptimize: ReoptimizeService
@@ -250,10 +255,25 @@ def open_orders_warning(settings: Settings, modes: Modes) -> str:
     )
 
 
-def startup_secrets(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """The secrets for the start of machines, by name: the variables ``BROKER_SECRET_<NAME>``."""
+def startup_secrets(environ: Mapping[str, str], teams: Mapping[str, Sequence[str]]) -> StartupSecrets:
+    """The secrets for the start of machines: the variables ``BROKER_SECRET_<NAME>``.
+
+    ``teams``: who may use each name. Raises InputError for a name without a variable, since a slip there
+    would leave the secret that was meant to every team.
+    """
     prefix = "BROKER_SECRET_"
-    return {name.removeprefix(prefix): value for name, value in environ.items() if name.startswith(prefix)}
+    values = {name.removeprefix(prefix): value for name, value in environ.items() if name.startswith(prefix)}
+    problems = tuple(
+        FieldProblem(
+            "BROKER_TEAM_SECRETS",
+            f"{name!r}, and {prefix}{name} is not set",
+            with_nearest("the name of a secret that is set", name, values),
+        )
+        for name in sorted(teams.keys() - values.keys())
+    )
+    if problems:
+        raise InputError("environment or broker.toml", problems)
+    return StartupSecrets(values, {name: frozenset(allowed) for name, allowed in teams.items()})
 
 
 def build_product(
@@ -306,7 +326,7 @@ def build_product(
         request = read_workloads(document, source="stored plan", base=None, now=clock.now(), stored=True)
         return replace(request, quotas=installed_quotas(settings))
 
-    secrets = startup_secrets(environ)
+    secrets = startup_secrets(environ, settings.team_secrets)
     modes = seller_modes(reached)
     order_rules = OrderRules(Orders(settings.orders), modes)
     lease_service = LeaseService(units, selling, clock, secrets, order_rules)
@@ -427,6 +447,7 @@ def build_product(
             rules=ReconcileRules(keep_orphans=settings.strays == "keep"),
             rates=load_exchange_rates,
         ),
+        networks=NetworksService(units, network_builders(adapters), clock, adapters),
         machines=MachinesService(units, selling, MachineProbe(), clock, notifier),
         moves=moves,
         proposals=ProposalsService(units, moves, clock, notifier, read_request=read_request, budgets=gate),

@@ -83,6 +83,19 @@ class Billing:
 
 
 @dataclass(frozen=True, slots=True)
+class AddressPrice:
+    """What the public address of a machine costs beside it, in the seller's ``currency``.
+
+    ``spot_per_hour``: of a machine on spot, if it differs.
+    """
+
+    per_hour: Decimal
+    source: str
+    spot_per_hour: Decimal | None = None
+    currency: str = "USD"
+
+
+@dataclass(frozen=True, slots=True)
 class ProviderFacts:
     """The contents of ``config/providers/<provider>.toml``.
 
@@ -90,7 +103,7 @@ class ProviderFacts:
     ``countries``: ISO countries by region or its prefix. ``compliance``: tags of all its offers. ``search``:
     queries for a provider that only answers searches; its adapter documents the keys. ``prices``: published
     prices by SKU and tier, for a provider whose API states none. ``billing``: None for a price list, whose
-    offers cannot be ordered.
+    offers cannot be ordered. ``address``: None where a machine's price contains its public address.
     """
 
     silicon: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -100,6 +113,7 @@ class ProviderFacts:
     search: Mapping[str, Any] = field(default_factory=dict, hash=False)
     prices: Mapping[str, Mapping[str, ListPrice]] = field(default_factory=dict, hash=False)
     billing: Billing | None = None
+    address: AddressPrice | None = None
 
     @property
     def billed(self) -> Billing:

@@ -175,6 +175,7 @@ class Settings(BaseSettings):
     max_usd_per_hour: Decimal | None = Field(default=None, ge=0, allow_inf_nan=False)
     max_usd_per_day: Decimal | None = Field(default=None, ge=0, allow_inf_nan=False)
     team_caps: dict[str, TeamCap] = Field(default_factory=dict)
+    team_secrets: dict[str, list[str]] = Field(default_factory=dict)
     paused: bool = False
     strays: Literal["release", "keep"] = "release"
     contract_prices: Path | None = None

@@ -319,6 +319,21 @@ def with_disk(offer: Offer, disk: SoldAmount) -> Offer:
     return replace(offer.dearer(disk.usd_per_gb_hour * Decimal(str(disk.default_gb))), disk=disk)
 
 
+def address_usd_per_hour(offer: Offer, facts: ProviderFacts) -> Decimal:
+    """What the public address of a machine of ``offer`` costs beside it; zero where its price contains it."""
+    address = facts.address
+    if address is None:
+        return Decimal(0)
+    spot = address.spot_per_hour if offer.tier is Tier.SPOT else None
+    amount = address.per_hour if spot is None else spot
+    return usd_of(amount, address.currency, offer.observed_at.date())[0]
+
+
+def with_address(offer: Offer, facts: ProviderFacts) -> Offer:
+    """The offer with the public address of its machine, which is charged beside its price."""
+    return offer.dearer(address_usd_per_hour(offer, facts))
+
+
 def ordered_units(sold: SoldAmount | None, gb: float | None) -> int | None:
     """How many of the seller's units an order of ``gb`` is; None where the buyer does not choose."""
     return None if sold is None or gb is None else round(gb / sold.step_gb)

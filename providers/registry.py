@@ -38,6 +38,7 @@ from providers import (
 )
 from providers.client import Seller
 from providers.http import HttpFactory, ProviderHttp
+from providers.network_setup import NetworkSetup
 from providers.spec import (
     Capability,
     Feed,
@@ -186,6 +187,11 @@ def poll_intervals(settings: Mapping[str, ProviderSettings]) -> Mapping[str, tim
     """
     slow = {name: find_spec(name).poll_every_s for name, each in settings.items() if not each.sandbox}
     return {name: timedelta(seconds=seconds) for name, seconds in slow.items() if seconds}
+
+
+def network_builders(feeds: Mapping[str, Feed]) -> Mapping[str, NetworkSetup]:
+    """The feeds whose machines join a network that is made once."""
+    return {name: feed for name, feed in feeds.items() if isinstance(feed, NetworkSetup)}
 
 
 def sellers(feeds: Mapping[str, Feed]) -> Mapping[str, ProviderAdapter]:

@@ -28,6 +28,7 @@ GUARDS = (
     "sandbox_url",
     "secrets_key",
     "team_caps",
+    "team_secrets",
 )
 """Settings without which more may happen: a slip in such a name would leave a door open."""
 NEAR, NEAR_ENOUGH_TO_REFUSE = 0.6, 0.75
@@ -91,7 +92,8 @@ def _require_known(said: Mapping[str, Any]) -> None:
 
 def _is_unknown(name: str) -> bool:
     of_a_provider = any(name.startswith(f"{provider}_") for provider in load_provider_names())
-    return name not in Settings.model_fields and not of_a_provider
+    is_startup_secret = name.startswith("secret_") and name != "secret_key"  # a slip of secrets_key
+    return name not in Settings.model_fields and not of_a_provider and not is_startup_secret
 
 
 def _nearest(

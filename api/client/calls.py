@@ -40,6 +40,7 @@ from api.schemas.holding.reservation import (
 from api.schemas.imports.answers import STARTING_POINT
 from api.schemas.imports.starting_points import StartingPoint
 from api.schemas.market.market import Market, MarketForm
+from api.schemas.market.networks import NETWORK_PLAN
 from api.schemas.market.offer import OFFER, OfferForm
 from api.schemas.market.provider import QUARANTINED, QuarantinedForm
 from api.schemas.plans.comparison import COMPARISON, AcceptedComparisonForm, ComparisonDocument
@@ -49,6 +50,7 @@ from api.schemas.plans.reoptimization import REOPTIMIZATION, ReoptimizationForm
 from api.schemas.plans.simulation import SIMULATION
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.webhook import EVERYTHING, WebhookFormat
+from broker.domain.holding.seller_network import NetworkPlan
 from broker.domain.market.offer import Offer
 from broker.domain.market.price_gate import Quarantined
 from broker.domain.moving.reoptimization import Reoptimization
@@ -469,6 +471,19 @@ class PublishedCalls(Requests):
     async def believe_price(self, offer_id: str) -> Quarantined:
         """Releases an offer from quarantine at its price; twice is no error."""
         return await self._do(Call("POST", f"/v1/quarantine/{quote(offer_id)}/release"), QUARANTINED.read)
+
+    async def set_up_provider(
+        self,
+        provider: str,
+        sources: Sequence[str],
+        regions: Sequence[str] | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> NetworkPlan:
+        """Makes the network of a seller's machines, reached from ``sources``; ``dry_run`` makes nothing."""
+        body = {"sources": list(sources), "regions": regions and list(regions), "dry_run": dry_run}
+        path = f"/v1/providers/{part(provider)}/setup"
+        return await self._do(Call("POST", path, body=body), NETWORK_PLAN.read)
 
     async def list_budgets(self, month: str | None = None) -> list[BudgetForm]:
         """All budgets with what is owed and expected, now or in the periods that contain ``month``

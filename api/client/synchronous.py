@@ -171,6 +171,7 @@ class BrokerClient:
     revoke_key = waited(PublishedCalls.revoke_key)
     list_quarantine = listed(PublishedCalls.list_quarantine)
     believe_price = waited(PublishedCalls.believe_price)
+    set_up_provider = waited(PublishedCalls.set_up_provider)
     list_budgets = waited(PublishedCalls.list_budgets)
     put_budget = waited(PublishedCalls.put_budget)
     delete_budget = waited(PublishedCalls.delete_budget)

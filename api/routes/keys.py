@@ -54,7 +54,13 @@ async def create_key(request: Request, caller: Administrator, wanted: Annotated[
     async def act() -> Answer:
         scopes = default_scopes(wanted.team) if wanted.scopes is None else frozenset(wanted.scopes)
         key, secret = await keys.create_key(
-            wanted.name, wanted.team, scopes, caller, wanted.expires_at, invited_for=wanted.invited_for
+            wanted.name,
+            wanted.team,
+            scopes,
+            caller,
+            wanted.expires_at,
+            wanted.person or "",
+            invited_for=wanted.invited_for,
         )
         if wanted.invitation_hours is None:
             return _made(key, secret=secret)

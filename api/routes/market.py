@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Body, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from api.http.cursors import SortKey, by_instant, by_name, make_cursor, page_of, read_cursor
@@ -20,11 +20,14 @@ from api.http.dependencies import (
     listing,
     product_of,
 )
+from api.http.operation_details import may_fail
+from api.http.strict_requests import FormRoute
 from api.offer_filters import known_names, require_offer_words
-from api.routes.parameters import GpuWords, OfferId, ProviderWords, TierWords
+from api.routes.parameters import GpuWords, OfferId, ProviderName, ProviderWords, TierWords
 from api.schemas.base.forms import PageForm, write
 from api.schemas.market.gpus import GpuForm, GpuOnSale
 from api.schemas.market.models import KnownModel, ModelForm
+from api.schemas.market.networks import NETWORK_PLAN, NetworkPlanForm, NetworkRequest
 from api.schemas.market.offer import OFFER, OfferForm
 from api.schemas.market.provider import (
     PROVIDER,
@@ -35,6 +38,7 @@ from api.schemas.market.provider import (
     QuarantinedForm,
 )
 from broker.catalogue import load_gpus, load_hugging_face_names, load_models
+from broker.domain.basics.errors import Conflict, ProviderError, ProviderUnavailable, RateLimited
 from broker.domain.market.offer import Offer
 from broker.domain.market.offer_pages import OfferPlace, admits
 from broker.domain.market.price_gate import Quarantined
@@ -42,7 +46,7 @@ from broker.provider_facts import load_provider_facts
 from broker.services.accounts.accounts import Answer
 from providers.registry import SPECS, sellers
 
-router = APIRouter(prefix="/v1", tags=["market"])
+router = APIRouter(prefix="/v1", tags=["market"], route_class=FormRoute)
 SHOWN_REJECTED = 100
 
 
@@ -193,3 +197,25 @@ async def list_providers(
         )
         items.append(PROVIDER.write(provider))
     return listing(items, next_cursor)
+
+
+@router.post(
+    "/providers/{provider}/setup",
+    responses={200: {"model": NetworkPlanForm}},
+    openapi_extra=may_fail(Conflict, ProviderUnavailable, RateLimited, ProviderError),
+)
+async def set_up_provider(
+    request: Request, caller: Administrator, provider: ProviderName, wanted: Annotated[NetworkRequest, Body()]
+) -> Response:
+    """Makes what a seller's machines need before they can be reached: network, subnet and firewall.
+
+    What is there stays; repeated, it makes nothing twice. With `dry_run` it says what would be made.
+    """
+    networks = product_of(request).networks
+    ask = networks.plan if wanted.dry_run else networks.make
+
+    async def act() -> Answer:
+        plan = await ask(caller, provider, wanted.sources, wanted.regions or ())
+        return json_answer(200, NETWORK_PLAN.write(plan))
+
+    return await answer_once(request, caller, act)

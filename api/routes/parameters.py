@@ -28,6 +28,7 @@ OfTeam = Annotated[
     Query(description="Only objects of this team. A team's key is refused (403) for another team's"),
 ]
 OfPlan = Annotated[str | None, Query(description="Only reservations of the plan with this `plan_id`")]
+ProviderName = Annotated[str, Path(description="The key of a configured provider, such as `aws`")]
 ProviderWords = Annotated[str | None, Query(description="Only these providers, by their keys")]
 GpuWords = Annotated[
     str | None, Query(description="GPUs: a name, a family such as `H100`, or a pattern such as `H100*`")

@@ -26,7 +26,14 @@ from api.schemas.plans.reoptimization import (
     RunningForm,
 )
 from broker.domain.basics.account import Caller
-from broker.domain.basics.errors import ApprovalRequired, ConcurrentChange, Conflict, OverBudget
+from broker.domain.basics.errors import (
+    ApprovalRequired,
+    ConcurrentChange,
+    Conflict,
+    OrdersBarred,
+    OverBudget,
+    OverCap,
+)
 from broker.domain.moving.reoptimization import Reoptimization
 from broker.services.accounts.accounts import Answer, Replay
 
@@ -71,7 +78,7 @@ async def show_reoptimization(
     "/{reoptimization_id}/accept",
     status_code=202,
     responses={202: {"model": ReoptimizationForm}},
-    openapi_extra=may_fail(Conflict, ConcurrentChange, ApprovalRequired, OverBudget),
+    openapi_extra=may_fail(Conflict, ConcurrentChange, OrdersBarred, OverCap, ApprovalRequired, OverBudget),
 )
 async def accept_proposal(
     request: Request, caller: ReservationWriter, reoptimization_id: ReoptimizationId

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from broker.domain.basics.machines import Access, PublicKey
 from broker.domain.holding.reservation import Idempotency, Lease, Order, Reservation
+from broker.domain.holding.seller_network import NetworkPlan, NetworkRules
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
 
@@ -65,6 +66,11 @@ class Reserver(Protocol):
         """Whether an order of ``offer`` carries the script of a machine's first start."""
         ...
 
+    @property
+    def most_keys(self) -> int | None:
+        """How many of an order's keys open its machine; None: all."""
+        ...
+
     async def drop_keys(self, find_kept: FindKept) -> None:
         """Removes the public keys that the broker registered at the seller, except those that are needed.
 
@@ -114,6 +120,32 @@ class Reserver(Protocol):
         ...
 
 
+class NetworkBuilder(Protocol):
+    """A seller whose machines join a network in the buyer's account, which is made once."""
+
+    @property
+    def network_setting(self) -> str:
+        """The setting that names a network in place of the one that is made."""
+        ...
+
+    @property
+    def names_network(self) -> bool:
+        """Whether that setting is made."""
+        ...
+
+    def network_regions(self) -> tuple[str, ...]:
+        """The regions that need a network each, as the seller is configured; ("",): one serves all."""
+        ...
+
+    async def plan_network(self, rules: NetworkRules, regions: Sequence[str]) -> NetworkPlan:
+        """What is there, and what is missing. It changes nothing. Raises ProviderError."""
+        ...
+
+    async def make_network(self, rules: NetworkRules, regions: Sequence[str]) -> NetworkPlan:
+        """Makes what is missing, and changes rules that differ; repeated, it changes nothing."""
+        ...
+
+
 class Mover(Protocol):
     """Moves holdings to where a plan places them: the new is bought before the old is released."""
 
@@ -122,4 +154,8 @@ class Mover(Protocol):
 
         Raises StalePlan, Conflict or the provider's error; then the old reservations stay.
         """
+        ...
+
+    async def require_orderable(self, plan: Plan, leaving: Collection[str]) -> None:
+        """Raises OrdersBarred or OverCap if the new capacity may not be ordered. Stores nothing."""
         ...

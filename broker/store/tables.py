@@ -56,6 +56,19 @@ class MetaRow(Row):
     value: Mapped[str]
 
 
+class SellerNetworkRow(Row):
+    """The network of a seller's machines in a region: the seller's ids of its parts."""
+
+    __tablename__ = "seller_networks"
+
+    provider: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    region: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    resource_ids: Mapped[dict[str, Any]]
+    sources: Mapped[list[Any]]
+    made_at: Mapped[datetime]
+    made_by: Mapped[str]
+
+
 class FeedRow(Row):
     """Health of one provider's feed. A round writes it first, so that rounds of one provider run in turn.
 

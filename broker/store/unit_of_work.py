@@ -22,6 +22,7 @@ from broker.store.accounts.ssh_keys import SqlSshKeyRepository
 from broker.store.accounts.webhooks import SqlWebhookRepository
 from broker.store.failures import failure_of
 from broker.store.holding.launches import SqlLaunchRepository
+from broker.store.holding.networks import SqlNetworkRepository
 from broker.store.holding.reservations import SqlReservationRepository
 from broker.store.leader import find_epoch
 from broker.store.market.kept_market import KeptMarket
@@ -78,6 +79,7 @@ class SqlUnitOfWork:
         self.plans = SqlPlanRepository(self._session, worker_id)
         self.reservations = SqlReservationRepository(self._session, worker_id)
         self.launches = SqlLaunchRepository(self._session)
+        self.networks = SqlNetworkRepository(self._session)
         self.reoptimizations = SqlReoptimizationRepository(self._session)
         self.accounts = SqlAccountRepository(self._session, worker_id, seal)
         self.keys = SqlKeyRepository(self._session)

@@ -11,7 +11,8 @@ Environment: ``BROKER_AWS_ACCESS_KEY_ID``, ``BROKER_AWS_SECRET_ACCESS_KEY``, and
 ``BROKER_AWS_SESSION_TOKEN``; ``BROKER_AWS_REGIONS`` (comma-separated); ``BROKER_AWS_IMAGE_ID`` (what a
 spot instance boots: an AMI id, or ``resolve:ssm:`` and the name of a public parameter),
 ``BROKER_AWS_IMAGE_USER`` (who logs in there), ``BROKER_AWS_SECURITY_GROUPS`` (ids of those that a spot
-instance joins; default: that of the VPC, which lets in nobody from outside);
+instance joins; default: the one that ``broker providers setup aws`` made in its region, else that of the VPC,
+which lets in nobody from outside);
 ``BROKER_AWS_TRAINING_PLANS`` (what training plans are asked for: ``hyperpod-cluster``, ``training-job`` …, or
 ``none`` for an account without SageMaker); ``BROKER_AWS_PRICE_LIST_MAX_AGE_S`` (how long a region's price
 list, hundreds of megabytes, counts as current); ``BROKER_AWS_BASE_URL`` takes the place of all of AWS's

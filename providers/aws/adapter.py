@@ -24,10 +24,11 @@ from broker.domain.basics.errors import (
 from broker.domain.basics.money import price_words
 from broker.domain.basics.window import Segment
 from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.holding.seller_network import NetworkRules
 from broker.domain.market.offer import Offer, OfferBatch, RejectedRow, Tier, WindowKind
 from broker.provider_facts import load_provider_facts
 from broker.together import all_or_none
-from providers.aws import blocks, future, reservations
+from providers.aws import blocks, future, networks, reservations
 from providers.aws.ec2 import CallBudget, Ec2
 from providers.aws.errors import CallRefused, DryRunPassed
 from providers.aws.nodes import ML, PROVIDER, known_types
@@ -38,6 +39,7 @@ from providers.aws.spot import ACTION as SPOT_ACTION
 from providers.aws.spot import parse_spot, spot_query
 from providers.client import Entry, Seller, found_again, tells_all_or_fails
 from providers.http import Operation, ProviderHttp
+from providers.network_setup import NetworkSetup, NetworkStep
 from providers.payload import join_batches
 
 MOST_FEE_RISE = Decimal("1.02")
@@ -65,16 +67,18 @@ class AwsClients:
     price_lists: PriceLists
 
 
-class AwsAdapter(Seller):
+class AwsAdapter(Seller, NetworkSetup):
     """One account, all configured regions."""
 
     provider = PROVIDER
     idempotency = Idempotency.TAG
+    network_setting = "BROKER_AWS_SECURITY_GROUPS"
 
     def __init__(self, http: ProviderHttp, clients: AwsClients, options: AwsOptions) -> None:
         self._http, self._options = http, options
         self.ec2, self._plans, self._price_lists = clients.ec2, clients.plans, clients.price_lists
         self._search = load_provider_facts(PROVIDER).search
+        self.names_network = bool(options.machine.security_groups)
 
     async def aclose(self) -> None:
         """Ends the background downloads and closes the connections."""
@@ -140,6 +144,14 @@ class AwsAdapter(Seller):
     def runs_script(self, offer: Offer) -> bool:
         """A spot instance does."""
         return offer.tier is Tier.SPOT
+
+    def network_regions(self) -> tuple[str, ...]:
+        """Every configured region: security groups and VPCs are a region's."""
+        return self._options.regions
+
+    def network_steps(self, region: str, rules: NetworkRules) -> Sequence[NetworkStep]:
+        """A default VPC, a security group, and what it lets in."""
+        return networks.RegionNetwork(self.ec2, region, rules).steps()
 
     def holds_limit(self, offer: Offer) -> bool:
         """Blocks and training plans are searched again by the order, and bought at the fee of that answer."""

@@ -15,8 +15,10 @@ from broker.domain.basics.errors import PayloadUnreadable
 from broker.domain.basics.machines import Access, with_keys
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Lease, LeaseState, Order
+from broker.provider_facts import load_provider_facts
+from providers.aws.networks import GROUP
 from providers.aws.query import PROVIDER, TAG_KEY, Node, Params, listed, tagged
-from providers.payload import RowRejected
+from providers.payload import RowRejected, address_usd_per_hour
 from providers.rows import time_text
 
 PLATFORM = "Linux/UNIX"
@@ -52,8 +54,8 @@ INSTANCE_STATES = {
 class SpotMachine:
     """What a spot instance boots and joins.
 
-    ``user``: who logs in to ``image_id``. ``security_groups``: their ids; none: the VPC's default group,
-    which lets in nobody from outside.
+    ``user``: who logs in to ``image_id``. ``security_groups``: their ids; none: the group that was made for
+    the broker, else the VPC's default one, which lets in nobody from outside.
     """
 
     image_id: str
@@ -175,14 +177,17 @@ def spot_params(order: Order, machine: SpotMachine) -> Params:
     """Parameters of RunInstances for one spot instance that is not restarted after an interruption.
 
     EC2 takes one key pair an instance; so all keys come with the script, which cloud-init runs as root at the
-    first start.
+    first start. The highest price leaves out the public address, which is billed apart.
     """
     most = order.limit_usd_per_node_hour
+    if most is not None:
+        most -= address_usd_per_hour(order.offer, load_provider_facts(PROVIDER))
     script = with_keys(order.script, order.keys, f"/home/{machine.user}")
+    made = [order.network[GROUP]] if GROUP in order.network else []
     return {
         "ImageId": machine.image_id,
         **({"UserData": base64.b64encode(script.encode()).decode()} if script else {}),
-        **listed("SecurityGroupId", machine.security_groups),
+        **listed("SecurityGroupId", machine.security_groups or made),
         "InstanceType": order.offer.sku.name,
         "MinCount": "1",
         "MaxCount": "1",

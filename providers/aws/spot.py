@@ -1,7 +1,7 @@
 """Spot prices from DescribeSpotPriceHistory: one row per instance type and Availability Zone.
 
-Units: decimal string, USD per instance-hour. When the present instant is requested, the answer holds the
-prices in force. It does not tell stock or interruption rates.
+Units: decimal string, USD per instance-hour, without the public address. When the present instant is
+requested, the answer holds the prices in force. It does not tell stock or interruption rates.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from broker.domain.market.offer import NativePrice, Offer, OfferBatch, RejectedRow, Tier
+from broker.provider_facts import load_provider_facts
 from providers.aws.nodes import (
     PROVIDER,
     billing,
@@ -21,7 +22,7 @@ from providers.aws.nodes import (
     sku_of,
 )
 from providers.aws.query import Node, Params, listed
-from providers.payload import RowRejected
+from providers.payload import RowRejected, with_address
 from providers.rows import time_text
 from providers.schema import Rows
 
@@ -87,7 +88,7 @@ def _offer(item: Node, observed_at: datetime) -> tuple[datetime, Offer]:
         billing_increment_s=billing().increment_s,
         compliance=compliance(),
     )
-    return item.instant("timestamp"), offer
+    return item.instant("timestamp"), with_address(offer, load_provider_facts(PROVIDER))
 
 
 ROWS = Rows(ACTION, "", ("instanceType", "availabilityZone", "productDescription", "spotPrice", "timestamp"))

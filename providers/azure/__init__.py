@@ -19,9 +19,10 @@ Environment: ``BROKER_AZURE_TENANT_ID``, ``…_SUBSCRIPTION_ID``, ``…_CLIENT_I
 registration that may manage the resource group, read the subscription's sizes and validate deployments);
 ``…_RESOURCE_GROUP`` (default ``broker``, which must exist); ``…_REGIONS`` (comma-separated; default all),
 ``…_CURRENCY``; ``…_SIZES_MAX_AGE_S`` (how long a region's sizes count as current); for scale sets ``…_IMAGE``
-(publisher:offer:sku:version), ``…_SUBNET`` (network/subnet, whose network security group lets SSH in or not)
-and ``…_SSH_PUBLIC_KEY`` (for orders without a key of their own); ``…_LOGIN_URL`` and ``…_PRICES_URL`` (the
-other two hosts: where ``…_BASE_URL`` is not Azure's own, it takes their place).
+(publisher:offer:sku:version), ``…_SUBNET`` (network/subnet; default: the one that ``broker providers
+setup azure`` made in the region) and ``…_SSH_PUBLIC_KEY`` (for orders without a key of their own);
+``…_LOGIN_URL`` and ``…_PRICES_URL`` (the other two hosts: where ``…_BASE_URL`` is not Azure's own, it takes
+their place).
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ __all__ = ["SPEC", "build", "parse"]
 BASE_URL = "https://management.azure.com"
 LOGIN_URL = "https://login.microsoftonline.com"
 PRICES_URL = "https://prices.azure.com"
+STANDING_SUBNET = "broker/default"
+"""The subnet that a test market has in every region."""
 POLICY = HttpPolicy(
     interval_s={
         Operation.OFFERS: 0.2,
@@ -75,7 +78,12 @@ def build(settings: ProviderSettings, http_factory: HttpFactory) -> Azure:
             prices_url=_host(settings, "prices_url", PRICES_URL),
             currency=options["currency"],
             regions=tuple(name.strip().lower() for name in options["regions"].split(",") if name.strip()),
-            machine=Machine(options["image"], options["subnet"], options["ssh_public_key"]),
+            machine=Machine(
+                options["image"],
+                options["subnet"],
+                options["ssh_public_key"],
+                standing_subnet=STANDING_SUBNET if is_test_market else "",
+            ),
             sizes_max_age=timedelta(seconds=0.0 if is_test_market else float(options["sizes_max_age_s"])),
             keyless=settings.keyless,
         ),
@@ -111,7 +119,7 @@ SPEC = ProviderSpec(
         "regions": "",
         "currency": "USD",
         "image": "microsoft-dsvm:ubuntu-hpc:2204:latest",
-        "subnet": "broker/default",
+        "subnet": "",
         "ssh_public_key": "",
         "sizes_max_age_s": "21600",
         "login_url": "",

@@ -24,15 +24,17 @@ from broker.domain.basics.errors import (
 )
 from broker.domain.basics.machines import Access
 from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.holding.seller_network import NetworkRules
 from broker.domain.market.offer import Offer, OfferBatch, RejectedRow
 from broker.together import all_or_none
-from providers.azure import addresses, leases, scale_sets, sizes, windows
+from providers.azure import addresses, leases, networks, scale_sets, sizes, windows
 from providers.azure.arm import API_VERSION, DEPLOYMENTS_VERSION, MOST_PAGES, Arm, classify, query_of
 from providers.azure.leases import GROUPS, SCALE_SETS, TAG_KEY
 from providers.azure.prices import Hold, parse_rows, read_page
 from providers.azure.windows import PROVIDER
 from providers.client import Entry, Seller, found_again, ordered, tells_all_or_fails
 from providers.http import Operation, ProviderHttp
+from providers.network_setup import NetworkSetup, NetworkStep
 from providers.spec import refuse_long_tag
 
 PRICES_PATH = "/api/retail/prices"
@@ -67,15 +69,17 @@ GROUP_GONE = "ParentResourceNotFound"
 """Detail of reservations whose group was deleted after the groups were listed."""
 
 
-class Azure(Seller):
+class Azure(Seller, NetworkSetup):
     """One subscription's resource group."""
 
     provider = PROVIDER
     longest_tag = 60
     idempotency = Idempotency.TOKEN
+    network_setting = "BROKER_AZURE_SUBNET"
 
     def __init__(self, http: ProviderHttp, arm: Arm, options: AzureOptions) -> None:
         self._http, self._arm, self._options = http, arm, options
+        self.names_network = bool(options.machine.subnet)
         self._known_sizes: dict[str, tuple[datetime, sizes.Sizes]] = {}
 
     async def aclose(self) -> None:
@@ -144,6 +148,14 @@ class Azure(Seller):
     def runs_script(self, offer: Offer) -> bool:
         """Scale sets do."""
         return offer.reference.get("hold") == Hold.SCALE_SET
+
+    def network_regions(self) -> tuple[str, ...]:
+        """Every configured region: a scale set joins a network of its own region."""
+        return self._options.regions
+
+    def network_steps(self, region: str, rules: NetworkRules) -> Sequence[NetworkStep]:
+        """A security group, and a virtual network whose subnet has it."""
+        return networks.RegionNetwork(self._arm, region, rules).steps()
 
     def nodes_per_order(self, offer: Offer) -> int | None:
         """Any number: reservations and scale sets are created for all nodes or none."""

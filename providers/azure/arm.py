@@ -123,6 +123,11 @@ class Arm:
         return path if path.startswith("/") else f"{self._root}{path}"
 
     @property
+    def network_root(self) -> str:
+        """The id of the resource group's Microsoft.Network provider, with a slash."""
+        return self._root.replace("/Microsoft.Compute/", "/Microsoft.Network/")
+
+    @property
     def sizes_path(self) -> str:
         """The path of the list of the subscription's sizes."""
         return f"/subscriptions/{self._credentials['subscription_id']}/providers/Microsoft.Compute/skus"

@@ -29,6 +29,7 @@ from providers.azure.windows import DAY_HOURS, PROVIDER, block_terms, future_ter
 from providers.payload import (
     PayloadModel,
     RowRejected,
+    address_usd_per_hour,
     as_dict,
     as_list,
     collect,
@@ -169,7 +170,10 @@ def held(offer: Offer, reservation_types: frozenset[str], observed_at: datetime)
 
 
 def _as(offer: Offer, hold: Hold) -> Offer:
-    return replace(offer, reference={**offer.reference, "hold": hold})
+    """The offer held as ``hold``: VMs of a scale set have public addresses, which are charged beside them."""
+    had, has = (one == Hold.SCALE_SET for one in (offer.reference.get("hold"), hold))
+    usd = address_usd_per_hour(offer, load_provider_facts(PROVIDER)) * (has - had)
+    return replace(offer.dearer(usd) if usd else offer, reference={**offer.reference, "hold": hold})
 
 
 def _window(offer: Offer, hold: Hold, terms: WindowTerms, source: str) -> Offer:

@@ -1,7 +1,7 @@
 """The request body of a scale set: VMs of one size in one placement group, which connects their InfiniBand.
 
-On demand, or spot (up to the order's limit, deleted when evicted). With a key of the order, the VMs get
-public addresses, which the network security group of their subnet opens or closes.
+On demand, or spot (up to the order's limit, deleted when evicted). The VMs get public addresses, by which
+they fetch images too, and which the network security group of their subnet opens or closes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from broker.domain.basics.errors import OrderRejected
 from broker.domain.basics.machines import PublicKey, with_keys
 from broker.domain.holding.reservation import Order
 from broker.domain.market.offer import Tier
+from broker.provider_facts import load_provider_facts
 from providers.azure.leases import TAG_KEY
+from providers.azure.networks import SUBNET
 from providers.azure.windows import PROVIDER
+from providers.payload import address_usd_per_hour
 
 MOST_NODES = 100
 TAKEN_KINDS = ("ssh-rsa", "ssh-ed25519")
@@ -29,12 +32,17 @@ _COMPUTE = "Microsoft.Compute"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What boots: ``image`` publisher:offer:sku:version, ``subnet`` network/subnet of the resource group."""
+    """What boots: ``image`` publisher:offer:sku:version.
+
+    ``subnet``: network/subnet of the resource group; empty: the one that was made in the order's region, else
+    ``standing_subnet``.
+    """
 
     image: str
     subnet: str
     ssh_public_key: str
     admin: str = "azureuser"
+    standing_subnet: str = ""
 
 
 def body(order: Order, machine: Machine, compute_root: str) -> dict[str, Any]:
@@ -53,7 +61,7 @@ def body(order: Order, machine: Machine, compute_root: str) -> dict[str, Any]:
             "virtualMachineProfile": {
                 "storageProfile": _storage(machine.image),
                 "osProfile": _system(order, machine),
-                "networkProfile": _network(machine.subnet, compute_root, is_public=bool(order.keys)),
+                "networkProfile": _network(_subnet_id(order, machine, compute_root)),
                 **_priority(order),
             },
         },
@@ -67,10 +75,14 @@ def _priority(order: Order) -> dict[str, Any]:
 
 
 def _most(order: Order) -> float:
-    """USD per VM and hour, with the five decimal places that are kept; -1: up to the pay-as-you-go price."""
+    """USD per VM and hour without its address, with the five decimal places that are kept.
+
+    -1: up to the pay-as-you-go price.
+    """
     if order.limit_usd_per_node_hour is None:
         return -1
-    return float(order.limit_usd_per_node_hour.quantize(Decimal("0.00001"), ROUND_FLOOR))
+    most = order.limit_usd_per_node_hour - address_usd_per_hour(order.offer, load_provider_facts(PROVIDER))
+    return float(most.quantize(Decimal("0.00001"), ROUND_FLOOR))
 
 
 def _storage(image: str) -> dict[str, Any]:
@@ -105,12 +117,23 @@ def _others(keys: Sequence[PublicKey]) -> list[PublicKey]:
     return [key for key in keys if not key.line.startswith(TAKEN_KINDS)]
 
 
-def _network(subnet: str, compute_root: str, *, is_public: bool) -> dict[str, Any]:
+def _subnet_id(order: Order, machine: Machine, compute_root: str) -> str:
+    """The setting's subnet, else the one that was made. Raises OrderRejected without any."""
+    subnet = machine.subnet or order.network.get(SUBNET) or machine.standing_subnet
+    if not subnet:
+        where = order.offer.reference["location"]
+        ways = f"`broker providers setup azure --region {where}` makes one, BROKER_AZURE_SUBNET names one"
+        raise OrderRejected(PROVIDER, f"nothing was ordered, there is no network in {where}: {ways}")
+    if subnet.startswith("/"):
+        return subnet
     network, _, name = subnet.partition("/")
     root = compute_root.replace(f"/{_COMPUTE}/", f"/{_NETWORK}/")
-    subnet_id = f"{root}virtualNetworks/{network}/subnets/{name}"
+    return f"{root}virtualNetworks/{network}/subnets/{name}"
+
+
+def _network(subnet_id: str) -> dict[str, Any]:
     public = {"publicIPAddressConfiguration": {"name": "public", "sku": {"name": "Standard"}}}
-    place = {"primary": True, "subnet": {"id": subnet_id}, **(public if is_public else {})}
+    place = {"primary": True, "subnet": {"id": subnet_id}, **public}
     address = {"name": "primary", "properties": place}
     interface = {"primary": True, "ipConfigurations": [address]}
     return {"networkInterfaceConfigurations": [{"name": "primary", "properties": interface}]}

@@ -18,7 +18,8 @@ Environment: ``BROKER_GCP_CREDENTIALS`` (a service account's JSON key, the path 
 access token); ``BROKER_GCP_API_KEY`` (asks the price list, in place of the token);
 ``BROKER_GCP_PROJECT`` (default: the key's own), ``BROKER_GCP_REGIONS`` (comma-separated: where windows are
 looked for; default: the whole menu of the configuration), ``BROKER_GCP_IMAGE`` and ``BROKER_GCP_NETWORK``
-(what a spot instance boots from and joins; keys and scripts need an image with Google's guest agent),
+(what a spot instance boots from and joins; default: the network that ``broker providers setup gcp`` made,
+else the project's ``default``; keys and scripts need an image with Google's guest agent),
 ``BROKER_GCP_PRICE_MAX_AGE_S``, ``BROKER_GCP_BILLING_URL`` and
 ``BROKER_GCP_TOKEN_URL`` (other hosts). ``BROKER_GCP_BASE_URL`` takes the place of all hosts that are not set.
 """
@@ -107,7 +108,7 @@ SPEC = ProviderSpec(
         "project": "",
         "regions": "",
         "image": "projects/debian-cloud/global/images/family/debian-12",
-        "network": "global/networks/default",
+        "network": "",
         "price_max_age_s": "21600",
         "billing_url": BILLING_ROOT,
         "token_url": TOKEN_URL,

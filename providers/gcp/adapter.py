@@ -23,22 +23,26 @@ from broker.domain.basics.errors import (
     ReleaseRefused,
 )
 from broker.domain.holding.reservation import Idempotency, Lease, LeaseState, Order
+from broker.domain.holding.seller_network import EVERY_REGION, NetworkRules
 from broker.domain.market.offer import Offer, OfferBatch, RejectedRow, Tier
 from broker.provider_facts import load_provider_facts
 from broker.together import all_or_none
 from providers.client import Entry, Seller, found_again, tells_all_or_fails
-from providers.gcp import leases
+from providers.gcp import leases, networks
 from providers.gcp.calendar import Question, parse_advice, priced_again, questions
 from providers.gcp.compute import Compute, NameTaken, OperationPage, request_id
 from providers.gcp.flex import flex_parts, is_flex, parse_flex
 from providers.gcp.machines import Machine, card_shares, machine_rows, parse_machines, read_machine
 from providers.gcp.prices import PROVIDER, SERVICE, Rates
 from providers.http import Operation
+from providers.network_setup import NetworkSetup, NetworkStep
 from providers.payload import RowRejected, join_batches
 
 MOST_PAGES = 100
 GPU_TYPES = 'name eq "(a2|a3|a4|a4x|g2|g4)-.*"'
 """Filter of machineTypes.aggregatedList: the accelerator-optimized series."""
+DEFAULT_NETWORK = "global/networks/default"
+"""Google makes it with a new project, unless an organisation forbids that."""
 GONE_STATES = frozenset({LeaseState.ENDED, LeaseState.FAILED})
 
 
@@ -81,14 +85,16 @@ def _known_machines(rows: Sequence[tuple[str, tuple[str, Any]]]) -> dict[str, Ma
     return found
 
 
-class Gcp(Seller):
+class Gcp(Seller, NetworkSetup):
     """One project."""
 
     provider = PROVIDER
     idempotency = Idempotency.TOKEN
+    network_setting = "BROKER_GCP_NETWORK"
 
     def __init__(self, compute: Compute, options: GcpOptions) -> None:
         self._compute, self._options = compute, options
+        self.names_network = bool(options.network)
         self._search = load_provider_facts(PROVIDER).search["calendar"]
         self._prices: tuple[datetime, Rates] | None = None
 
@@ -168,6 +174,14 @@ class Gcp(Seller):
         """Spot and flex-start instances do."""
         return offer.tier is Tier.SPOT or is_flex(offer)
 
+    def network_regions(self) -> tuple[str, ...]:
+        """One network serves every region."""
+        return (EVERY_REGION,)
+
+    def network_steps(self, region: str, rules: NetworkRules) -> Sequence[NetworkStep]:
+        """A network with subnets in every region, and a firewall rule."""
+        return networks.ProjectNetwork(self._compute, rules).steps()
+
     def nodes_per_order(self, offer: Offer) -> int | None:
         """One spot or flex-start instance per call; any number in reservations and calendar windows."""
         return 1 if offer.tier is Tier.SPOT or is_flex(offer) else None
@@ -205,17 +219,16 @@ class Gcp(Seller):
             raise OutcomeUnknown(PROVIDER, message) from error
 
     def _what(self, order: Order, zone: str) -> tuple[str, dict[str, Any]]:
-        options = self._options
+        image = self._options.image
+        network = self._options.network or order.network.get(networks.NETWORK) or DEFAULT_NETWORK
         if is_flex(order.offer):
-            parts = flex_parts(order)
-            body = leases.instance_body(order, zone, options.image, options.network, parts)
-            return leases.INSTANCE, body
+            return leases.INSTANCE, leases.instance_body(order, zone, image, network, flex_parts(order))
         if order.offer.tier is Tier.WINDOW:
             return leases.FUTURE, leases.future_body(order)
         if order.offer.tier is Tier.ON_DEMAND:
             return leases.HELD, leases.held_body(order)
         if order.offer.tier is Tier.SPOT and order.nodes == 1:
-            body = leases.instance_body(order, zone, options.image, options.network, leases.SPOT_PARTS)
+            body = leases.instance_body(order, zone, image, network, leases.SPOT_PARTS)
             return leases.INSTANCE, body
         raise OrderRejected(PROVIDER, f"cannot order {order.nodes} nodes of tier {order.offer.tier}")
 

@@ -34,6 +34,8 @@ REAL_ROOT = "https://compute.googleapis.com"
 MOST_PAGES = 200
 POLL_WAITS_S = (0.2, 0.4, 0.8)
 """Seconds to wait before each check of an operation; later polls watch what is undecided by then."""
+FINISH_WAITS_S = (0.2, 0.8, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""Likewise for changes that nothing watches later."""
 
 
 class NameTaken(OrderRejected):
@@ -297,6 +299,23 @@ class Compute:
                 return
         if change.problem is not None:
             raise _failure(change.problem, operation)
+
+    async def finished(self, reply: Reply) -> None:
+        """Waits for an operation that is no zone's; raises the error of a failure.
+
+        ProviderUnavailable when it has not ended in about a minute.
+        """
+        change = reply.read(ZoneOperation)
+        for wait_s in FINISH_WAITS_S:
+            if change.status == "DONE":
+                break
+            await self._sleep(wait_s)
+            look = await self.call("GET", f"global/operations/{change.name}", Operation.LEASES)
+            change = look.read(ZoneOperation)
+        if change.problem is not None:
+            raise _failure(change.problem, Operation.LEASES)
+        if change.status != "DONE":
+            raise ProviderUnavailable(PROVIDER, f"{change.name} is still {change.status}; repeat the command")
 
 
 def _failure(problem: OperationError, operation: Operation) -> ProviderError:

@@ -37,7 +37,7 @@ from providers.gcp.machines import (
     with_boot_disk,
 )
 from providers.gcp.prices import PROVIDER, SOURCE, Mode, Rates
-from providers.payload import RowRejected
+from providers.payload import RowRejected, with_address
 
 MODEL = "FLEX_START"
 START_STEP_HOURS = 0.25
@@ -117,7 +117,7 @@ def _offer(
         compliance=facts.compliance,
         reference={"zone": zone, "machine_type": machine.sku.name, "model": MODEL},
     )
-    return with_boot_disk(offer, machine, rates)
+    return with_address(with_boot_disk(offer, machine, rates), facts)
 
 
 def flex_parts(order: Order) -> dict[str, Any]:

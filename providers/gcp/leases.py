@@ -348,9 +348,9 @@ def instance_body(
 ) -> dict[str, Any]:
     """The body of one instance; ``parts`` are the fields of its provisioning model.
 
-    With a key of the order it gets an external address, which the network's firewall opens or closes.
+    It gets an external address, by which it fetches images too; the network's firewall opens or closes it.
     """
-    external = {"accessConfigs": [{"type": "ONE_TO_ONE_NAT", "name": "External NAT"}]} if order.keys else {}
+    external = {"accessConfigs": [{"type": "ONE_TO_ONE_NAT", "name": "External NAT"}]}
     return {
         "name": resource_name(order.tag),
         "description": order.tag,

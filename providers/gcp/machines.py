@@ -37,6 +37,7 @@ from providers.payload import (
     require_gpus,
     require_sold,
     sold_amount,
+    with_address,
     with_disk,
 )
 from providers.schema import Rows
@@ -218,7 +219,8 @@ def _offers_of(
         try:
             require_sold(facts, machine.sku.name, tier)
             offer = _offer(zone, machine, tier, machine.usd_per_hour(rates, mode, region), facts, observed_at)
-            yield with_boot_disk(offer, machine, rates) if tier is Tier.SPOT else offer
+            is_instance = tier is Tier.SPOT
+            yield with_address(with_boot_disk(offer, machine, rates), facts) if is_instance else offer
         except RowRejected as error:
             yield RejectedRow(f"{zone} {machine.sku.name} {tier}", str(error))
 

@@ -30,6 +30,7 @@ from providers.payload import (
     sold_amount,
     source_with_rate,
     usd_of,
+    with_address,
     with_disk,
 )
 from providers.schema import Rows, Words
@@ -152,7 +153,7 @@ def _offers_of(
         compliance=facts.compliance,
         reference={"commercial_type": name, "zone": "" if zone == ANY_ZONE else zone},
     )
-    yield with_disk(offer, _root_volume(facts, observed_at.date()))
+    yield with_address(with_disk(offer, _root_volume(facts, observed_at.date())), facts)
 
 
 def _root_volume(facts: ProviderFacts, day: date) -> SoldAmount:

@@ -47,6 +47,7 @@ from broker.services.accounts.ssh_keys import SshKeysService
 from broker.services.accounts.webhooks import WebhooksService
 from broker.services.holding.changes import ChangesService
 from broker.services.holding.machines import MachinesService
+from broker.services.holding.networks import NetworksService
 from broker.services.holding.reconcile import ReconcileService
 from broker.services.holding.reservations import ReservationsService
 from broker.services.market.forecasting import ForecastSources
@@ -74,6 +75,7 @@ from optimizer.spend_interval import MonteCarlo
 from tests.fakes.buying import a_buyer
 from tests.fakes.clock import FakeClock
 from tests.fakes.examples import an_offer, anew, plan_on_cheapest
+from tests.fakes.network import FakeNetwork
 from tests.fakes.provider import FakeProvider
 
 ADMIN_KEY = "broker_live_test_admin_0123456789abcdef"
@@ -131,6 +133,7 @@ class House:
 
     def __post_init__(self) -> None:
         self.provider = ClosableProvider(self.clock, offers=self.offers)
+        self.network = FakeNetwork("east", "west")
 
     def build(self) -> Product:
         """The product, not migrated yet."""
@@ -186,6 +189,7 @@ class House:
                 units, buying, self.clock, self.notifier, read_request=read, budgets=gate
             ),
             reconcile=ReconcileService(units, buying, self.clock, self.notifier),
+            networks=NetworksService(units, {"fake": self.network}, self.clock, ("fake", "plain")),
             machines=MachinesService(units, adapters, MachineProbe(), self.clock, self.notifier),
             moves=moves,
             reoptimize=ReoptimizeService(

@@ -260,6 +260,8 @@ def _market(team: Caller, admin: Caller) -> None:
     team.ask("GET", "/v1/models", q="Llama")
     team.ask("GET", "/v1/providers")
     team.ask("GET", "/v1/quarantine")
+    office = {"sources": ["203.0.113.0/24"], "regions": ["us-east-1"]}
+    admin.ask("POST", "/v1/providers/{provider}/setup", "aws", body=office)
     team.ask("GET", "/v1/me")
     team.ask("GET", "/v1/keys")
     key = team.ask("POST", "/v1/ssh-keys", body={"public_key": PUBLIC_KEY, "name": "ada's laptop"})

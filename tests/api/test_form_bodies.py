@@ -15,6 +15,7 @@ PATHS = {
     ("POST", "/v1/calendars"),
     ("POST", "/v1/keys"),
     ("POST", "/v1/ssh-keys"),
+    ("POST", "/v1/providers/{provider}/setup"),
     ("POST", "/v1/plans/{plan_id}/release"),
     ("POST", "/v1/reservations"),
     ("POST", "/v1/reservations/quote"),

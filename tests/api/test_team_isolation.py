@@ -97,6 +97,7 @@ EXPECTED: Mapping[tuple[str, str], Expect] = {
     ("GET", "/v1/quarantine"): E.SHARED,
     ("POST", "/v1/quarantine/{offer_id}/release"): E.REFUSED,
     ("GET", "/v1/providers"): E.SHARED,
+    ("POST", "/v1/providers/{provider}/setup"): E.REFUSED,
     ("POST", "/v1/reoptimizations"): E.OWN,
     ("GET", "/v1/reoptimizations"): E.SUMS,
     ("GET", LOOK): E.HIDDEN,
@@ -155,6 +156,7 @@ QUERIES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
 }
 """What must be asked; else nothing is."""
 BODIES: Mapping[str, object] = {
+    "/v1/providers/{provider}/setup": {"sources": ["203.0.113.0/24"]},
     "/v1/estimates": DOCUMENT,
     "/v1/starting-points": {"text": "vllm serve Qwen/Qwen3-8B"},
     "/v1/plans": DOCUMENT,  # it names the owner
@@ -243,6 +245,7 @@ async def settle(home: Home, owner: httpx.AsyncClient) -> dict[str, str]:
         "period": "month",
         "form": "parquet",
         "offer_id": "h100-b",
+        "provider": "fake",
         "name": "plan.png",
         "path": "operations",
         "comparison_id": "compare-1",

@@ -78,6 +78,7 @@ def status(server: Running, key: str) -> int:
         ("BROKER_SANDBOX_URL", ""),
         ("BROKER_VAST_BASE_URL", ""),
         ("BROKER_SECRET_KEY", "x" * 40),
+        ("BROKER_TEAM_SECRETS", '{"HF_TOKEN": ["research"]}'),
     ],
 )
 def test_a_start_is_refused_by_the_name_of_the_setting(tmp_path: Path, name: str, value: str) -> None:

@@ -14,8 +14,11 @@ from tests.cli.running import write_market
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 300
-FOR_COMPOSE = {"grafana", "kubernetes.yaml", "prometheus.yaml", "prometheus-alerts.yaml", "sandbox.env"}
-"""What of ``config`` only ``compose.yaml`` mounts."""
+FOR_COMPOSE = {
+    "broker.service", "grafana", "kubernetes.yaml", "nginx.conf", "prometheus.yaml", "prometheus-alerts.yaml",
+    "sandbox.env",
+}  # fmt: skip
+"""What of ``config`` only those read who run the broker: containers, Kubernetes, systemd, a proxy."""
 
 
 def ran(*arguments: str | Path, **options: object) -> str:

@@ -63,7 +63,7 @@ def build(spec: ProviderSpec, keyless: bool = False) -> Feed:
         provider=spec.name,
         base_url=BASE_URL,
         credentials={} if keyless else {name: Secret(_credential(name)) for name in spec.credentials},
-        options=spec.stand_ins,
+        options={**spec.stand_ins, **NAMED.get(spec.name, {})},
         min_interval_s=0.0,
         keyless=keyless,
     )
@@ -86,6 +86,8 @@ def one_attempt(provider: str, base_url: str, classify: Any, policy: HttpPolicy,
     return ProviderHttp(provider, base_url, classify, replace(policy, attempts=1), **more)
 
 
+NAMED: Mapping[str, Mapping[str, str]] = {"azure": {"subnet": "broker/default"}}
+"""Options that name what an administrator made."""
 _FAULTS = {
     "connect": httpx.ConnectError("refused"),
     "read_timeout": httpx.ReadTimeout("too slow"),

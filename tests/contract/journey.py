@@ -15,7 +15,9 @@ from broker.domain.basics.errors import InsufficientCapacity, LeaseNotFound, Rel
 from broker.domain.basics.machines import PublicKey
 from broker.domain.basics.window import Window
 from broker.domain.holding.reservation import Lease, Order
+from broker.domain.holding.seller_network import NetworkRules
 from broker.domain.market.offer import Offer, StockLevel, WindowBegin, WindowKind, WindowTerms
+from providers.network_setup import NetworkSetup
 from providers.registry import SPECS
 from providers.sandbox import create_sandbox
 from providers.spec import ProviderAdapter, settings_from_environment
@@ -26,6 +28,7 @@ START = datetime(2026, 11, 23, 9, 0, tzinfo=UTC)
 HOST = "http://127.0.0.1"
 SEED = 11
 LATER_S = 1800
+REGION_OF_AZURE = "eastus"
 KEYS = (
     PublicKey("ann", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICApaeQoxoir3DDcvTFSsiNd0+6fKaZrTd1Hgr8r9n3M"),
     PublicKey("bob", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMDIJYTYvRnkYXhGyjICu5veCMNcmONNlQj0ODdY9bo"),
@@ -72,12 +75,22 @@ async def travelled(name: str) -> list[tuple[httpx.Request, httpx.Response]]:
             router.route(host="127.0.0.1").mock(side_effect=market.answer)
             offers = (await adapter.list_offers(START)).offers
             assert offers
+            if isinstance(adapter, NetworkSetup):
+                await _networked(adapter)
             if isinstance(adapter, ProviderAdapter):
                 await _hold(adapter, offers, market)
     finally:
         await adapter.aclose()
         market.close()
     return market.heard
+
+
+async def _networked(adapter: NetworkSetup) -> None:
+    """Makes a network, lets in others, and looks at it."""
+    regions = adapter.network_regions() or (REGION_OF_AZURE,)
+    for sources in (("198.51.100.0/24",), ("203.0.113.0/24",)):
+        await adapter.make_network(NetworkRules(sources), regions)
+    await adapter.plan_network(NetworkRules(sources), regions)
 
 
 async def _hold(adapter: ProviderAdapter, offers: Sequence[Offer], market: Market) -> None:

@@ -40,7 +40,8 @@ def test_the_policy_of_aws_allows_the_calls_of_its_adapter_and_no_others() -> No
         action
         for path in (ROOT / "providers" / "aws").glob("*.py")
         for action in re.findall(
-            r'"((?:Describe|Search|List|Create|Purchase|Run|Terminate|Cancel|Delete|Modify)[A-Z]\w+)"',
+            r'"((?:Describe|Search|List|Create|Purchase|Run|Terminate|Cancel|Delete|Modify|Authorize|Revoke)'
+            r'[A-Z]\w+)"',
             path.read_text(),
         )
     }

@@ -173,9 +173,6 @@ class SshKeys(Repository):
     async def find_of_team(self, team: str) -> tuple[SshKey, ...]:
         return tuple(key for key in self._mine() if key.team == team)
 
-    async def find_for_order(self, team: str, person: str) -> tuple[SshKey, ...]:
-        return tuple(key for key in await self.find_of_team(team) if key.person in (None, person))
-
     async def remove(self, key_id: str) -> None:
         def apply() -> None:
             self._tables.ssh_keys.pop(key_id, None)

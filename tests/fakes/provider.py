@@ -102,6 +102,7 @@ class FakeProvider:
     dear: dict[str, Decimal] = field(default_factory=dict)
     tells_price: bool = True
     longest_tag: int = 63
+    most_keys: int | None = None
     barred_because: str = ""
     needs_keys: bool = False
     ssh_port: int = 22

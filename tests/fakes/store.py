@@ -19,6 +19,7 @@ from broker.domain.basics.page import Page
 from broker.domain.basics.window import Window
 from broker.domain.holding.launches import LaunchAttempt
 from broker.domain.holding.reservation import Reservation, ReservationState
+from broker.domain.holding.seller_network import SellerNetwork
 from broker.domain.market.offer import Offer
 from broker.domain.moving.reoptimization import ProposalState, Reoptimization
 from broker.domain.reconciling.entering import MachinesByUnit
@@ -346,6 +347,17 @@ class Reoptimizations(Repository):
         return page_of(mine, limit, cursor)
 
 
+class Networks(Repository):
+    """Stands in for ``SqlNetworkRepository``."""
+
+    async def find(self, provider: str | None = None) -> tuple[SellerNetwork, ...]:
+        return tuple(one for one in self._tables.networks.values() if provider in (None, one.provider))
+
+    async def put(self, networks: tuple[SellerNetwork, ...]) -> None:
+        found = {(one.provider, one.region): one for one in networks}
+        self._staged.append(lambda: self._tables.networks.update(found))
+
+
 class InMemoryUnitOfWork:
     """Stands in for ``SqlUnitOfWork`` over the repositories that services in memory need."""
 
@@ -361,6 +373,7 @@ class InMemoryUnitOfWork:
         self.reoptimizations = Reoptimizations(tables, self._staged, scope)
         self.accounts = Accounts(tables, self._staged, scope)
         self.keys = Keys(tables, self._staged, scope)
+        self.networks = Networks(tables, self._staged, scope)
         self.ssh_keys = SshKeys(tables, self._staged, scope)
         seen = tables.seen_by(scope)
         self.rollups = Rollups(tables.rollups, seen.reservations, seen.plans, self._staged, scope)

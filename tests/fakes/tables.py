@@ -14,6 +14,7 @@ from broker.domain.basics.machines import SshKey
 from broker.domain.basics.page import Page
 from broker.domain.holding.launches import LaunchAttempt, LaunchOutcome
 from broker.domain.holding.reservation import Reservation
+from broker.domain.holding.seller_network import SellerNetwork
 from broker.domain.market.market import FeedHealth, OfferChange, PollRound, PricePoint
 from broker.domain.market.offer import Offer
 from broker.domain.market.price_gate import Quarantined
@@ -52,6 +53,7 @@ class Committed:
     reoptimizations: list[Reoptimization] = field(default_factory=list)
     keys: MutableMapping[str, ApiKey] = field(default_factory=dict)
     ssh_keys: dict[str, SshKey] = field(default_factory=dict)
+    networks: dict[tuple[str, str], SellerNetwork] = field(default_factory=dict)
     sessions: dict[str, Session] = field(default_factory=dict)
     answers: MutableMapping[tuple[str, str, str], RememberedAnswer] = field(default_factory=dict)
     audit: list[AuditEntry] = field(default_factory=list)

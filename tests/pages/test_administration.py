@@ -49,7 +49,7 @@ async def test_a_key_is_made_shown_once_used_and_revoked(
     home: Home, administrator: httpx.AsyncClient
 ) -> None:
     form = await form_of(administrator, "/admin/keys", "/admin/keys")
-    wanted = {**form, "name": "ci", "team": "research", "role": "reader", "days": "30"}
+    wanted = {**form, "name": "ci", "team": "research", "role": "reader", "days": "30", "person": "ann"}
     made = await administrator.post("/admin/keys", data=wanted)
     (secret,) = SECRET.findall(made.text)
     again = await administrator.post("/admin/keys", data=wanted)
@@ -57,6 +57,7 @@ async def test_a_key_is_made_shown_once_used_and_revoked(
     page = (await administrator.get("/admin/keys?done=made")).text
     assert secret not in page
     assert "shown once" in page
+    assert "ci, of ann" in page
     named = home.client(html.unescape(secret))
     own = (await named.get("/v1/me")).json()
     assert (own["name"], own["team"], own["scopes"]) == ("ci", "research", ["plans:read", "spend:read"])

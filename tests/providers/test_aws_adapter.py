@@ -325,5 +325,5 @@ def test_botocore_sees_the_same_blocks_and_prices() -> None:
     prices = by_botocore("DescribeSpotPriceHistory", "spot-us-east-1.xml")["SpotPriceHistory"]
     spot = SPEC.parse([("s.xml", (FIXTURES / "spot-us-east-1.xml").read_bytes())], AT).offers
     assert {(p["AvailabilityZone"], p["InstanceType"], Decimal(p["SpotPrice"])) for p in prices} == {
-        (offer.zone, offer.sku.name, offer.price_usd_per_node_hour) for offer in spot
+        (offer.zone, offer.sku.name, offer.native.amount) for offer in spot
     }

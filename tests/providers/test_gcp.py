@@ -135,7 +135,8 @@ def test_local_ssd_that_comes_with_a_machine_is_in_its_price() -> None:
     prices = {offer.tier: offer.price_usd_per_node_hour for offer in parsed(rows, [A2_ULTRA]).offers}
     assert prices[Tier.ON_DEMAND] == pytest.approx(Decimal("40.5503"), abs=Decimal("0.001"))
     assert round(prices[Tier.SPOT], 2) == Decimal("16.32")
-    assert prices[Tier.SPOT] == Decimal("16.0777") + Decimal("0.242465753")  # 8 x 375 x 0.059 / 730
+    ssd, address = Decimal("0.242466"), Decimal("0.0025")  # 8 x 375 x 0.059 / 730, and an hour on spot
+    assert prices[Tier.SPOT] == Decimal("16.0777") + ssd + address
 
 
 def test_a_machine_is_not_sold_without_a_price_of_its_local_ssd() -> None:

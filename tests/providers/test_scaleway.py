@@ -68,7 +68,8 @@ async def test_a_larger_root_volume_is_billed_in_euros_by_the_gigabyte(adapter: 
     assert more is not None
     assert usual.billed_per_node_hour is not None
     assert more.billed_per_node_hour is not None
-    assert usual.billed_per_node_hour == offer.native.amount + Decimal("0.0118")  # 100 GB x 0.000118
+    besides = Decimal("0.0118") + Decimal("0.004")  # 100 GB x 0.000118, and the address
+    assert usual.billed_per_node_hour == offer.native.amount + besides
     assert more.billed_per_node_hour == usual.billed_per_node_hour + Decimal("0.118")
     rate = usual.rates[0].usd_per_unit
     assert abs(large.price_usd_per_node_hour - more.billed_per_node_hour * rate) < Decimal("0.000002")

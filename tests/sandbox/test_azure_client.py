@@ -184,9 +184,8 @@ def test_capacity_that_is_not_there_fails_the_operation(sandbox: SandboxHandle, 
 
 
 def test_a_spot_scale_set(sandbox: SandboxHandle, azure: Any) -> None:
-    subnet = (
-        "/subscriptions/s/resourceGroups/research/providers/Microsoft.Network/virtualNetworks/v/subnets/d"
-    )
+    group = "/subscriptions/s/resourceGroups/research/providers/Microsoft.Network"
+    subnet = f"{group}/virtualNetworks/broker/subnets/default"
     address = {"name": "p", "properties": {"primary": True, "subnet": {"id": subnet}}}
     interface = {"name": "p", "properties": {"primary": True, "ipConfigurations": [address]}}
     image = {"publisher": "microsoft-dsvm", "offer": "ubuntu-hpc", "sku": "2204", "version": "latest"}

@@ -68,6 +68,7 @@ from api.schemas.market.contract_prices import _Line
 from api.schemas.market.gpus import GpuForm, GpuOnSale
 from api.schemas.market.market import Market, MarketForm, MarketHead, market_to_document
 from api.schemas.market.models import KnownModel, ModelForm
+from api.schemas.market.networks import NetworkRequest
 from api.schemas.plans.comparison import AcceptedComparisonForm
 from api.schemas.plans.division import _divided, division_to_document
 from api.schemas.plans.plan import EstimateForm, _metrics
@@ -162,6 +163,7 @@ NOT_TOLD: Mapping[str, str] = {
     "BudgetForm.Budget.horizon": "it is the window",
     "BudgetForm.Budget.thresholds": "each is told with its status",
     "CallerForm.Caller.claim": "it is the request's own header",
+    "CallerForm.Caller.owner": "the document of the key tells whose it is",
     "ChangesForm.PlanChanges.changes": "they are the first fields",
     "DeliveryForm.Delivery.body": "what was sent is the receiver's",
     "DeliveryForm.Delivery.event_id": "message_id is made of it",
@@ -183,6 +185,7 @@ NOT_TOLD: Mapping[str, str] = {
     "OrderQuoteForm.Offer": OFFER,
     "PlanQuoteForm.Plan": "the plan has a document of its own",
     "ReservationForm.MachineSetup.keys": "ssh_keys, as names and fingerprints",
+    "ReservationForm.MachineSetup.left_keys": "ssh_keys_left_out, as names and fingerprints",
     "ReservationForm.MachineSetup.served": "EndpointForm tells what it leads to",
     "ReservationForm.MachineSetup.startup": "what was asked for, with values of variables",
     "ReservationForm.Offer": OFFER,
@@ -225,7 +228,7 @@ ENVELOPES = {
 }  # fmt: skip
 """Lists of what has a form or view, and pairs of words: they flatten no dataclass."""
 REQUESTS = {
-    ExtensionRequest, IntentionForm, NewBudget, NewCalendar, NewKey, NewSshKey, NewWebhook,
+    ExtensionRequest, IntentionForm, NetworkRequest, NewBudget, NewCalendar, NewKey, NewSshKey, NewWebhook,
     PlanReleaseRequest, ReservationRequest, StartingPointQuestion, Word,
     _Line, what_if.QuestionPart,
 }  # fmt: skip

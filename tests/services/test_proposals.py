@@ -12,15 +12,27 @@ import pytest
 
 from broker import crash_points
 from broker.domain.basics.access import EVERY_TEAM
-from broker.domain.basics.errors import ApprovalRequired, Conflict, NotFound, NotPermitted, PlanRejected
+from broker.domain.basics.errors import (
+    ApprovalRequired,
+    Conflict,
+    NotFound,
+    NotPermitted,
+    OrdersBarred,
+    OverCap,
+    PlanRejected,
+)
+from broker.domain.holding.order_rules import OrderRules, Orders
 from broker.domain.holding.refusals import HOURLY_HOLDS
 from broker.domain.holding.reservation import Reservation, ReservationState
+from broker.domain.market.seller_mode import SellerMode
 from broker.domain.moving.reoptimization import MoveState, ProposalState, Reoptimization
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode, ReoptimizePolicy
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.spend.approvals import Decision, Verdict
+from broker.domain.spend.spending_caps import SpendingCap, SpendingCaps
 from broker.ports.planning import BudgetWatch, PlanOptions, PlanRecord, PlanState
+from broker.services.holding.order_gate import OrderGate
 from broker.services.moving.proposals import ProposalsService
 from broker.services.moving.reoptimize import ReoptimizeRules, ReoptimizeService
 from broker.services.planning.plan_queue import PlanQueue
@@ -432,6 +444,41 @@ def watched(desk: Desk, budgets: BudgetWatch) -> ProposalsService:
         read_request=lambda document: desk.request,
         budgets=budgets,
     )
+
+
+REAL = {"fake": SellerMode.REAL}
+
+
+@pytest.mark.parametrize(
+    ("gate", "error", "says"),
+    [
+        (OrderGate(OrderRules(Orders.SANDBOX, REAL)), OrdersBarred, "BROKER_ORDERS is sandbox"),
+        (
+            OrderGate(caps=SpendingCaps(SpendingCap(usd_per_hour=Decimal(22)))),
+            OverCap,
+            r"\$20.00 held and ordered \+ \$10\.\d+ .* > \$22.00",
+        ),
+    ],
+)
+async def test_a_proposal_whose_new_capacity_may_not_be_ordered_is_refused_when_it_is_accepted(
+    gate: OrderGate, error: type[Conflict], says: str
+) -> None:
+    desk = await Desk(beside=ReoptimizeMode.PROPOSE).hold()
+    desk.price("new", "5")
+    looks = await desk.look.run("a test")
+    stored = list(desk.house.tables.reservations.values())
+    desk.house.orders = gate
+    desk.restart()
+    for look in looks:
+        with pytest.raises(error, match=says):
+            await desk.proposals.accept(ALICE, look.reoptimization_id)
+    assert {look.state for look in desk.house.tables.reoptimizations} == {P.PROPOSED}
+    assert list(desk.house.tables.reservations.values()) == stored, "a refusal stores no reservation"
+    desk.house.orders = OrderGate(caps=SpendingCaps(SpendingCap(usd_per_hour=Decimal(31))))
+    desk.restart()
+    await desk.proposals.accept(ALICE, looks[0].reoptimization_id)
+    await desk.passes()
+    assert "sku-new" in desk.open_skus(), "what is within the cap moves"
 
 
 async def test_moves_that_would_pass_a_budget_wait_for_finance_from_then_on() -> None:

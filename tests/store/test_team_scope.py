@@ -192,6 +192,7 @@ OF_EVERYBODY: Mapping[str, str] = {
     "offers": "the market is the same for every team",
     "quarantine": "the market is the same for every team",
     "prices": "the market is the same for every team",
+    "networks": "machines of every team join the network that the installation made",
     "reservations.find_competing": "stock is taken by all: who reserves counts what everybody holds",
     "reservations.find_spending": "caps are over all teams: who reserves counts what everybody holds",
     "accounts.install_id": "a fact of the installation",

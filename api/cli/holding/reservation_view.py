@@ -12,7 +12,7 @@ from api.cli.errors import ExitCode
 from api.cli.output import say
 from api.cli.tables import print_section
 from api.client import BrokerClient
-from api.figures import day_and_time, hours, usd
+from api.figures import day_and_time, hours, plural, usd
 from api.plan_words import who_words
 from api.reserved_fleets import ReservedFleet, count_words, grouped_fleets, size_words, steps_words
 from api.schemas.holding.reservation import ReservationForm
@@ -130,8 +130,17 @@ def _apart(row: ReservationForm) -> Iterator[str]:
         yield f"granted {_span(granted.start, granted.end)}"
     if usable is not None and usable.end != (granted.end if granted is not None else row.end):
         yield f"usable until {day_and_time(usable.end)}"
+    if row.ssh_keys_left_out:
+        yield left_out_words(row)
     if row.unwanted_usd:
         yield f"{hours(row.unwanted_hours or 0.0)} ({usd(row.unwanted_usd)}) unwanted"
+
+
+def left_out_words(row: ReservationForm) -> str:
+    """Which public keys open its machines, and which do not, because the seller takes fewer."""
+    opened, left = (", ".join(keys) for keys in (row.ssh_keys, row.ssh_keys_left_out))
+    count = plural(len(row.ssh_keys), "key")
+    return f"{row.provider} opens a machine to {count} of an order: {opened}; not to {left}"
 
 
 def wait_until(

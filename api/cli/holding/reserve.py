@@ -12,7 +12,13 @@ import typer
 from api.cli.companions import require_companions
 from api.cli.configuration import load_settings
 from api.cli.errors import ExitCode, TimedOut
-from api.cli.holding.reservation_view import UNSETTLED, exit_code_of_rows, print_reservations, wait_until
+from api.cli.holding.reservation_view import (
+    UNSETTLED,
+    exit_code_of_rows,
+    left_out_words,
+    print_reservations,
+    wait_until,
+)
 from api.cli.output import Json, print_json, say, stdout
 from api.cli.times import TIME_HELP, read_time
 from api.client import ServerTimedOut, connect
@@ -125,6 +131,8 @@ def reserve(
         print_json({"reservations": [row.model_dump(mode="json") for row in rows]})
     else:
         print_reservations(stdout(), rows)
+        for words in dict.fromkeys(left_out_words(row) for row in rows if row.ssh_keys_left_out):
+            say(f"warning: {words}")
         if quote is not None and rows[0].state in OPEN_STATES:
             stdout().print(_ordered_words(quote, rows[0]))
     raise typer.Exit(exit_code_of_rows(rows, in_time))

@@ -17,14 +17,23 @@ from broker.domain.basics.errors import BrokerError, CredentialsRejected, NotFou
 from broker.domain.basics.machines import SshKey
 from broker.domain.basics.money import usd_words
 from broker.domain.holding.order_rules import OrderRules, Orders
+from broker.domain.holding.seller_network import NetworkRules, SellerNetwork, network_of_region
 from broker.domain.market.market import FeedHealth
 from broker.domain.market.offer import Offer
 from broker.domain.market.offer_pages import OfferFilter
 from broker.domain.market.seller_mode import real_sellers
 from broker.domain.spend.spending_caps import SpendingCap
 from broker.settings import Settings
+from providers.network_setup import NetworkSetup
 from providers.probe import Held, ask_what_is_held, probe_calls
-from providers.registry import PRICE_LISTS, SPECS, build_adapters, configured, seller_modes
+from providers.registry import (
+    PRICE_LISTS,
+    SPECS,
+    build_adapters,
+    configured,
+    network_builders,
+    seller_modes,
+)
 from providers.spec import Feed, ProviderAdapter, ProviderSettings, ProviderSpec
 
 MOST_KEYS = 1000
@@ -44,6 +53,7 @@ class _Stored:
     feeds: Mapping[str, FeedHealth] = field(default_factory=dict)
     offers: Mapping[str, Offer] = field(default_factory=dict)
     keys: tuple[SshKey, ...] | None = None
+    networks: tuple[SellerNetwork, ...] = ()
 
 
 async def diagnose(
@@ -109,6 +119,7 @@ async def _facts(product: Product, team: str | None, checks: tuple[Check, ...]) 
         feeds={feed.provider: feed for feed in feeds},
         offers={offer.provider: offer for offer in offers},
         keys=tuple(keys),
+        networks=await product.networks.find_all(),
     )
 
 
@@ -191,6 +202,7 @@ async def _sellers(
     """Every configured seller and every one whose credentials are incomplete; real ones first."""
     lacking = {name: _lacking(spec, environ) for name, spec in SPECS.items()}
     adapters, found = build_adapters(reached), []
+    builders = network_builders(adapters)
     async with AsyncExitStack() as stack:
         for adapter in adapters.values():
             stack.push_async_callback(adapter.aclose)
@@ -199,7 +211,11 @@ async def _sellers(
                 lacks = [str(one) for one in spec.missing(reached[name])] if name in reached else []
                 lacks += _keys_missing(adapters.get(name), stored.offers.get(name), stored.keys)
                 told = _credentials(name, reached, lacking[name], answers.get(name))
-                found.append(_seller(spec, rules, told, lacks, stored.feeds.get(name)))
+                network, gone = await network_standing(
+                    builders.get(name), stored.networks, asks=name in answers
+                )
+                lacks += gone
+                found.append(_seller(spec, rules, told, lacks, stored.feeds.get(name), network))
     return tuple(sorted(found, key=lambda one: (one.credentials is Credentials.SANDBOX, one.provider)))
 
 
@@ -209,6 +225,7 @@ def _seller(
     told: tuple[Credentials, str | None],
     lacks: Sequence[str],
     feed: FeedHealth | None,
+    network: str | None,
 ) -> SellerDiagnosis:
     is_list, probe = spec.name in PRICE_LISTS, None if feed is None else feed.probe
     return SellerDiagnosis(
@@ -220,9 +237,38 @@ def _seller(
         calls=probe_calls(spec),
         orders_allowed=not is_list and rules.allows(spec.name),
         missing=tuple(lacks),
+        network=network,
         verified_at=probe.at if probe is not None and not probe.findings else None,
         polled_at=None if feed is None else feed.last_success_at,
     )
+
+
+async def network_standing(
+    seller: NetworkSetup | None, known: Sequence[SellerNetwork], *, asks: bool
+) -> tuple[str | None, list[str]]:
+    """Where the network of a seller's machines comes from, and what is missing of it.
+
+    (None, []): it needs none. ``asks``: the seller is asked whether what was made is still there.
+    """
+    if seller is None:
+        return None, []
+    if seller.names_network:
+        return f"named by {seller.network_setting}", []
+    made = [one for one in known if one.provider == seller.provider]
+    command = f"broker providers setup {seller.provider} --from NETWORK"
+    bare = [region for region in seller.network_regions() if network_of_region(made, region) is None]
+    lacks = [f"a network in {', '.join(bare)}: {command}"] if any(bare) else []
+    if not made:
+        return f"none was made: {command}", lacks
+    for one in made if asks else ():
+        try:
+            plan = await seller.plan_network(NetworkRules(one.sources), [one.region])
+        except ProviderError as error:
+            lacks.append(f"an answer about its network: {_without_name(error)}")
+            continue
+        lacks += [f"{part.says} in {one.region or 'all regions'}: {command}" for part in plan.missing]
+    regions = ", ".join(one.region or "all regions" for one in made)
+    return f"made in {regions} on {max(one.made_at for one in made):%Y-%m-%d}", lacks
 
 
 def _lacking(spec: ProviderSpec, environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -97,4 +97,5 @@ def _orders(one: SellerDiagnosis) -> Cell:
         return Cell("none: it is a price list", [one.problem] if one.problem else ())
     allowed = "allowed" if one.orders_allowed else "not allowed (BROKER_ORDERS)"
     lacks = [f"lacks {lack}" for lack in one.missing]
-    return Cell(allowed, [*([one.problem] if one.problem else []), *lacks])
+    network = [f"network: {one.network}"] if one.network else []
+    return Cell(allowed, [*([one.problem] if one.problem else []), *network, *lacks])

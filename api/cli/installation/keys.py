@@ -27,8 +27,8 @@ app = typer.Typer(add_completion=False)
 
 ANSWERS = {
     "": frozenset[str](),
-    "new": frozenset({"team", "scope", "days"}),
-    "invite": frozenset({"team", "scope", "days", "hours"}),
+    "new": frozenset({"team", "scope", "days", "person"}),
+    "invite": frozenset({"team", "scope", "days", "hours", "person"}),
     "revoke": frozenset[str](),
 }
 
@@ -54,6 +54,12 @@ def keys(
     ] = None,
     days: Annotated[
         int | None, typer.Option(min=1, max=3650, help="How long the new key lasts; without it no end.")
+    ] = None,
+    person: Annotated[
+        str | None,
+        typer.Option(
+            help="Whose key it is: their keys and sign-ins have the SSH keys of the person in common."
+        ),
     ] = None,
     hours: Annotated[
         int,
@@ -88,6 +94,8 @@ def keys(
             }
             if days is not None:
                 body["expires_at"] = (datetime.now(UTC) + timedelta(days=days)).isoformat()
+            if person is not None:
+                body["person"] = person
             if invite is not None:
                 body["invitation_hours"] = hours
             made = client.create_key(body, str(uuid4()))
@@ -122,7 +130,7 @@ def keys_section(found: Sequence[KeyForm]) -> Section:
         found,
         {
             "=key": lambda key: key.key_id,
-            "name": lambda key: key.name,
+            "name": lambda key: key.name if key.person is None else f"{key.name}, of {key.person}",
             "team": lambda key: _team_words(key.team),
             "may": lambda key: " ".join(key.scopes),
             "state": _state,

@@ -19,8 +19,10 @@ from api.cli.output import Json, print_items, print_json, read_bytes, stdout
 from api.cli.plain_table import PlainTable, markdown_lines
 from api.cli.tables import print_section
 from api.cli.times import TIME_HELP, read_time
+from api.client import connect
 from api.given_settings import load_environment
 from api.schemas.base.times import parse_time
+from api.schemas.market.networks import NETWORK_PLAN
 from api.schemas.market.provider import (
     BATCH,
     BILLING,
@@ -32,7 +34,9 @@ from api.schemas.market.provider import (
 from api.sections import Section, section_of
 from broker.catalogue import load_operators
 from broker.domain.basics.errors import FieldProblem, InputError, PayloadUnreadable
+from broker.domain.basics.money import price_words
 from broker.domain.holding.order_rules import OrderRules, Orders
+from broker.domain.holding.seller_network import NetworkPart
 from broker.domain.market.probing import ProbeReport
 from broker.domain.market.stock_pools import sited
 from broker.provider_facts import Billing, load_provider_facts
@@ -239,6 +243,52 @@ def _show_probe(report: ProbeReport) -> None:
         return
     rows = [(one.kind.value, one.call, one.field, one.says) for one in report.findings]
     print_section(Section(("=difference", "call", "field", "what differs"), rows))
+
+
+@app.command("setup")
+def set_up(
+    name: Annotated[str, typer.Argument(help="Provider key.")],
+    sources: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            help="IPv4 network that may reach machines, such as 203.0.113.0/24; 0.0.0.0/0: everybody.",
+        ),
+    ] = None,
+    regions: Annotated[
+        list[str] | None, typer.Option("--region", help="Region; default: those that are configured.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be made; make nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make what a seller's machines need before they can be reached: network, subnet and firewall.
+
+    It is made once, by the broker that BROKER_URL names, with an administrator's key; later orders use it.
+    Repeated, it makes nothing twice; another --from changes who is let in. Ports 22 and 8000 are opened.
+
+    Example: broker providers setup aws --from 203.0.113.0/24 --dry-run
+    """
+    with connect(load_settings()) as client:
+        plan = client.set_up_provider(name, sources or (), regions, dry_run=dry_run)
+    if as_json:
+        print_json(NETWORK_PLAN.write(plan))
+        return
+    columns: dict[str, Callable[[NetworkPart], str]] = {
+        "=region": lambda part: part.region or "all",
+        "part": lambda part: part.says,
+        "=state": lambda part: _part_state(part, dry_run=dry_run),
+        "id": lambda part: part.reference or "",
+    }
+    print_section(section_of(plan.parts, columns))
+    usd = price_words(plan.address_usd_per_node_hour)
+    told = f"These cost nothing. A machine's public address costs {usd} an hour; offers' prices contain it."
+    stdout().print(told, soft_wrap=True)
+
+
+def _part_state(part: NetworkPart, *, dry_run: bool) -> str:
+    if part.made:
+        return "made"
+    return "there" if part.reference is not None else "would be made" if dry_run else "missing"
 
 
 @app.command()

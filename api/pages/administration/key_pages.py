@@ -58,7 +58,13 @@ async def make_key(request: Request, caller: Administrator) -> Response:
         scopes = ROLES[form.text("role")] or default_scopes(wanted.team)
         expires_at = None if days is None else product_of(request).clock.now() + timedelta(days=days)
         _, secret = await product_of(request).keys.create_key(
-            wanted.name, wanted.team, scopes, named, expires_at, invited_for=invited_for
+            wanted.name,
+            wanted.team,
+            scopes,
+            named,
+            expires_at,
+            wanted.person or "",
+            invited_for=invited_for,
         )
         secrets.append(secret)
         return done
@@ -78,7 +84,7 @@ def _wanted(form: SentForm) -> tuple[NewKey, int | None]:
         raise InputError("form", (FieldProblem("/role", repr(form.text("role")), " or ".join(ROLES)),))
     if days and not (days.isdecimal() and 0 < int(days) <= 3650):
         raise InputError("form", (FieldProblem("/days", repr(days), "1 to 3650, or nothing for no end"),))
-    return read_fields(NewKey, form, "name", "team"), int(days) if days else None
+    return read_fields(NewKey, form, "name", "team", "person"), int(days) if days else None
 
 
 @router.post("/admin/keys/{key_id}/revoke")

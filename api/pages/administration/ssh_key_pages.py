@@ -40,7 +40,7 @@ async def add_ssh_key(request: Request, caller: PlanVisitor) -> Response:
 
     async def act(named: Caller) -> str:
         wanted = read_fields(NewSshKey, form, "public_key", "name", "team")
-        person = named.key_id if form.text("owner") == "me" else None
+        person = "me" if form.text("owner") == "me" else None
         await product_of(request).ssh_keys.add(
             named, wanted.public_key, wanted.name or "", team=wanted.team, person=person
         )

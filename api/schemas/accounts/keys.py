@@ -22,6 +22,7 @@ class NewKey(BaseModel):
     """A key to create. Team ``*`` is the role over all teams, which reads and decides.
 
     ``scopes`` null: the usual ones of such a key. ``expires_at`` null: it is valid until it is revoked.
+    ``person`` null: nobody in particular.
     ``invitation_hours``: a link is made, with which somebody can take the key once within that time.
     """
 
@@ -31,6 +32,7 @@ class NewKey(BaseModel):
     team: Words
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope))] | None = None
     expires_at: ToldInstant | None = None
+    person: Annotated[str, Field(min_length=1, max_length=300, pattern=TRIMMED)] | None = None
     invitation_hours: Annotated[int, Field(ge=1, le=LONGEST_INVITATION_HOURS)] | None = None
 
     @property
@@ -40,7 +42,7 @@ class NewKey(BaseModel):
 
 
 class KeyForm(BaseModel):
-    """A key without its secret. ``revoked_at`` null: it is not revoked.
+    """A key without its secret. ``revoked_at`` null: it is not revoked; ``person`` null: nobody's own.
 
     ``invited_until``: it is an invitation that can be accepted until then; null: it is a key.
     """
@@ -52,6 +54,7 @@ class KeyForm(BaseModel):
     created_at: Instant
     expires_at: Instant | None
     revoked_at: Instant | None
+    person: Annotated[str | None, From(lambda key: key.person or None)] = None
     invited_until: Instant | None = None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import itemgetter
@@ -15,7 +16,7 @@ from api.schemas.base.parts import Money, NotNegativeMoney
 from api.schemas.base.times import Instant, ToldInstant
 from api.schemas.base.validation import PRINTABLE
 from api.schemas.base.windows import WISH, Span
-from broker.domain.basics.machines import AccessWish, Machine
+from broker.domain.basics.machines import AccessWish, Machine, PublicKey
 from broker.domain.basics.money import ZERO, format_usd
 from broker.domain.basics.window import Wish
 from broker.domain.holding.back_off import next_try_at
@@ -61,9 +62,9 @@ def access_reason(unit: Unit) -> str | None:
     return words[unit.state]
 
 
-def key_words(reservation: Reservation) -> list[str]:
-    """The public keys that went with an order, each as its name and fingerprint."""
-    return [f"{key.name} {key.fingerprint}" for key in reservation.setup.keys]
+def key_words(keys: Sequence[PublicKey]) -> list[str]:
+    """Public keys, each as its name and fingerprint."""
+    return [f"{key.name} {key.fingerprint}" for key in keys]
 
 
 # These names are fields within the form.
@@ -120,7 +121,8 @@ class ReservationForm(BaseModel):
     refused. ``credit_usd`` is what the seller gave back for an early end (a fee is
     negative; null: nothing yet). ``owed_usd`` is the total cost of a reservation that is over (null before).
     ``access`` says whether people enter its machines, and ``ssh_keys`` with which public keys they were
-    ordered, each as its name and fingerprint.
+    ordered, each as its name and fingerprint; ``ssh_keys_left_out`` do not open them, as their seller takes
+    fewer.
     """
 
     reservation_id: str
@@ -161,7 +163,8 @@ class ReservationForm(BaseModel):
     owed_usd: Annotated[Money | None, From(final_usd)] = None
     units: list[UnitForm] = []
     access: Annotated[AccessWish, From("setup.access")] = AccessWish.SSH
-    ssh_keys: Annotated[list[str], From(key_words)] = []
+    ssh_keys: Annotated[list[str], From(lambda row: key_words(row.setup.keys))] = []
+    ssh_keys_left_out: Annotated[list[str], From(lambda row: key_words(row.setup.left_keys))] = []
 
 
 class ReservationsForm(BaseModel):

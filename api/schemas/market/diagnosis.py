@@ -48,8 +48,9 @@ class SellerDiagnosis:
 
     ``mode``: whether it is real (null: a price list). ``problem``: what is wrong with its credentials or its
     answer (null: nothing). ``calls``: what a probe of it calls. ``orders_allowed``: whether the installation
-    orders there. ``missing``: what some or all of its orders lack. ``verified_at``: when its last probe found
-    no difference (null: never); ``polled_at``: when its offers were last read.
+    orders there. ``missing``: what some or all of its orders lack. ``network``: where the network that its
+    machines join comes from (null: it needs none). ``verified_at``: when its last probe found no difference
+    (null: never); ``polled_at``: when its offers were last read.
     """
 
     provider: str
@@ -60,6 +61,7 @@ class SellerDiagnosis:
     calls: tuple[str, ...]
     orders_allowed: bool
     missing: tuple[str, ...]
+    network: str | None
     verified_at: datetime | None
     polled_at: datetime | None
 

@@ -28,6 +28,7 @@ class Scope(StrEnum):
 class ApiKey:
     """A bearer key; only its SHA-256 is stored. ``expires_at`` None means valid until revoked.
 
+    ``person``: whose key it is, as ``Caller.person`` names them; empty: that of somebody with no other key.
     With ``invited_until`` it is an invitation: ``sha256`` is that of the link's token, which opens nothing
     but can be exchanged for the key until then.
     """
@@ -40,6 +41,7 @@ class ApiKey:
     created_at: datetime
     revoked_at: datetime | None = None
     expires_at: datetime | None = None
+    person: str = ""
     invited_until: datetime | None = None
 
     def opens(self, now: datetime) -> bool:
@@ -77,7 +79,8 @@ class IdempotencyKey:
 class Caller:
     """The caller of a use case: the key, its team and its scopes.
 
-    ``claim`` is the idempotency key of the request, if it has one.
+    ``claim`` is the idempotency key of the request, if it has one. ``owner``: whose key it is, where the key
+    says so.
     """
 
     key_id: str
@@ -85,6 +88,12 @@ class Caller:
     scopes: frozenset[Scope]
     claim: IdempotencyKey | None = None
     name: str = ""
+    owner: str = ""
+
+    @property
+    def person(self) -> str:
+        """Who it is, by whichever key: the owner of the key, else the key or the person who signed in."""
+        return self.owner or self.key_id
 
     @property
     def called(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker.domain.basics.machines import AccessWish, PublicKey
 from broker.domain.planning.startup import Startup
@@ -24,12 +24,23 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class MachineSetup:
-    """How the machines of a reservation are entered and what they start with, fixed with the reservation."""
+    """How the machines of a reservation are entered and what they start with, fixed with the reservation.
+
+    ``keys`` go with its orders; ``left_keys`` do not, because the seller opens a machine to fewer.
+    """
 
     access: AccessWish = AccessWish.SSH
     keys: tuple[PublicKey, ...] = ()
     startup: Startup | None = None
     served: Served | None = None
+    left_keys: tuple[PublicKey, ...] = ()
+
+    def with_at_most(self, keys: int | None) -> MachineSetup:
+        """The setup at a seller that opens a machine to so many ``keys`` (None: all), the first ones."""
+        every = (*self.keys, *self.left_keys)
+        if keys is None or len(every) <= keys:
+            return replace(self, keys=every, left_keys=()) if self.left_keys else self
+        return replace(self, keys=every[:keys], left_keys=every[keys:])
 
 
 NO_SETUP = MachineSetup()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
@@ -308,7 +309,8 @@ class Order:
     ``limit_usd_per_node_hour`` is the highest price to accept (None: no limit, for a contract price).
     ``quoted_usd_per_node_hour`` is the provider's price just before the order (None: not asked).
     ``keys`` are the public SSH keys of those who enter the machine, and ``script`` is the shell script of its
-    first start, with secrets (empty: none).
+    first start, with secrets (empty: none). ``network`` has the seller's ids, by kind, of the network that
+    was made for its machines (empty: none was).
     """
 
     tag: str
@@ -320,6 +322,7 @@ class Order:
     quoted_usd_per_node_hour: Decimal | None = None
     keys: tuple[PublicKey, ...] = ()
     script: str = field(default="", repr=False)
+    network: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def bid_usd_per_node_hour(self) -> Decimal:

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from broker.domain.planning import document_fields as doc
@@ -61,6 +62,29 @@ class Startup:
     def secret_names(self) -> tuple[str, ...]:
         """The secrets that it needs."""
         return tuple(sorted({one.secret for one in self.env.values() if isinstance(one, SecretName)}))
+
+
+@dataclass(frozen=True, slots=True)
+class StartupSecrets:
+    """The secrets of the installation by name.
+
+    ``teams``: who may use one; one without an entry is every team's.
+    """
+
+    values: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False, hash=False)
+    teams: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+
+    def of_team(self, team: str) -> Mapping[str, str]:
+        """The secrets that machines of ``team`` may start with, by name."""
+        return {name: value for name, value in self.values.items() if team in self.teams.get(name, {team})}
+
+    def why_not(self, name: str, team: str) -> str:
+        """Why machines of ``team`` cannot start with the secret ``name``; empty if they can."""
+        if name in self.of_team(team):
+            return ""
+        if name in self.values:
+            return f"team {team} may not use the secret {name} (BROKER_TEAM_SECRETS)"
+        return f"this installation has no secret {name} (BROKER_SECRET_{name})"
 
 
 def startup_script(startup: Startup | None, secrets: Mapping[str, str]) -> str:

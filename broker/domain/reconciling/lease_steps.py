@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from broker.domain.basics.errors import OrderRejected
 from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Window
 from broker.domain.holding.back_off import untried
@@ -18,7 +19,7 @@ from broker.domain.holding.reservation import (
     Unit,
     UnitState,
 )
-from broker.domain.planning.startup import startup_script
+from broker.domain.planning.startup import StartupSecrets, startup_script
 from broker.domain.reconciling.ending import never_came_up
 from broker.domain.reconciling.reconciling import (
     ended,
@@ -26,8 +27,15 @@ from broker.domain.reconciling.reconciling import (
 )
 
 
-def order_of(reservation: Reservation, unit: Unit, now: datetime, secrets: Mapping[str, str]) -> Order:
-    """The order for ``unit``, at list price. ``secrets``: by name, for the script of its machines."""
+def order_of(reservation: Reservation, unit: Unit, now: datetime, secrets: StartupSecrets) -> Order:
+    """The order for ``unit``, at list price. ``secrets`` are for the script of its machines.
+
+    Raises OrderRejected if that script needs a secret that the reservation's team cannot use.
+    """
+    provider, startup = reservation.offer.provider, reservation.setup.startup
+    for name in () if startup is None else startup.secret_names:
+        if why := secrets.why_not(name, reservation.team):
+            raise OrderRejected(provider, f"nothing was ordered: {why}")
     window, wait = None, timedelta(0)
     if reservation.offer.window is not None and reservation.end is not None:
         window = Window(reservation.start, reservation.end)
@@ -41,7 +49,7 @@ def order_of(reservation: Reservation, unit: Unit, now: datetime, secrets: Mappi
         limit_usd_per_node_hour=None if reservation.offer.contract else reservation.limit_usd_per_node_hour,
         quoted_usd_per_node_hour=None if reservation.offer.contract else unit.price_usd_per_node_hour,
         keys=reservation.setup.keys,
-        script=startup_script(reservation.setup.startup, secrets),
+        script=startup_script(startup, secrets.of_team(reservation.team)),
     )
 
 

@@ -62,11 +62,14 @@ class KeysService:
         scopes: frozenset[Scope],
         by: Caller | None = None,
         expires_at: datetime | None = None,
+        person: str = "",
+        *,
         invited_for: timedelta | None = None,
     ) -> tuple[ApiKey, str]:
         """A new key and its secret, which is never stored. ``by`` None: the installation creates it.
 
-        ``invited_for``: it is an invitation for that long, and the secret is the token that ``accept`` takes.
+        ``person``: whose key it is; keys of one person have their SSH keys in common. ``invited_for``: it is
+        an invitation for that long, and the secret is the token that ``accept`` takes.
         InputError for an expiry in the past, and for scopes that a key of all teams may not have.
         """
         if by is not None:
@@ -76,6 +79,7 @@ class KeysService:
             problem = FieldProblem("/expires_at", expires_at.isoformat(), "a time in the future")
             raise InputError("key", (problem,))
         key, secret = self._new_key(name, team, scopes, expires_at)
+        key = replace(key, person=person)
         if invited_for is not None:
             secret = _urlsafe(self._random_bytes(SECRET_BYTES))
             key = replace(key, sha256=_sha256(secret), invited_until=key.created_at + invited_for)
@@ -352,7 +356,7 @@ def _no_calendar(key: ApiKey) -> ApiKey:
 
 
 def _caller(key: ApiKey) -> Caller:
-    return Caller(key.key_id, key.team, key.scopes, name=key.name)
+    return Caller(key.key_id, key.team, key.scopes, name=key.name, owner=key.person)
 
 
 def _sha256(secret: str) -> str:

@@ -11,6 +11,7 @@ from broker.domain.basics.errors import FieldProblem, InputError, NotPermitted
 from broker.domain.basics.identity import ENTROPY_BYTES, make_id
 from broker.domain.basics.machines import SshKey, read_public_key
 from broker.domain.basics.page import Page
+from broker.domain.basics.person import is_same_actor
 from broker.domain.basics.webhook import ALL_TEAMS
 from broker.ports.unit_of_work import Clock, UnitOfWorkFactory
 
@@ -56,10 +57,10 @@ class SshKeysService:
             raise NotPermitted(f"key {caller.key_id} adds SSH keys of team {caller.team} only, not of {team}")
         if team == ALL_TEAMS:
             raise InputError("SSH key", (FieldProblem("/team", repr(team), "one team"),))
-        mine = ("me", caller.key_id, caller.name)
+        mine = ("me", caller.key_id, caller.name, caller.person)
         if person is not None and person not in mine and not caller.may(Scope.ADMIN):
             raise NotPermitted(f"{caller.called} adds own SSH keys only, not those of {person}")
-        own = caller.key_id if person in mine else person
+        own = caller.person if person in mine else person
         now = self._clock.now()
         key = SshKey(
             key_id=make_id("ssh", now, self._random_bytes(ENTROPY_BYTES)),
@@ -72,7 +73,7 @@ class SshKeysService:
         )
         async with self._units(scope_of(caller)) as uow:
             for known in await uow.ssh_keys.find_of_team(team):
-                if (known.public_key, known.person) == (line, own):
+                if known.public_key == line and _is_owner(known, own):
                     return known
             await uow.ssh_keys.add(key)
             await uow.accounts.bind(caller.claim, (key.key_id,))
@@ -100,7 +101,8 @@ class SshKeysService:
         require_scope(caller, Scope.RESERVATIONS_WRITE)
         async with self._units(scope_of(caller)) as uow:
             key = await uow.ssh_keys.find(key_id)
-            if key.person not in (None, caller.key_id) and not caller.may(Scope.ADMIN):
+            is_theirs = key.person is None or is_same_actor(key.person, caller.person)
+            if not is_theirs and not caller.may(Scope.ADMIN):
                 raise NotPermitted(f"SSH key {key_id} is another person's")
             await uow.ssh_keys.remove(key_id)
             await uow.accounts.add_audit(self._entry(key, caller, "ssh_key.remove"))
@@ -117,3 +119,10 @@ class SshKeysService:
             team=key.team,
             detail=f"{key.name} of {owner}, {key.fingerprint}",
         )
+
+
+def _is_owner(key: SshKey, person: str | None) -> bool:
+    """Whether ``key`` is of ``person`` (None: of the team)."""
+    if key.person is None or person is None:
+        return key.person is person
+    return is_same_actor(key.person, person)

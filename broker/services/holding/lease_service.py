@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
-from types import MappingProxyType
 
 from broker import crash_points
 from broker.domain.basics.access import EVERY_TEAM
@@ -49,8 +48,11 @@ from broker.domain.holding.reservation import (
     Unit,
     UnitState,
 )
+from broker.domain.holding.seller_network import network_of_region
 from broker.domain.market.exchange import ExchangeRate, age_words, rate_on
+from broker.domain.market.offer import Offer
 from broker.domain.moving.moving import is_beside
+from broker.domain.planning.startup import StartupSecrets
 from broker.domain.reconciling.ending import end_times
 from broker.domain.reconciling.lease_steps import in_state, lease_for, order_of, progressed, without
 from broker.domain.reconciling.reconciling import DEAD, WITH_THE_REST, granted_window, let_go, replanned
@@ -63,7 +65,6 @@ from broker.services.holding.releaser import Releaser
 log = logging.getLogger(__name__)
 
 TRIES = 4
-NO_SECRETS: Mapping[str, str] = MappingProxyType({})
 
 Change = Callable[[Reservation], Reservation]
 Beside = Callable[[UnitOfWork], Awaitable[object]]
@@ -82,7 +83,7 @@ RATED = frozenset(
 class LeaseService:
     """Takes single steps of reservations. ``reservers`` by provider key.
 
-    ``secrets``: by name, for the scripts that machines start with. ``orders``: from which sellers is ordered.
+    ``secrets`` are for the scripts that machines start with. ``orders``: from which sellers is ordered.
     """
 
     def __init__(
@@ -90,12 +91,12 @@ class LeaseService:
         uow_factory: UnitOfWorkFactory,
         reservers: Mapping[str, Reserver],
         clock: Clock,
-        secrets: Mapping[str, str] = NO_SECRETS,
+        secrets: StartupSecrets | None = None,
         orders: OrderRules | None = None,
     ) -> None:
         self._uow_factory = uow_factory
         self._orders = orders or OrderRules()
-        self._secrets = secrets
+        self._secrets = secrets or StartupSecrets()
         self.reservers = reservers
         self._clock = clock
         self._not_before_end: set[tuple[str, str]] = set()
@@ -185,6 +186,7 @@ class LeaseService:
         unit = reservation.units[ordinal]
         try:
             order = order_of(reservation, unit, self._clock.now(), self._secrets)
+            order = replace(order, network=await self._network_ids(reservation.offer))
             crash_points.here("call.order.before")
             lease = await self.reserver(reservation.offer.provider).reserve(order)
             crash_points.here("call.order.after")
@@ -198,6 +200,12 @@ class LeaseService:
         lease = await self._with_price(reservation, lease)
         bought.append(lease)
         return await self.within_limit(await self.adopt(reservation, ordinal, lease, bought, actor), actor)
+
+    async def _network_ids(self, offer: Offer) -> Mapping[str, str]:
+        """The seller's ids of the network that was made for machines of ``offer``; none without one."""
+        async with self._uow_factory(EVERY_TEAM) as uow:
+            made = network_of_region(await uow.networks.find(offer.provider), offer.region)
+        return {} if made is None else made.resource_ids
 
     async def resend(
         self, reservation: Reservation, ordinal: int, actor: str, leases: list[Lease]

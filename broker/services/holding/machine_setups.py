@@ -6,18 +6,18 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.basics.errors import FieldProblem, InputError, NotFound
 from broker.domain.basics.machines import AccessWish, PublicKey
 from broker.domain.basics.near_words import with_nearest
+from broker.domain.basics.person import is_same_actor
 from broker.domain.holding.machine_setup import NO_SETUP, MachineSetup, Served
+from broker.domain.holding.seller_network import SERVER_PORT
 from broker.domain.planning.plan import Placement
-from broker.domain.planning.startup import Startup
+from broker.domain.planning.startup import Startup, StartupSecrets
 from broker.domain.planning.workload import PlanRequest, Serving, Workload
 from broker.ports.unit_of_work import UnitOfWork
 
 DRAIN_MINUTES = 5.0
-SERVER_PORT = 8000
-"""The port of servers whose command the broker writes."""
 HEALTH_PATH = "/health"
 """The health path of vLLM, SGLang and TensorRT-LLM's server alike."""
 Wish = tuple[AccessWish, Startup | None, Served | None]
@@ -27,16 +27,16 @@ NO_SETUPS: Mapping[str | None, MachineSetup] = MappingProxyType({})
 class MachineSetups:
     """Finds setups. ``read_request`` reads a plan's stored document (None: plans state nothing).
 
-    ``secrets`` are the secrets of the installation by name.
+    ``secrets`` are those of the installation.
     """
 
     def __init__(
         self,
         read_request: Callable[[str], PlanRequest] | None = None,
-        secrets: Mapping[str, str] = MappingProxyType({}),
+        secrets: StartupSecrets | None = None,
     ) -> None:
         self._read_request = read_request
-        self._secrets = secrets
+        self._secrets = secrets or StartupSecrets()
 
     async def find(
         self,
@@ -50,7 +50,7 @@ class MachineSetups:
         """The setup of each of ``workloads``: that of ``given``, else of the plan, with the keys that go with
         orders of ``actor``.
 
-        Raises InputError for a secret that the installation does not have.
+        Raises InputError for a secret that ``team`` cannot use.
         """
         missing = [name for name in workloads if name not in given]
         if not missing:
@@ -61,21 +61,26 @@ class MachineSetups:
         found = {}
         for name in missing:
             access, startup, served = wishes.get(name, nothing)
-            found[name] = replace(self.setup(access, startup, keys), served=served)
+            found[name] = replace(self.setup(team, access, startup, keys), served=served)
         return {**found, **given}
 
     async def find_keys(self, uow: UnitOfWork, team: str, actor: str) -> tuple[PublicKey, ...]:
-        """The keys that go with an order of ``actor`` for ``team``, each line once."""
-        stored = await uow.ssh_keys.find_for_order(team, actor)
-        return tuple({key.public_key: key.as_public_key for key in stored}.values())
+        """The keys that go with an order of ``actor`` for ``team``: their own first, each line once."""
+        person = await _person_of(uow, actor)
+        stored = await uow.ssh_keys.find_of_team(team)
+        own = [key for key in stored if key.person is not None and is_same_actor(key.person, person)]
+        every = (*own, *(key for key in stored if key.person is None))
+        return tuple({key.public_key: key.as_public_key for key in every}.values())
 
-    def setup(self, access: AccessWish, startup: Startup | None, keys: tuple[PublicKey, ...]) -> MachineSetup:
-        """The setup with these wishes. Raises InputError for a secret that the installation does not have."""
+    def setup(
+        self, team: str, access: AccessWish, startup: Startup | None, keys: tuple[PublicKey, ...]
+    ) -> MachineSetup:
+        """The setup of machines of ``team``. Raises InputError for a secret that the team cannot use."""
         names = () if startup is None else startup.secret_names
         problems = tuple(
-            FieldProblem("/startup/env", f"the secret {name}", self._instead(name))
+            FieldProblem("/startup/env", f"the secret {name}: {why}", self._instead(name, team))
             for name in names
-            if name not in self._secrets
+            if (why := self._secrets.why_not(name, team))
         )
         if problems:
             raise InputError("startup", problems)
@@ -83,10 +88,8 @@ class MachineSetups:
             return MachineSetup(access, (), startup)
         return NO_SETUP if not keys and startup is None else MachineSetup(access, keys, startup)
 
-    def _instead(self, name: str) -> str:
-        return with_nearest(
-            f"a secret of this installation, set as BROKER_SECRET_{name}", name, self._secrets
-        )
+    def _instead(self, name: str, team: str) -> str:
+        return with_nearest(f"a secret that team {team} may use", name, self._secrets.of_team(team))
 
     async def _wishes(self, uow: UnitOfWork, plan_id: str | None) -> Mapping[str | None, Wish]:
         """The access and start that the plan's document states, and what its services run, by workload."""
@@ -100,6 +103,14 @@ class MachineSetups:
             one.name: (one.access or AccessWish.SSH, one.startup, _served(one, nodes.get(one.name, 1)))
             for one in request.workloads
         }
+
+
+async def _person_of(uow: UnitOfWork, actor: str) -> str:
+    """Who the ``actor`` of an order is: the owner of an API key, where it says so, else the actor."""
+    try:
+        return (await uow.keys.find(actor)).person or actor
+    except NotFound:
+        return actor
 
 
 def nodes_per_server(placement: Placement) -> int:

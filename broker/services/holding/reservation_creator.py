@@ -88,7 +88,9 @@ class ReservationCreator:
             if not though_none_left:
                 require_stock(intent, known)
             draft = self._reservation(intent, install_id, team, actor, plan_id)
-            draft = replace(draft, replaces=replaces, setup=found[intent.workload])
+            most_keys = self._lease_service.reserver(intent.offer.provider).most_keys
+            setup = found[intent.workload].with_at_most(most_keys)
+            draft = replace(draft, replaces=replaces, setup=setup)
             known.append(draft)
             drafts.append(draft)
         await self.orders.require_within_caps(uow, drafts, self._clock.now())

@@ -296,7 +296,7 @@ class ReservationsService:
         """The keys and the start of the machines of ``order``. Raises InputError for an unknown secret."""
         setups = self._creator.setups
         keys = await setups.find_keys(uow, caller.team, caller.key_id)
-        return setups.setup(order.access, order.startup, keys)
+        return setups.setup(caller.team, order.access, order.startup, keys)
 
     async def quote_offer(self, caller: Caller, order: OfferOrder) -> OrderQuote:
         """What ``order`` would buy and cost now. It orders nothing, and raises what ``reserve_offer`` raises

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -10,11 +12,11 @@ from broker import crash_points
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import Conflict, ProviderError, StalePlan
 from broker.domain.holding.cost_of_keeping import waits_after_refusal, without_refused
-from broker.domain.holding.holding_orders import find_drifts, intents_of
+from broker.domain.holding.holding_orders import Intent, find_drifts, intents_of, unplaced_order
 from broker.domain.holding.reservation import Reservation, ReservationState, UnitState
 from broker.domain.market.offer import Offer
 from broker.domain.moving.kept_parts import parts_held
-from broker.domain.moving.moving import find_change, successors_of
+from broker.domain.moving.moving import Change, find_change, successors_of
 from broker.domain.planning.plan import Plan
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWork, UnitOfWorkFactory
 from broker.services.holding.buyer import Buyer
@@ -63,9 +65,7 @@ class MovesService:
             part, kept = parts_held(_part_of(plan, {row.workload for row in held}), held)
             offers = await _offers_of(uow, part)
             self._check_prices(part, offers)
-            rules = self._rules
-            intents = intents_of(part, offers, self._clock.now(), rules.start_patience, rules.price_tolerance)
-            change = find_change((row for row in held if row not in kept), intents)
+            change = find_change((row for row in held if row not in kept), self._intents(part, offers))
             if not change.wanted:
                 return ()
             cut = [row for row, now in zip(rows, held, strict=True) if now not in change.leaving]
@@ -93,6 +93,44 @@ class MovesService:
             raise
         await self._tell("reservation.moving", bought)
         return bought
+
+    async def require_orderable(self, plan: Plan, leaving: Collection[str]) -> None:
+        """Raises OrdersBarred or OverCap if the new capacity may not be ordered. Stores nothing.
+
+        Unlike ``move`` it looks at all workloads together, and not at stock, prices and starts: what is gone
+        meanwhile is the move's to refuse.
+        """
+        orders = self._creator.orders
+        async with self._uow_factory(EVERY_TEAM) as uow:
+            open_rows = [row for row in await uow.reservations.find_open() if row.reservation_id in leaving]
+            held = tuple(without_refused(row) for row in open_rows)
+            part, kept = parts_held(_part_of(plan, {row.workload for row in held}), held)
+            offers = await _offers_of(uow, part)
+            part = replace(part, placements=tuple(one for one in part.placements if one.offer_id in offers))
+            with suppress(StalePlan):
+                change = find_change((row for row in held if row not in kept), self._intents(part, offers))
+                if rows := self._unstored(change, held):
+                    await orders.require_allowed(uow, {row.offer.provider for row in rows}, plan.plan_id)
+                    await orders.require_within_caps(uow, rows, self._clock.now())
+
+    def _unstored(self, change: Change[Reservation], held: Sequence[Reservation]) -> list[Reservation]:
+        """The reservations that a move would store, each with those of its workload that it replaces."""
+        replaced: defaultdict[str | None, list[str]] = defaultdict(list)
+        for row in change.leaving:
+            replaced[row.workload].append(row.reservation_id)
+        return [
+            replace(
+                unplaced_order(intent, held[0].team, self._clock.now()),
+                reservation_id=f"order-{number}",
+                limit_usd_per_node_hour=intent.limit_usd_per_node_hour,
+                replaces=tuple(replaced[intent.workload]),
+            )
+            for number, intent in enumerate(change.wanted)
+        ]
+
+    def _intents(self, part: Plan, offers: Mapping[str, Offer]) -> Sequence[Intent]:
+        rules = self._rules
+        return intents_of(part, offers, self._clock.now(), rules.start_patience, rules.price_tolerance)
 
     async def _try_again(self, cut: Sequence[Reservation]) -> None:
         """Waits again for the refused nodes of ``cut``, since nothing was bought in their place."""

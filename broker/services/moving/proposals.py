@@ -72,7 +72,8 @@ class ProposalsService:
     async def accept(self, caller: Caller, reoptimization_id: str) -> Reoptimization:
         """Accepts a proposal: its plan is in force, and its moves begin with the next pass.
 
-        Accepting it twice is no error. Raises Conflict if it has ended, and ApprovalRequired.
+        Accepting it twice is no error. Raises Conflict if it has ended, ApprovalRequired, and OrdersBarred or
+        OverCap if its new capacity may not be ordered.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
         look = await self._seen_by(caller, reoptimization_id)
@@ -161,6 +162,7 @@ class ProposalsService:
             raise Conflict(f"re-optimization {look.reoptimization_id} has no plan; re-optimize again")
         now = self._clock.now()
         await self._require_settled(scope, look)
+        await self._require_orderable(scope, look, look.new_plan_id)
         await self._ask_budgets(scope, look, look.new_plan_id)
         moves = tuple(
             replace(move, state=MoveState.MOVING if move.leaves or move.keeps else MoveState.DONE)
@@ -211,6 +213,15 @@ class ProposalsService:
         why = await self._budgets.find_overruns_of_moves(look, record.plan)
         if why:
             await self._approving.require_for(plan_id, "; ".join(why))
+
+    async def _require_orderable(self, scope: TeamScope, look: Reoptimization, plan_id: str) -> None:
+        """Raises OrdersBarred or OverCap if the new capacity of all moves together may not be ordered."""
+        async with self._uow_factory(scope) as uow:
+            record = await uow.plans.find(plan_id)
+        moving = [move for move in look.moves if move.leaves or move.keeps]
+        leaving = {row.reservation_id for move in moving for row in (await self._rows(look, move)).old}
+        if record.plan is not None and leaving:
+            await self._mover.require_orderable(record.plan, leaving)
 
     async def _require_settled(self, scope: TeamScope, look: Reoptimization) -> None:
         """Raises Conflict while moves that lead to this proposal's plan in force are in progress."""

@@ -26,6 +26,7 @@ class ApiKeyRow(Row):
     created_at: Mapped[datetime]
     revoked_at: Mapped[datetime | None]
     expires_at: Mapped[datetime | None]
+    person: Mapped[str] = mapped_column(default="", server_default="")
     invited_until: Mapped[datetime | None]
 
 

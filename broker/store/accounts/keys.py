@@ -108,6 +108,7 @@ def _key_values(key: ApiKey) -> Values:
         "created_at": key.created_at,
         "revoked_at": key.revoked_at,
         "expires_at": key.expires_at,
+        "person": key.person,
         "invited_until": key.invited_until,
     }
 
@@ -122,5 +123,6 @@ def _key(row: ApiKeyRow) -> ApiKey:
         created_at=row.created_at,
         revoked_at=row.revoked_at,
         expires_at=row.expires_at,
+        person=row.person,
         invited_until=row.invited_until,
     )

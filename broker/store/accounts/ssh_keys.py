@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import delete, or_, select
+from sqlalchemy import delete, select
 
 from broker.domain.basics.errors import NotFound
 from broker.domain.basics.machines import SshKey
@@ -48,12 +48,6 @@ class SqlSshKeyRepository:
     async def find_of_team(self, team: str) -> tuple[SshKey, ...]:
         """Every key of ``team`` and its persons, oldest first."""
         statement = select(SshKeyRow).where(SshKeyRow.team == team).order_by(*_NEWEST_FIRST)
-        return tuple(_key(row) for row in await self._session.scalars(statement))
-
-    async def find_for_order(self, team: str, person: str) -> tuple[SshKey, ...]:
-        """The keys of an order of ``person`` for ``team``, oldest first."""
-        whose = or_(SshKeyRow.person.is_(None), SshKeyRow.person == person)
-        statement = select(SshKeyRow).where(SshKeyRow.team == team, whose).order_by(*_NEWEST_FIRST)
         return tuple(_key(row) for row in await self._session.scalars(statement))
 
     async def remove(self, key_id: str) -> None:

@@ -36,6 +36,7 @@ RECORDED = {
     "/v1/reservations": "reservation.intend",
     "/v1/reservations/{reservation_id}/extend": "reservation.extend",
     "/v1/quarantine/{offer_id}/release": "offer.believe",
+    "/v1/providers/{provider}/setup": "network.make",
     "/v1/spend/close": "spend.close",
     "/v1/webhooks": "webhook.create",
     "/v1/keys": "key.create",
@@ -205,6 +206,10 @@ async def test_every_post_twice_at_once_has_one_effect(pair: Pair) -> None:
         doubted = client.get("/v1/quarantine").json()["items"][0]["offer_id"]
         one_answer(await twins(pair, f"/v1/quarantine/{doubted}/release", "k-believe", {}))
         effects["/v1/quarantine/{offer_id}/release"] = len(recorded(client, "offer.believe", doubted))
+
+        wanted = {"sources": ["203.0.113.0/24"]}
+        one_answer(await twins(pair, "/v1/providers/aws/setup", "k-setup", wanted))
+        effects["/v1/providers/{provider}/setup"] = len(recorded(client, "network.make", "aws"))
 
         told = {"url": f"{pair.sandbox.url}/events", "events": ["budget.*"]}  # and so of tests alone
         hook = one_answer(await twins(pair, "/v1/webhooks", "k-hook", told)).json()["webhook_id"]

@@ -22,6 +22,7 @@ from providers.sandbox.sellers.aws.market import (
     aws_inventory,
     region_inventory,
 )
+from providers.sandbox.sellers.aws.networks import Networks
 from providers.sandbox.sellers.aws.plans import TrainingPlans
 from providers.sandbox.sellers.aws.prices import price_list
 from providers.sandbox.sellers.aws.query import (
@@ -70,10 +71,12 @@ class AwsEc2(ProtocolHandler):
         super().__init__(sandbox)
         sandbox.market.add(aws_inventory(sandbox.seed))
         self._plans = TrainingPlans(sandbox).actions
+        networks = Networks(sandbox)
         self._actions: dict[str, _Action] = {
             **CapacityBlocks(sandbox).actions,
             **CapacityReservations(sandbox).actions,
-            **Instances(sandbox).actions,
+            **networks.actions,
+            **Instances(sandbox, networks).actions,
             "DescribeSpotPriceHistory": self._spot_history,
         }
 

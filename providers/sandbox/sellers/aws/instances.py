@@ -1,6 +1,7 @@
 """EC2 spot instances: run, describe, terminate.
 
-Billed per second, at least a minute. Source: EC2 API model 2016-11-15.
+Billed per second, at least a minute, each with its public address, which a subnet of a default VPC gives.
+Sources: EC2 API model 2016-11-15; aws.amazon.com/vpc/pricing (public IPv4 addresses).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from providers.sandbox.market import InventoryItem
 from providers.sandbox.protocol import SandboxState
 from providers.sandbox.seller import ADDRESSES, SellerState
 from providers.sandbox.sellers.aws.market import region_inventory
+from providers.sandbox.sellers.aws.networks import Networks
 from providers.sandbox.sellers.aws.query import OWNER_ID, Ec2Call, ec2_error
 from providers.sandbox.sellers.aws.reservations import (
     MINIMUM_BILLED_S,
@@ -23,6 +25,7 @@ from providers.sandbox.sellers.aws.reservations import (
     repeated,
 )
 
+ADDRESS_USD_PER_HOUR = Decimal("0.005")
 _VISIBLE_AFTER_END = timedelta(hours=1)
 _CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48}
 
@@ -30,8 +33,8 @@ _CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48}
 class Instances:
     """The instance actions of one account."""
 
-    def __init__(self, sandbox: SandboxState) -> None:
-        self._sandbox = sandbox
+    def __init__(self, sandbox: SandboxState, networks: Networks) -> None:
+        self._sandbox, self._networks = sandbox, networks
         self._seller = SellerState(sandbox, "aws", _VISIBLE_AFTER_END.total_seconds())
         self.actions = {
             "RunInstances": self._run,
@@ -49,6 +52,7 @@ class Instances:
 
     def _launch(self, call: Ec2Call) -> str:
         call.required("ImageId")
+        self._networks.require(call)
         least, most = call.integer("MinCount", 1, 1000), call.integer("MaxCount", 1, 1000)
         if least > most:
             raise ec2_error("InvalidParameterValue", "MinCount may not exceed MaxCount.")
@@ -97,7 +101,7 @@ class Instances:
             now,
             "i-" + sandbox.new_id("aws-i", 17),
             tags[0]["value"] if tags else call.params.get("ClientToken", ""),
-            Tariff(price, 1, MINIMUM_BILLED_S),
+            Tariff(price + ADDRESS_USD_PER_HOUR, 1, MINIMUM_BILLED_S),
             failed_at=fails_at,
             detail={
                 "kind": "instance",

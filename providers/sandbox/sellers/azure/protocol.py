@@ -10,7 +10,7 @@ Azure Retail Prices overview, Microsoft.Compute 2026-04-01, Azure's pages on sca
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -52,6 +52,8 @@ from providers.sandbox.sellers.azure.market import (
     meters,
     takes_targeted,
 )
+from providers.sandbox.sellers.azure.networks import GROUPS as NETWORK_GROUPS
+from providers.sandbox.sellers.azure.networks import NETWORK, NETWORKS, Networks
 from providers.sandbox.sellers.azure.reservations import BILLING_S, GROUPS, RESERVATIONS, Reservations
 
 SCALE_SETS = "virtualMachineScaleSets"
@@ -65,6 +67,8 @@ _PRICE_PAGE = 100
 _PAGE = 20
 _MOST_VMS = 100
 _LONGEST_PREFIX = 58
+ADDRESS_USD_PER_HOUR = Decimal("0.005")
+"""A Standard public IPv4 address of a VM (azure.microsoft.com/pricing/details/ip-addresses)."""
 
 
 class Azure(ProtocolHandler):
@@ -75,7 +79,8 @@ class Azure(ProtocolHandler):
     def __init__(self, sandbox: SandboxState) -> None:
         sandbox.market.add(azure_inventory(sandbox.seed))
         self._reservations = Reservations(sandbox)
-        self._scale_sets = ScaleSets(sandbox)
+        self._networks = Networks(sandbox)
+        self._scale_sets = ScaleSets(sandbox, self._networks)
         super().__init__(sandbox)
 
     def make_routes(self) -> Iterable[Route]:
@@ -104,6 +109,11 @@ class Azure(ProtocolHandler):
             Route("GET", f"{scale_set}/instanceView", "get", sets.instance_view),
             Route("GET", f"{scale_set}/networkInterfaces", "other", sets.interfaces),
             Route("GET", f"{scale_set}/publicipaddresses", "other", sets.public_addresses),
+            *(
+                Route(verb, f"{NETWORK}/{kind}/{{name}}", "other", handler)
+                for kind in (NETWORK_GROUPS, NETWORKS)
+                for verb, handler in (("GET", self._networks.get), ("PUT", self._networks.put))
+            ),
             Route("POST", VALIDATE, "other", self._validate),
         )
 
@@ -227,8 +237,9 @@ class Azure(ProtocolHandler):
 class ScaleSets(Resources):
     """Scale sets in one placement group, on demand or spot."""
 
-    def __init__(self, sandbox: SandboxState) -> None:
+    def __init__(self, sandbox: SandboxState, networks: Networks) -> None:
         super().__init__(sandbox)
+        self._networks = networks
         self._seller = SellerState(sandbox, NAME, sandbox.durations.terminate_s)
 
     def every(self, call: Call) -> Reply:
@@ -293,9 +304,7 @@ class ScaleSets(Resources):
         return f"{self._vm_id(call, entry, node)}/{place}"
 
     def _is_public(self, entry: Entry) -> bool:
-        profile = entry.detail["request"]["properties"]["virtualMachineProfile"]["networkProfile"]
-        (config,) = profile["networkInterfaceConfigurations"][0]["properties"]["ipConfigurations"][:1]
-        return "publicIPAddressConfiguration" in config["properties"]
+        return _has_addresses(entry.detail["request"])
 
     def remove(self, call: Call) -> Reply:
         """Deletes a scale set with its VMs."""
@@ -316,7 +325,8 @@ class ScaleSets(Resources):
         item = self.priced(body)
         self.make_room(_path(call))
         is_short = call.loses_capacity or self.sandbox.market.free(item, self.now) < count
-        price = (self.sandbox.market.price(item) or Decimal(0)) * count
+        addresses_usd = ADDRESS_USD_PER_HOUR if _has_addresses(body) else Decimal(0)
+        price = ((self.sandbox.market.price(item) or Decimal(0)) + addresses_usd) * count
         ready_at = self.now + timedelta(seconds=self.sandbox.durations.boot_s)
         entry = item.bought(
             self.now,
@@ -339,6 +349,8 @@ class ScaleSets(Resources):
     def priced(self, body: dict[str, Any]) -> InventoryItem:
         """The order in a scale set's body; Refusal where a field is missing or the size is not sold."""
         size, _, location, is_spot = _wanted(body)
+        subnet = _place(body).get("subnet") or {}
+        self._networks.require_subnet(str(subnet.get("id", "")), location)
         item = find_item(self.sandbox, size, location, "spot" if is_spot else "on_demand")
         if item is None:
             raise arm_error(
@@ -371,6 +383,18 @@ class ScaleSets(Resources):
             "sku": {"name": entry.sku, "tier": "Standard", "capacity": entry.nodes},
             "properties": properties,
         }
+
+
+def _place(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The first address configuration of a scale set's VMs."""
+    profile = body["properties"]["virtualMachineProfile"]["networkProfile"]
+    (config,) = profile["networkInterfaceConfigurations"][0]["properties"]["ipConfigurations"][:1]
+    place: Mapping[str, Any] = config["properties"]
+    return place
+
+
+def _has_addresses(body: Mapping[str, Any]) -> bool:
+    return "publicIPAddressConfiguration" in _place(body)
 
 
 def _path(call: Call) -> str:

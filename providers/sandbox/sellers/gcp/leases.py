@@ -30,6 +30,7 @@ from providers.sandbox.sellers.gcp.market import (
     disk_usd_per_hour,
     region_of,
 )
+from providers.sandbox.sellers.gcp.networks import NETWORKS, Networks, name_of
 from providers.sandbox.sellers.gcp.operations import (
     API,
     Operations,
@@ -44,6 +45,8 @@ from providers.sandbox.sellers.gcp.operations import (
 )
 
 MINIMUM_BILLED_S = 60
+ADDRESS_USD_PER_HOUR = {"standard": Decimal("0.005"), "spot": Decimal("0.0025")}
+"""An external address in use, by model (cloud.google.com/vpc/network-pricing)."""
 _KIND = {"reservations": "compute#reservation", "instances": "compute#instance"}
 _MOST_NODES = 1000
 RUN_BOUNDS_S = (600, 7 * 86_400)
@@ -95,11 +98,14 @@ def boot_disk(body: Mapping[str, Any]) -> BootDisk:
     return BootDisk(usd, bool(disk.get("autoDelete")))
 
 
-def _with_disk(tariff: Tariff, body: Mapping[str, Any], kind: str) -> Tariff:
-    """The tariff of an instance with its boot disk; a reservation has none."""
+def _whole(tariff: Tariff, body: Mapping[str, Any], kind: str) -> Tariff:
+    """The tariff of an instance with its boot disk and external addresses; a reservation has none."""
     if kind != "instances":
         return tariff
-    return replace(tariff, usd_per_hour=tariff.usd_per_hour + boot_disk(body).usd_per_hour)
+    is_spot = (body.get("scheduling") or {}).get("provisioningModel") == "SPOT"
+    configs = [one for interface in body["networkInterfaces"] for one in interface.get("accessConfigs", ())]
+    addresses_usd = len(configs) * ADDRESS_USD_PER_HOUR["spot" if is_spot else "standard"]
+    return replace(tariff, usd_per_hour=tariff.usd_per_hour + boot_disk(body).usd_per_hour + addresses_usd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +140,8 @@ def _duration(body: Mapping[str, Any], path: tuple[str, ...], bounds: tuple[int,
 class Leases:
     """Reservations and instances of one project."""
 
-    def __init__(self, sandbox: SandboxState, operations: Operations) -> None:
-        self._sandbox, self._operations = sandbox, operations
+    def __init__(self, sandbox: SandboxState, operations: Operations, networks: Networks) -> None:
+        self._sandbox, self._operations, self._networks = sandbox, operations, networks
         self._seller = SellerState(sandbox, "gcp", sandbox.durations.terminate_s)
 
     def reserve(self, call: Call) -> Reply:
@@ -156,7 +162,7 @@ class Leases:
     def _launch(self, call: Call) -> Reply:
         body = call.json_object()
         machine_type = str(required(body, "machineType")).rpartition("/")[2]
-        required(body, "networkInterfaces")
+        self._networks.require(required(body, "networkInterfaces"))
         boot_disk(body)
         model = (body.get("scheduling") or {}).get("provisioningModel", "STANDARD")
         if model == "FLEX_START":
@@ -199,7 +205,7 @@ class Leases:
                 now,
                 entry_id,
                 str(body.get("description") or name),
-                _with_disk(usd_per_hour(sandbox, item, count), body, kind),
+                _whole(usd_per_hour(sandbox, item, count), body, kind),
                 sku=machine_type,
                 region=region_of(zone),
                 zone=zone,
@@ -319,7 +325,8 @@ class Leases:
     def _interface(self, entry: Entry) -> dict[str, Any]:
         """Its network, and its addresses once it runs; an external one where it asked for it."""
         asked = entry.detail["body"]["networkInterfaces"][0]
-        row = {"network": f"{API}/projects/{entry.detail['project']}/global/networks/default"}
+        network = name_of(asked.get("network") or "default")
+        row = {"network": f"{API}/projects/{entry.detail['project']}/{NETWORKS}/{network}"}
         if self._status(entry) != "RUNNING":
             return row
         address = self._seller.address(entry)

@@ -151,7 +151,7 @@ class Operations:
             "id": number,
             "kind": kind,
             "project": call.parts["project"],
-            "zone": call.parts["zone"],
+            "zone": call.parts.get("zone", ""),
             "target": target,
             "request_id": call.query.get("requestId", ""),
             "begun_at": now.isoformat(),
@@ -165,8 +165,8 @@ class Operations:
         return json_reply(self._row(document))
 
     def get(self, call: Call) -> Reply:
-        """One operation of a zone."""
-        return json_reply(self._row(self._known(call.parts["name"], call.parts["zone"])))
+        """One operation of a zone, or a global one."""
+        return json_reply(self._row(self._known(call.parts["name"], call.parts.get("zone", ""))))
 
     def find_all(self, call: Call) -> Reply:
         """Operations of a zone, newest first."""
@@ -183,12 +183,15 @@ class Operations:
     def _row(self, document: Mapping[str, Any]) -> dict[str, Any]:
         begun, done = (datetime.fromisoformat(document[key]) for key in ("begun_at", "done_at"))
         is_done = self._sandbox.clock.now() >= done
-        place = zone_url(document["project"], document["zone"])
+        zone = document["zone"]
+        place = (
+            zone_url(document["project"], zone) if zone else f"{API}/projects/{document['project']}/global"
+        )
         row: dict[str, Any] = {
             "kind": "compute#operation",
             "id": document["id"],
             "name": document["name"],
-            "zone": place,
+            **({"zone": place} if zone else {}),
             "operationType": document["kind"],
             "targetLink": f"{API}/projects/{document['project']}/{document['target']}",
             "status": "DONE" if is_done else "RUNNING",

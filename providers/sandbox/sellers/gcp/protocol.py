@@ -11,7 +11,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from providers.sandbox.faults import FaultKind
@@ -20,6 +21,7 @@ from providers.sandbox.protocol import Call, ProtocolHandler, Refusal, Reply, Ro
 from providers.sandbox.sellers.gcp.calendar import Calendar
 from providers.sandbox.sellers.gcp.leases import Leases
 from providers.sandbox.sellers.gcp.market import family_of, gcp_inventory
+from providers.sandbox.sellers.gcp.networks import Networks
 from providers.sandbox.sellers.gcp.operations import (
     Operations,
     aggregated,
@@ -53,7 +55,8 @@ class GoogleCloud(ProtocolHandler):
 
     def __init__(self, sandbox: SandboxState) -> None:
         self._operations = Operations(sandbox)
-        self._leases = Leases(sandbox, self._operations)
+        self._networks = Networks(sandbox, self._operations)
+        self._leases = Leases(sandbox, self._operations, self._networks)
         self._calendar = Calendar(sandbox, self._operations)
         super().__init__(sandbox)
         sandbox.market.add(gcp_inventory(sandbox.seed))
@@ -61,6 +64,7 @@ class GoogleCloud(ProtocolHandler):
     def make_routes(self) -> Iterable[Route]:
         """The paths of the three APIs that the sandbox serves."""
         calendar, leases, operations = self._calendar, self._leases, self._operations
+        networks = self._networks
         futures, one = _ZONE + "/futureReservations", _ZONE + "/futureReservations/{name}"
         return (
             Route("POST", "/token", "other", self._token, public=True),
@@ -83,6 +87,21 @@ class GoogleCloud(ProtocolHandler):
                     Route("DELETE", f"{_ZONE}/{kind}/{{name}}", "delete", leases.delete),
                 )
             ),
+            *(
+                Route("POST", f"{_PROJECT}/global/{kind}", "other", _of_kind(kind, networks.insert))
+                for kind in ("networks", "firewalls")
+            ),
+            *(
+                Route("GET", f"{_PROJECT}/global/{kind}/{{name}}", "other", _of_kind(kind, networks.get))
+                for kind in ("networks", "firewalls")
+            ),
+            Route(
+                "PATCH",
+                _PROJECT + "/global/firewalls/{name}",
+                "other",
+                _of_kind("firewalls", networks.patch),
+            ),
+            Route("GET", _PROJECT + "/global/operations/{name}", "get", operations.get),
             Route("GET", _ZONE + "/operations", "get", operations.find_all),
             Route("GET", _ZONE + "/operations/{name}", "get", operations.get),
         )
@@ -180,6 +199,11 @@ class GoogleCloud(ProtocolHandler):
                 if (zone, row["name"]) == (call.parts["zone"], call.parts["name"]):
                     return json_reply(row)
         return self._leases.get(call)
+
+
+def _of_kind(kind: str, handler: Callable[[Call], Reply]) -> Callable[[Call], Reply]:
+    """``handler`` of calls about global resources of ``kind``."""
+    return lambda call: handler(replace(call, parts={**call.parts, "kind": kind}))
 
 
 def _has(zone: str, sku: str) -> bool:

@@ -27,6 +27,8 @@ from providers.sandbox.sellers.scaleway.market import ZONES, scaleway_inventory
 MOST_ROWS = 100
 VOLUME_EUR_PER_GB_HOUR = Decimal("0.000118")
 """Of block storage with 5,000 IOPS."""
+ADDRESS_EUR_PER_HOUR = Decimal("0.004")
+"""Of a public IPv4 address (Scaleway's documentation, understanding IP billing)."""
 VOLUME_GB = 100
 """Size of a root volume that the order does not state (illustrative)."""
 SCARCE_BELOW = 3
@@ -153,6 +155,7 @@ class Scaleway(SellerProtocol):
         server_id, size_gb = self.seller.new_uuid(), _root_volume_gb(body)
         usd_per_euro = Decimal(item.labels["dollars_per_euro"])
         volume_usd = size_gb * VOLUME_EUR_PER_GB_HOUR * usd_per_euro
+        address_usd = ADDRESS_EUR_PER_HOUR * usd_per_euro if body.get("dynamic_ip_required") else Decimal(0)
         entry = self.seller.sell(
             item,
             body.get("name") or f"srv-{server_id[:8]}",
@@ -163,7 +166,7 @@ class Scaleway(SellerProtocol):
                 "volume": self.seller.new_uuid(),
                 "size_gb": size_gb,
                 "volume_usd_per_hour": str(volume_usd),
-                "usd_per_hour": str(self.seller.price(item) + volume_usd),
+                "usd_per_hour": str(self.seller.price(item) + volume_usd + address_usd),
                 "currency": "EUR",
                 "usd_per_unit": item.labels["dollars_per_euro"],
                 "changed_at": self.now.isoformat(),
