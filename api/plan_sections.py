@@ -24,10 +24,12 @@ from api.plan_words import (
 from api.sections import Card, Cell, Section, section_of
 from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Segment, Window
+from broker.domain.holding.capacity_promise import CapacityPromise
 from broker.domain.market.billing import node_hours
 from broker.domain.planning.comparison import Objective, tightest_objective
 from broker.domain.planning.plan import Alternative, Baseline, Placement, Plan
 from broker.domain.planning.workload import Slo, WorkloadKind
+from broker.domain.spend.order_quote import planned_promise
 
 NAME_WIDTH = 22
 LEVELS = "▁▂▃▄▅▆▇█"
@@ -166,7 +168,7 @@ def tables_of(plan: Plan, placed: str = "Placements") -> Iterator[Section]:
                     f"{one.provider} {one.tier}",
                     (", ".join(filter(None, (one.zone or one.region, one.mode))),),
                 ),
-                "=when (UTC)": _when,
+                "=when (UTC)": lambda one: Cell(_when(one), _promised(one, plan.as_of)),
                 ">cost\nper node-hour": lambda one: Cell(one.cost_usd, (_hourly(one),)),
             },
             title=placed,
@@ -233,6 +235,12 @@ def _when(placement: Placement) -> str:
     start = min(segment.start for segment in placement.segments)
     end = max(segment.end for segment in placement.segments)
     return f"{day_and_time(start)}\nto {day_and_time(end)}"
+
+
+def _promised(placement: Placement, at: datetime) -> list[str]:
+    """What stands beneath the times of capacity that nobody has promised when a plan is reserved ``at``."""
+    promise = planned_promise(placement, at)
+    return [promise.words] if promise is CapacityPromise.AT_START else []
 
 
 def _hourly(placement: Placement) -> str:

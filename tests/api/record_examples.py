@@ -333,6 +333,10 @@ def _reservations(team: Caller, admin: Caller, plan: Any) -> None:
     row = team.ask("POST", "/v1/reservations", body=wish)
     time.sleep(8)
     team.ask("GET", "/v1/plans/{plan_id}/endpoints", plan["plan_id"])
+    start = (datetime.now(UTC) + timedelta(days=1)).replace(microsecond=0).isoformat()
+    waiting = team.ask("POST", "/v1/reservations", body={**wish, "start": start})
+    team.ask("GET", "/v1/reservations/{reservation_id}/hold", waiting["reservation_id"])
+    team.ask("POST", "/v1/reservations/{reservation_id}/hold", waiting["reservation_id"])
     for one in [row, *reserved.get("reservations", ())]:
         team.ask("GET", "/v1/reservations/{reservation_id}", one["reservation_id"])
         team.ask("GET", "/v1/reservations/{reservation_id}/release", one["reservation_id"])
