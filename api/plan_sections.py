@@ -166,9 +166,12 @@ def tables_of(plan: Plan, placed: str = "Placements") -> Iterator[Section]:
                 "capacity": lambda one: Cell(_capacity(one), _layout(one)),
                 "where": lambda one: Cell(
                     f"{one.provider} {one.tier}",
-                    (", ".join(filter(None, (one.zone or one.region, one.mode))),),
+                    (
+                        ", ".join(filter(None, (one.zone or one.region, one.mode))),
+                        *_promised(one, plan.as_of),
+                    ),
                 ),
-                "=when (UTC)": lambda one: Cell(_when(one), _promised(one, plan.as_of)),
+                "=when (UTC)": _when,
                 ">cost\nper node-hour": lambda one: Cell(one.cost_usd, (_hourly(one),)),
             },
             title=placed,
@@ -238,7 +241,7 @@ def _when(placement: Placement) -> str:
 
 
 def _promised(placement: Placement, at: datetime) -> list[str]:
-    """What stands beneath the times of capacity that nobody has promised when a plan is reserved ``at``."""
+    """What stands beneath a place whose capacity nobody has promised when its plan is reserved ``at``."""
     promise = planned_promise(placement, at)
     return [promise.words] if promise is CapacityPromise.AT_START else []
 

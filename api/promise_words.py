@@ -71,11 +71,13 @@ def state_note(row: Row, promise: CapacityPromise | None, moment: Moment, chance
 def promises_words(promises: Iterable[CapacityPromise | None]) -> str:
     """How many are held, holding and ordered at their start: ``1 held, 60 ordered at their start``."""
     counts = Counter(one for one in promises if one is not None)
-    return ", ".join(f"{counts[one]:,} {_many(one, counts[one])}" for one in CapacityPromise if counts[one])
+    told = ((one.words, counts[one]) for one in CapacityPromise)
+    return ", ".join(f"{count:,} {many_words(words, count)}" for words, count in told if count)
 
 
-def _many(promise: CapacityPromise, count: int) -> str:
-    return promise.words if count == 1 else promise.words.replace("its", "their")
+def many_words(word: str, count: int) -> str:
+    """A state as ``count`` of them have it: ``ordered at their start``."""
+    return word if count == 1 else word.replace("its", "their")
 
 
 def chance_words(stock: StockLevel | None, launch_chance: float | None) -> str:
@@ -86,17 +88,20 @@ def chance_words(stock: StockLevel | None, launch_chance: float | None) -> str:
 
 def order_promise_words(quote: PlacementQuote) -> str:
     """How a placement would be ordered: ``bought now``, or ``ordered at its start, low stock``."""
-    if quote.promise is CapacityPromise.HELD:
+    if not quote.later:
         return "bought now"
     chance = chance_words(quote.stock, quote.launch_chance)
-    parts = "" if quote.orders == 1 else f"{quote.later:,} of {plural(quote.orders, 'order')} "
-    return ", ".join(filter(None, (f"{parts}{_many(quote.promise, quote.later)}", chance)))
+    now = quote.orders - quote.later
+    later = many_words(quote.promise.words, quote.later)
+    if quote.orders > 1:
+        later = f"{quote.later:,} {later}"
+    return ", ".join(filter(None, (f"{now:,} bought now" if now else "", later, chance)))
 
 
 def at_start_words(first_later: datetime, moment: Moment) -> str:
     """What an order at its start promises."""
     return (
-        "Nothing is paid before. Nobody has promised it: the first order is placed on "
+        "Nothing is paid before. Nobody has promised it: the first of it is ordered on "
         f"{moment(first_later)}, and its seller may then have none."
     )
 

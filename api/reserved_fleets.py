@@ -14,7 +14,15 @@ from decimal import Decimal
 from typing import Any, Generic, TypeVar
 
 from api.figures import plural
-from api.promise_words import WORDS, lacks_nodes, promise_told, promises_words, state_note, state_word
+from api.promise_words import (
+    WORDS,
+    lacks_nodes,
+    many_words,
+    promise_told,
+    promises_words,
+    state_note,
+    state_word,
+)
 from api.schemas.base.forms import write
 from api.schemas.holding.reservation import FleetForm, ReservationForm
 from broker.domain.holding.capacity_promise import CapacityPromise
@@ -97,7 +105,7 @@ def count_words(lines: Iterable[ReservedFleet[R]], noun: str = "fleet") -> str:
     """
     every = tuple(lines)
     states = Counter(line.word for line in every)
-    told = ", ".join(f"{states[word]} {word}" for word in WORDS if states[word])
+    told = ", ".join(f"{states[word]} {many_words(word, states[word])}" for word in WORDS if states[word])
     reservations = sum(len(line.rows) for line in every)
     steps = f" of {reservations:,} reservations" if reservations > len(every) else ""
     return f"{len(every):,} {noun}{'' if len(every) == 1 else 's'}{steps}: {told}"
@@ -120,12 +128,13 @@ def size_words(fleet: ReservedFleet[R], moment: Callable[[datetime], str]) -> st
 
 
 def steps_words(fleet: ReservedFleet[R]) -> str:
-    """In how many steps, between which sizes, and what is promised of them; empty for a single one."""
+    """In how many steps, between which sizes, and what is promised of them where it differs; empty for a
+    single one."""
     if len(fleet.rows) == 1:
         return ""
     sizes = f"{fleet.least} to {fleet.most}" if fleet.least != fleet.most else f"{fleet.most}"
     words = f"{sizes} nodes, {len(fleet.rows)} steps"
-    return ": ".join(filter(None, (words, promises_words(fleet.promises))))
+    return words if len(set(fleet.promises)) == 1 else f"{words}: {promises_words(fleet.promises)}"
 
 
 def grouped_fleets(

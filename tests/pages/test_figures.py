@@ -413,11 +413,11 @@ def test_how_a_placement_is_ordered_is_told_with_its_chance() -> None:
         for of in (offer, scarce)
     ]
     assert words == [
-        ["ordered at its start", "bought now", "1 of 2 orders ordered at its start"],
+        ["ordered at its start", "bought now", "1 bought now, 1 ordered at its start"],
         [
             "ordered at its start, low stock, 92 % of launches there succeeded",
             "bought now",
-            "1 of 2 orders ordered at its start, low stock, 92 % of launches there succeeded",
+            "1 bought now, 1 ordered at its start, low stock, 92 % of launches there succeeded",
         ],
     ]
     assert chance_words(StockLevel.NONE, None) == "no stock now"

@@ -49,7 +49,11 @@ def print_reservations(
     cells = [
         (
             Cell(_named(fleet), _under(fleet)),
-            Cell(fleet.word, (*filter(None, [fleet.note(day_and_time)]),), tone(fleet.word)),
+            Cell(
+                fleet.word.replace("ordered at", "ordered\nat"),
+                [*filter(None, fleet.note(day_and_time).split(", "))],
+                tone(fleet.word),
+            ),
             Cell(
                 f"{size_words(fleet, day_and_time)} × {_node(fleet.first)}",
                 (
