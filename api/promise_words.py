@@ -69,8 +69,13 @@ def state_note(row: Row, promise: CapacityPromise | None, moment: Moment, chance
 
 
 def promises_words(promises: Iterable[CapacityPromise | None]) -> str:
-    """How many are held, holding and ordered at their start: ``1 held, 60 ordered at their start``."""
-    counts = Counter(one for one in promises if one is not None)
+    """How many are held, holding and ordered at their start: ``1 held, 60 ordered at their start``; of a
+    single one the word alone.
+    """
+    known = [one for one in promises if one is not None]
+    if len(known) == 1:
+        return known[0].words
+    counts = Counter(known)
     told = ((one.words, counts[one]) for one in CapacityPromise)
     return ", ".join(f"{count:,} {many_words(words, count)}" for words, count in told if count)
 

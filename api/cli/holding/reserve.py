@@ -17,7 +17,7 @@ from api.cli.output import Json, print_json, say, stdout
 from api.cli.times import TIME_HELP, read_time
 from api.client import ServerTimedOut, connect
 from api.figures import day_and_time, plural
-from api.promise_words import at_start_words, hold_now_words, order_promise_words, promises_words
+from api.promise_words import at_start_words, hold_now_words, many_words, order_promise_words
 from api.release_words import estimate_words
 from api.schemas.holding.reservation import Fit, OrderQuoteForm, PlanQuoteForm, ReservationForm
 from broker.domain.basics.errors import ApprovalRequired, FieldProblem, InputError
@@ -128,7 +128,7 @@ def reserve(
         except ServerTimedOut as error:
             raise TimedOut(f"{error}; ask again with --idempotency-key {key}") from error
         later = sum(row.promise is CapacityPromise.AT_START for row in rows)
-        due = f"; {promises_words(row.promise for row in rows if row.promise is CapacityPromise.AT_START)}"
+        due = f"; {later} {many_words(CapacityPromise.AT_START.words, later)}"
         ordered = plural(len(rows) - later, "reservation")
         say(f"{ordered} ordered, waiting for the providers{due if later else ''}")
         rows, in_time = wait_until(client, rows, lambda row: row.state not in UNSETTLED, timeout)

@@ -23,8 +23,8 @@ from api.pages.plans.failed_reserve import failed_reserve
 from api.pages.plans.what_if_view import questions_of
 from api.plan_answer import NO_OBJECTIVES, answer_of, objectives_in
 from api.plan_requests import ask_for_plan, ask_to_continue, event_of, find_holdings, options_of, plan_events
-from api.promise_words import accepted_words
-from api.reserved_fleets import ReservedFleet, fleets, size_words
+from api.promise_words import accepted_words, promises_words
+from api.reserved_fleets import FleetMoney, ReservedFleet, fleets, money_of, size_words
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import (
     ApprovalRequired,
@@ -175,10 +175,19 @@ async def _beside_base(product: Product, caller: Caller, record: PlanRecord) -> 
     return plan_view.savings_beside_base(record.plan, base, at_assumed_prices=assumed)
 
 
-def _open_lines(held: Sequence[Reservation], now: datetime) -> list[tuple[ReservedFleet[Reservation], str]]:
-    """What is or will be held: one line for each offer of a workload, with its size in words."""
+def _open_lines(
+    held: Sequence[Reservation], now: datetime
+) -> list[tuple[ReservedFleet[Reservation], str, str]]:
+    """What is or will be held: one line for each offer of a workload, with its size, and what is promised of
+    it and its money, in words.
+    """
     lines = fleets([row for row in held if row.is_open], now)
-    return [(fleet, size_words(fleet, moment)) for fleet in lines]
+    return [(fleet, size_words(fleet, moment), _told_of(fleet, money_of(fleet, now))) for fleet in lines]
+
+
+def _told_of(fleet: ReservedFleet[Reservation], money: FleetMoney) -> str:
+    promised = promises_words(fleet.promises) or fleet.word
+    return f"{promised}; {usd(money.owed_usd)} so far, {usd(money.expected_usd)} to come"
 
 
 async def _offers_now(product: Product, record: PlanRecord) -> dict[str, Offer]:

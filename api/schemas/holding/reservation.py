@@ -302,8 +302,6 @@ PLACEMENT_QUOTE = Form(
     adds to hold them now (null: they cannot be held early, or are bought now). ``stock`` is what its seller
     says, ``launch_chance`` the share of our own launches that succeeded there (null: not known).
     """,
-    leave_out=("learned",),
-    adds={"launch_chance": Annotated[float | None, From("launch_chance")]},
 )
 PlacementQuoteForm = Annotated[PlacementQuote, PLACEMENT_QUOTE]
 

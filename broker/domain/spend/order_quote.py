@@ -16,7 +16,6 @@ from broker.domain.holding.holding_orders import Intent, at_limit, bought_later,
 from broker.domain.holding.lease_money import at_its_rate, rate_usd_per_node_hour
 from broker.domain.holding.reservation import Reservation
 from broker.domain.market.billing import holding_cost_usd, holdings
-from broker.domain.market.launch_statistics import LaunchStatistics
 from broker.domain.market.offer import Offer, StockLevel, Tier
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.spend.release_estimate import ReleaseEstimate, ResaleShares, estimate_order_release
@@ -45,7 +44,8 @@ class PlacementQuote:
 
     ``promise`` is held if all of its ``orders`` are placed now, else ``later`` of them are ordered at their
     start, the first at ``first_later``. ``hold_usd`` is what holding it now adds (None: it cannot be held
-    early, or needs not). ``stock`` and ``learned`` are those of its offer (None: not on sale, or not known).
+    early, or needs not). ``stock`` is that of its offer, and ``launch_chance`` the share of our own launches
+    that succeeded there, in [0, 1] (None: not on sale, or not known).
     """
 
     workload: str
@@ -56,12 +56,7 @@ class PlacementQuote:
     first_later: datetime | None = None
     hold_usd: Decimal | None = None
     stock: StockLevel | None = None
-    learned: LaunchStatistics | None = None
-
-    @property
-    def launch_chance(self) -> float | None:
-        """The share of launches of this offer that succeed, in [0, 1]."""
-        return None if self.learned is None else self.learned.success_share
+    launch_chance: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +121,7 @@ def _placement_quote(placement: Placement, offer: Offer | None, now: datetime) -
         first_later=min(later, default=None),
         hold_usd=None if early is placement else early.cost_usd - placement.cost_usd,
         stock=None if offer is None else offer.stock.level,
-        learned=None if offer is None else offer.learned,
+        launch_chance=None if offer is None or offer.learned is None else offer.learned.success_share,
     )
 
 
