@@ -49,11 +49,7 @@ def print_reservations(
     cells = [
         (
             Cell(_named(fleet), _under(fleet)),
-            Cell(
-                fleet.word.replace("ordered at", "ordered\nat"),
-                [*filter(None, fleet.note(day_and_time).split(", "))],
-                tone(fleet.word),
-            ),
+            _state(fleet),
             Cell(
                 f"{size_words(fleet, day_and_time)} × {_node(fleet.first)}",
                 (
@@ -73,6 +69,13 @@ def print_reservations(
     columns = ("=reservation, workload,\nprovider's ids", "state", "what, price, when (UTC)")
     print_section(Section(columns, cells), console)
     console.print(count_words(lines, "reservation" if each else "fleet"), style="dim")
+
+
+def _state(fleet: ReservedFleet[ReservationForm]) -> Cell:
+    """What is promised, in lines that leave the other columns their width."""
+    note = fleet.note(day_and_time).replace("from ", "from, ")
+    more = [line for line in note.split(", ") if line]
+    return Cell(fleet.word.replace("ordered at", "ordered\nat"), more, tone(fleet.word))
 
 
 def _named(fleet: ReservedFleet[ReservationForm]) -> str:
