@@ -128,13 +128,13 @@ def accepted_words(rows: Iterable[Row], moment: Moment, now: datetime) -> str:
     later = [row for row, promise in told if promise is CapacityPromise.AT_START]
     early = [row for row, promise in told if promise is CapacityPromise.HOLDING]
     under_way = sum(row.state in (ReservationState.PENDING, ReservationState.UNKNOWN) for row in current)
-    held = len(current) - len(later) - len(early) - under_way
+    bought = len(current) - len(later) - len(early) - under_way
     if later and len(later) == len(current):
         first = moment(min(row.start for row in later))
         return f"Accepted. Nothing is bought yet: {_orders(len(later))} {_at_their_time(len(later), first)}."
     parts = []
-    if held:
-        parts.append(f"{_orders(held)} {'is' if held == 1 else 'are'} held")
+    if bought:
+        parts.append(f"{_orders(bought)} {'is' if bought == 1 else 'are'} bought")
     if early:
         parts.append(f"{_orders(len(early))} {'is' if len(early) == 1 else 'are'} holding until needed")
     if under_way:

@@ -369,12 +369,12 @@ def test_what_is_accepted_is_told_by_what_is_bought() -> None:
     )
     early = replace(bought, requested=Wish(NOON + timedelta(hours=1), bought.end))
     assert accepted_words([bought, early, scheduled[0]], moment, NOON) == (
-        "Accepted: 1 order is held; 1 order is holding until needed; 1 order is placed at its start, "
+        "Accepted: 1 order is bought; 1 order is holding until needed; 1 order is placed at its start, "
         "2026-11-23 18:00 UTC, and the seller may then have none."
     )
     waits = held("w", state=ReservationState.PENDING, units=())
     assert accepted_words([bought, waits], moment, NOON) == (
-        "Accepted: 1 order is held; 1 order waits for the seller's answer."
+        "Accepted: 1 order is bought; 1 order waits for the seller's answer."
     )
 
 
