@@ -475,7 +475,7 @@ class ReconcileService:
         """Reacts to the outcome of an order.
 
         After a refusal a fallback offer is tried. If there is none, a first purchase is given up with its
-        plan, and a later purchase waits for its next try. What was only to be held early waits for its start.
+        plan, a later one waits for its next try, and what was to be held early for its start.
         """
         row = outcome.reservation
         is_leaving = not row.is_open or row.state is ReservationState.RELEASING
