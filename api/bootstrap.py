@@ -65,6 +65,7 @@ from broker.services.accounts.ssh_keys import SshKeysService
 from broker.services.accounts.webhooks import WebhooksService
 from broker.services.holding.buyer import Buyer
 from broker.services.holding.changes import ChangesService
+from broker.services.holding.early_holding import EarlyHoldingService
 from broker.services.holding.fallback_offer import FallbackOffers, FallbackRules
 from broker.services.holding.lease_service import LeaseService
 from broker.services.holding.machine_setups import MachineSetups
@@ -150,6 +151,7 @@ class Product:
     planning: PlanningService
     estimating: EstimatingService
     reservations: ReservationsService
+    early_holding: EarlyHoldingService
     reconcile: ReconcileService
     machines: MachinesService
     networks: NetworksService
@@ -439,6 +441,7 @@ def build_product(
             budgets=gate,
             resale_share=load_moving_terms().resale_share,
         ),
+        early_holding=EarlyHoldingService(units, buying, clock, notifier, gate),
         reconcile=ReconcileService(
             units,
             buying,

@@ -24,10 +24,12 @@ from api.plan_words import (
 from api.sections import Card, Cell, Section, section_of
 from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Segment, Window
+from broker.domain.holding.capacity_promise import CapacityPromise
 from broker.domain.market.billing import node_hours
 from broker.domain.planning.comparison import Objective, tightest_objective
 from broker.domain.planning.plan import Alternative, Baseline, Placement, Plan
 from broker.domain.planning.workload import Slo, WorkloadKind
+from broker.domain.spend.order_quote import planned_promise
 
 NAME_WIDTH = 22
 LEVELS = "▁▂▃▄▅▆▇█"
@@ -164,7 +166,10 @@ def tables_of(plan: Plan, placed: str = "Placements") -> Iterator[Section]:
                 "capacity": lambda one: Cell(_capacity(one), _layout(one)),
                 "where": lambda one: Cell(
                     f"{one.provider} {one.tier}",
-                    (", ".join(filter(None, (one.zone or one.region, one.mode))),),
+                    (
+                        ", ".join(filter(None, (one.zone or one.region, one.mode))),
+                        *_promised(one, plan.as_of),
+                    ),
                 ),
                 "=when (UTC)": _when,
                 ">cost\nper node-hour": lambda one: Cell(one.cost_usd, (_hourly(one),)),
@@ -233,6 +238,12 @@ def _when(placement: Placement) -> str:
     start = min(segment.start for segment in placement.segments)
     end = max(segment.end for segment in placement.segments)
     return f"{day_and_time(start)}\nto {day_and_time(end)}"
+
+
+def _promised(placement: Placement, at: datetime) -> list[str]:
+    """What stands beneath a place whose capacity nobody has promised when its plan is reserved ``at``."""
+    promise = planned_promise(placement, at)
+    return [promise.words] if promise is CapacityPromise.AT_START else []
 
 
 def _hourly(placement: Placement) -> str:

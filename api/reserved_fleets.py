@@ -6,18 +6,26 @@ change, and the number of steps. R is a reservation of the domain or of the API.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Generic, TypeVar
 
 from api.figures import plural
+from api.promise_words import (
+    WORDS,
+    lacks_nodes,
+    many_words,
+    promise_told,
+    promises_words,
+    state_note,
+    state_word,
+)
 from api.schemas.base.forms import write
 from api.schemas.holding.reservation import FleetForm, ReservationForm
-from broker.domain.basics.money import ZERO
-from broker.domain.holding.cost_of_keeping import IN_DOUBT
+from broker.domain.holding.capacity_promise import CapacityPromise
 from broker.domain.holding.lease_money import rate_usd_per_node_hour
 from broker.domain.holding.reservation import OPEN_STATES, Reservation, ReservationState
 from broker.domain.spend.charging import reservation_charges
@@ -32,9 +40,6 @@ BY_SIGNIFICANCE = (
     ReservationState.RELEASING,
 )
 """Open states; the most significant comes first."""
-PART_HELD, REFUSED = "part held", "refused"
-WORDS = (PART_HELD, REFUSED, *map(str, ReservationState), "not tried")
-
 
 R = TypeVar("R", Reservation, ReservationForm)
 
@@ -45,7 +50,7 @@ class ReservedFleet(Generic[R]):
 
     ``nodes`` is the planned number now, which changes at ``next`` (None: no change). ``most`` is the most
     nodes at once, ``least`` the fewest between the first start and the last end. ``end`` None: until
-    released.
+    released. ``promises`` is what is promised of each row.
     """
 
     rows: tuple[R, ...]
@@ -54,6 +59,7 @@ class ReservedFleet(Generic[R]):
     least: int
     most: int
     end: datetime | None
+    promises: tuple[CapacityPromise | None, ...]
 
     @property
     def first(self) -> R:
@@ -78,9 +84,18 @@ class ReservedFleet(Generic[R]):
         )
 
     @property
+    def promise(self) -> CapacityPromise | None:
+        """What is promised of the most significant row."""
+        return self.promises[self.rows.index(self.first)]
+
+    @property
     def word(self) -> str:
         """The state for readers; see ``state_word``."""
-        return state_word(self.first)
+        return state_word(self.first, self.promise)
+
+    def note(self, moment: Callable[[datetime], str], chance: str = "") -> str:
+        """What stands beneath ``word``; see ``state_note``."""
+        return state_note(self.first, self.promise, moment, chance)
 
 
 def count_words(lines: Iterable[ReservedFleet[R]], noun: str = "fleet") -> str:
@@ -90,25 +105,10 @@ def count_words(lines: Iterable[ReservedFleet[R]], noun: str = "fleet") -> str:
     """
     every = tuple(lines)
     states = Counter(line.word for line in every)
-    told = ", ".join(f"{states[word]} {word}" for word in WORDS if states[word])
+    told = ", ".join(f"{states[word]} {many_words(word, states[word])}" for word in WORDS if states[word])
     reservations = sum(len(line.rows) for line in every)
     steps = f" of {reservations:,} reservations" if reservations > len(every) else ""
     return f"{len(every):,} {noun}{'' if len(every) == 1 else 's'}{steps}: {told}"
-
-
-def state_word(row: Reservation | ReservationForm) -> str:
-    """The state, or ``not tried`` for what failed without an order; ``part held`` or ``refused`` if its
-    seller refuses a part or all of it.
-    """
-    if lacks_nodes(row):
-        return PART_HELD if row.nodes_held else REFUSED
-    return "not tried" if row.not_tried else str(row.state)
-
-
-def lacks_nodes(row: Reservation | ReservationForm) -> bool:
-    """Whether its seller refused nodes of it, and it still waits for these."""
-    waits = row.state in OPEN_STATES and row.state not in IN_DOUBT
-    return waits and bool(row.tries) and row.nodes_held < row.nodes
 
 
 def nodes_words(fleet: ReservedFleet[R]) -> str:
@@ -128,51 +128,13 @@ def size_words(fleet: ReservedFleet[R], moment: Callable[[datetime], str]) -> st
 
 
 def steps_words(fleet: ReservedFleet[R]) -> str:
-    """In how many steps, between which sizes, and how many of them are bought; empty for a single one."""
+    """In how many steps, between which sizes, and what is promised of them where it differs; empty for a
+    single one."""
     if len(fleet.rows) == 1:
         return ""
     sizes = f"{fleet.least} to {fleet.most}" if fleet.least != fleet.most else f"{fleet.most}"
     words = f"{sizes} nodes, {len(fleet.rows)} steps"
-    later = sum(map(is_ordered_later, fleet.rows))
-    return f"{words}, {later} ordered at their start" if later else words
-
-
-def is_ordered_later(row: Reservation | ReservationForm) -> bool:
-    """Whether nothing of ``row`` is bought: it is ordered when its time comes, and nobody promises it."""
-    return row.state is ReservationState.SCHEDULED and not row.provider_references
-
-
-def accepted_words(rows: Iterable[Reservation | ReservationForm], moment: Callable[[datetime], str]) -> str:
-    """What a reserved plan has bought, is buying and will order, each counted in orders; ``moment`` writes a
-    time.
-    """
-    current = [row for row in rows if row.state in OPEN_STATES]
-    later = [row for row in current if is_ordered_later(row)]
-    in_work = (ReservationState.PENDING, ReservationState.UNKNOWN)
-    under_way = sum(row.state in in_work for row in current)
-    bought = len(current) - len(later) - under_way
-    if later and len(later) == len(current):
-        first = moment(min(row.start for row in later))
-        return f"Accepted. Nothing is bought yet: {_orders(len(later))} {_at_their_time(len(later), first)}."
-    parts = []
-    if bought:
-        parts.append(f"{_orders(bought)} {'is' if bought == 1 else 'are'} bought")
-    if under_way:
-        parts.append(f"{_orders(under_way)} {'waits' if under_way == 1 else 'wait'} for the seller's answer")
-    if later:
-        first = moment(min(row.start for row in later))
-        parts.append(f"{_orders(len(later))} {_at_their_time(len(later), first)}")
-    return f"Accepted: {'; '.join(parts)}." if parts else "Accepted."
-
-
-def _orders(count: int) -> str:
-    return f"{count:,} order{'' if count == 1 else 's'}"
-
-
-def _at_their_time(count: int, first: str) -> str:
-    when = f"at its start, {first}" if count == 1 else f"each at its start, the first on {first}"
-    placed = "is placed" if count == 1 else "are placed"
-    return f"{placed} {when}, and the seller may then have none"
+    return words if len(set(fleet.promises)) == 1 else f"{words}: {promises_words(fleet.promises)}"
 
 
 def grouped_fleets(
@@ -203,25 +165,43 @@ def fleets(rows: Iterable[Reservation], now: datetime) -> tuple[ReservedFleet[Re
 
 
 @dataclass(frozen=True, slots=True)
+class FleetMoney:
+    """What a fleet has cost until now, and what is expected until its end, in USD.
+
+    ``expected_usd`` is zero for reservations without an end.
+    """
+
+    owed_usd: Decimal
+    expected_usd: Decimal
+
+
+def money_of(fleet: ReservedFleet[Reservation], now: datetime) -> FleetMoney:
+    """The money of ``fleet``."""
+    sums: defaultdict[ChargeBasis, Decimal] = defaultdict(Decimal)
+    for charge in reservation_charges(fleet.rows, {}, now):
+        sums[charge.basis] += charge.usd
+    return FleetMoney(sums[ChargeBasis.ACTUAL], sums[ChargeBasis.PROJECTED])
+
+
+@dataclass(frozen=True, slots=True)
 class _FleetWithMoney:
     """A fleet with its costs."""
 
     fleet: ReservedFleet[Reservation]
+    money: FleetMoney
     price_usd_per_node_hour: Decimal
-    owed_usd: Decimal
-    expected_usd: Decimal
     reservation_ids: tuple[str, ...]
+    promises: Mapping[str, int]
 
 
 def fleet_to_document(fleet: ReservedFleet[Reservation], now: datetime) -> dict[str, Any]:
     """The JSON form of ``fleet`` as plain data."""
-    charges = reservation_charges(fleet.rows, {}, now)
     told = _FleetWithMoney(
         fleet=fleet,
+        money=money_of(fleet, now),
         price_usd_per_node_hour=rate_usd_per_node_hour(fleet.first),
-        owed_usd=sum((charge.usd for charge in charges if charge.basis is ChargeBasis.ACTUAL), ZERO),
-        expected_usd=sum((charge.usd for charge in charges if charge.basis is ChargeBasis.PROJECTED), ZERO),
         reservation_ids=tuple(one.reservation_id for one in fleet.rows),
+        promises={str(one): fleet.promises.count(one) for one in CapacityPromise},
     )
     return write(FleetForm, told)
 
@@ -235,7 +215,8 @@ def _line(group: Sequence[R], now: datetime) -> ReservedFleet[R]:
     sizes = [_nodes_at(rows, at) for at in changes if end is None or at < end]
     coming = ((at, _nodes_at(rows, at)) for at in changes if at > now)
     following = next(((at, size) for at, size in coming if size != nodes), None)
-    return ReservedFleet(rows, nodes, following, min(sizes), max(sizes), end)
+    promises = tuple(promise_told(row, now) for row in rows)
+    return ReservedFleet(rows, nodes, following, min(sizes), max(sizes), end, promises)
 
 
 def _nodes_at(rows: Iterable[R], at: datetime) -> int:

@@ -19,6 +19,8 @@ TONES: Mapping[str, str] = {
     **dict.fromkeys(("done", "active", "held", "fresh", "applied", "approved"), "good"),
     **dict.fromkeys(("reserved", "running", "optimal"), "good"),
     **dict.fromkeys(("queued", "being planned", "pending", "scheduled", "releasing"), "warn"),
+    **dict.fromkeys(("holding", "bought now"), "good"),
+    "ordered at its start": "warn",
     **dict.fromkeys(("proposed", "a proposal", "stale", "waiting", "waits for approval"), "warn"),
     **dict.fromkeys(("accepted", "moving", "partly", "unfinished", "part held", "feasible"), "warn"),
     **dict.fromkeys(("infeasible", "failed", "unknown", "rejected", "refused"), "bad"),

@@ -47,6 +47,7 @@ COMMANDS: Mapping[str, CommandEntry] = {
         "api.cli.plans.what_if", "Plan changes of a plan, and compare them with it.", HOLD
     ),
     "reserve": CommandEntry("api.cli.holding.reserve", "Reserve a plan on the running server.", HOLD),
+    "hold": CommandEntry("api.cli.holding.hold", "Buy a reservation now that is ordered at its start.", HOLD),
     "reservations": CommandEntry("api.cli.holding.reservations", "What is reserved.", HOLD),
     "ssh": CommandEntry("api.cli.holding.ssh", "A shell or a command on a held machine.", HOLD),
     "hosts": CommandEntry("api.cli.holding.hosts", "Held machines for ssh, Ansible, Slurm, dstack.", HOLD),

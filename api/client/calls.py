@@ -29,6 +29,8 @@ from api.schemas.finance.spend import SpendForm
 from api.schemas.holding.reservation import (
     RELEASE_ESTIMATE,
     Fit,
+    FleetForm,
+    HoldQuoteForm,
     OrderQuoteForm,
     PlanQuoteForm,
     PlanReleaseForm,
@@ -50,6 +52,7 @@ from api.schemas.plans.reoptimization import REOPTIMIZATION, ReoptimizationForm
 from api.schemas.plans.simulation import SIMULATION
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.webhook import EVERYTHING, WebhookFormat
+from broker.domain.holding.early_holding import Hold
 from broker.domain.holding.seller_network import NetworkPlan
 from broker.domain.market.offer import Offer
 from broker.domain.market.price_gate import Quarantined
@@ -240,12 +243,17 @@ class PublishedCalls(Requests):
         """Plans beside the first of them. Raises NotFound."""
         return await self._do(Call("GET", "/v1/comparisons", {"plan": list(plan_ids)}), COMPARISON.read)
 
-    async def reserve_plan(self, plan_id: str, idempotency_key: str | None = None) -> list[ReservationForm]:
+    async def reserve_plan(
+        self, plan_id: str, idempotency_key: str | None = None, hold: Hold = Hold.AT_START
+    ) -> list[ReservationForm]:
         """Reserves all of a plan; the same key again gives the same answer and buys nothing twice.
 
+        ``hold`` now: what starts later is bought now, and kept until it is last needed.
         Raises Conflict where market or plan have changed, ApprovalRequired, OverBudget, ProviderError.
         """
-        call = Call("POST", f"/v1/plans/{part(plan_id)}/reserve", headers=once(idempotency_key))
+        path = f"/v1/plans/{part(plan_id)}/reserve"
+        body = None if hold is Hold.AT_START else {"hold": str(hold)}
+        call = Call("POST", path, headers=once(idempotency_key), body=body)
         return (await self._do(call, ReservationsForm.model_validate)).reservations
 
     async def reserve_offer(
@@ -323,6 +331,25 @@ class PublishedCalls(Requests):
     def list_reservations(self, plan_id: str | None = None) -> AsyncIterator[ReservationForm]:
         """Every reservation, newest first, page by page."""
         return self._each("/v1/reservations", PageForm[ReservationForm], {"plan_id": plan_id})
+
+    def list_fleets(self, plan_id: str | None = None) -> AsyncIterator[FleetForm]:
+        """Reservations as fleets, one for each workload and offer, newest first, page by page."""
+        return self._each("/v1/reservations/fleets", PageForm[FleetForm], {"plan_id": plan_id})
+
+    async def quote_hold(self, reservation_id: str) -> HoldQuoteForm:
+        """What it adds to hold a reservation now that is ordered at its start. Raises NotFound, Conflict."""
+        call = Call("GET", f"/v1/reservations/{part(reservation_id)}/hold")
+        return await self._do(call, HoldQuoteForm.model_validate)
+
+    async def hold(self, reservation_id: str, idempotency_key: str | None = None) -> ReservationForm:
+        """Holds a reservation now that is ordered at its start; twice is no error.
+
+        Raises NotFound, Conflict, OverBudget, and the ProviderError of a seller that refuses; then it is
+        ordered at its start as before.
+        """
+        path = f"/v1/reservations/{part(reservation_id)}/hold"
+        call = Call("POST", path, headers=once(idempotency_key))
+        return await self._do(call, ReservationForm.model_validate)
 
     async def finish(self, reservation_id: str) -> ReservationForm:
         """Says that the work of a reservation is over; the rest is released where that saves money."""

@@ -150,6 +150,7 @@ class ReservationResult(BaseModel):
 
     reservation_id: str
     state: str
+    promise: str | None
     workload: str | None
     provider: str
     region: str

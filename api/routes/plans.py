@@ -49,6 +49,7 @@ from api.schemas.holding.reservation import (
     PlanQuoteForm,
     PlanReleaseForm,
     PlanReleaseRequest,
+    PlanReservationRequest,
     ReleaseEstimateForm,
     ReservationsForm,
     quote_to_document,
@@ -495,18 +496,29 @@ async def release_plan(
     responses={202: {"model": ReservationsForm}},
     openapi_extra=may_fail(StalePlan, ApprovalRequired, *ORDER_ERRORS),
 )
-async def reserve_plan(request: Request, caller: ReservationWriter, plan_id: PlanId) -> Response:
-    """Reserves all of a plan; on failure everything is released."""
-    reservations = product_of(request).reservations
+async def reserve_plan(
+    request: Request,
+    caller: ReservationWriter,
+    plan_id: PlanId,
+    wish: Annotated[PlanReservationRequest | None, Body()] = None,
+) -> Response:
+    """Reserves all of a plan; on failure everything is released.
+
+    What starts later is ordered at its start, or with ``hold`` ``now`` bought now and kept until it is last
+    needed. What that adds is in the quote of the plan.
+    """
+    product, wanted = product_of(request), wish or PlanReservationRequest()
+    reservations = product.reservations
 
     async def act() -> Answer:
-        return accepted(await reservations.reserve_plan(caller, plan_id))
+        return accepted(await reservations.reserve_plan(caller, plan_id, wanted.hold))
 
     async def again(stored: tuple[str, ...]) -> Answer:
         return accepted([await reservations.find_reservation(caller, one) for one in stored])
 
     def accepted(rows: Iterable[Reservation]) -> Answer:
-        body = {"reservations": [reservation_to_document(row) for row in rows]}
+        now = product.clock.now()
+        body = {"reservations": [reservation_to_document(row, now) for row in rows]}
         return json_answer(202, body, {"Location": f"/v1/reservations?plan_id={plan_id}"})
 
     return await answer_once(request, caller, act, again)

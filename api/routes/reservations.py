@@ -38,6 +38,7 @@ from api.schemas.holding.reservation import (
     ExtensionRequest,
     Fit,
     FleetForm,
+    HoldQuoteForm,
     OrderQuoteForm,
     ReleaseEstimateForm,
     ReservationForm,
@@ -106,10 +107,11 @@ async def reserve_offer(request: Request, caller: ReservationWriter, wish: Reser
 
     async def act() -> Answer:
         order = await _order_of(request, wish)
-        return _accepted(await product_of(request).reservations.reserve_order(caller, order))
+        return _accepted(request, await product_of(request).reservations.reserve_order(caller, order))
 
     async def again(stored: tuple[str, ...]) -> Answer:
-        return _accepted(await product_of(request).reservations.find_reservation(caller, stored[0]))
+        found = await product_of(request).reservations.find_reservation(caller, stored[0])
+        return _accepted(request, found)
 
     return await answer_once(request, caller, act, again)
 
@@ -163,9 +165,13 @@ async def _order_of(request: Request, wish: ReservationRequest) -> OfferOrder:
     )
 
 
-def _accepted(reservation: Reservation) -> Answer:
+def _accepted(request: Request, reservation: Reservation) -> Answer:
     location = f"/v1/reservations/{reservation.reservation_id}"
-    return json_answer(202, reservation_to_document(reservation), {"Location": location})
+    return json_answer(202, _document(request, reservation), {"Location": location})
+
+
+def _document(request: Request, reservation: Reservation) -> dict[str, Any]:
+    return reservation_to_document(reservation, product_of(request).clock.now())
 
 
 def _far(instant: datetime | None, pointer: str, now: datetime) -> tuple[FieldProblem, ...]:
@@ -189,7 +195,7 @@ async def list_reservations(
     page = await product_of(request).reservations.find_reservations(
         caller, limit, cursor, plan_id=plan_id, team=team
     )
-    return listing([reservation_to_document(row) for row in page.items], page.next_cursor)
+    return listing([_document(request, row) for row in page.items], page.next_cursor)
 
 
 @router.get("/fleets", responses={200: {"model": PageForm[FleetForm]}})
@@ -240,7 +246,7 @@ async def show_reservation(
 ) -> JSONResponse:
     """Shows one reservation."""
     reservation = await product_of(request).reservations.find_reservation(caller, reservation_id)
-    return JSONResponse(reservation_to_document(reservation))
+    return JSONResponse(_document(request, reservation))
 
 
 @router.get("/{reservation_id}/release", responses={200: {"model": ReleaseEstimateForm}})
@@ -268,7 +274,39 @@ async def extend_reservation(
         if wrong:
             raise InputError("request", wrong)
         extended = await product.reservations.extend(caller, reservation_id, wish.end.astimezone(UTC))
-        return json_answer(200, reservation_to_document(extended))
+        return json_answer(200, _document(request, extended))
+
+    return await answer_once(request, caller, act)
+
+
+@router.get(
+    "/{reservation_id}/hold", responses={200: {"model": HoldQuoteForm}}, openapi_extra=may_fail(Conflict)
+)
+async def quote_hold(request: Request, caller: PlanReader, reservation_id: ReservationId) -> JSONResponse:
+    """Quotes what it adds to hold a reservation now that is ordered at its start. It orders nothing."""
+    product = product_of(request)
+    quote = await product.early_holding.quote(caller, reservation_id)
+    seller = quote.reservation.offer.provider
+    return JSONResponse(quote_to_document(quote, order_words(product.modes, (seller,), seller_name)))
+
+
+@router.post(
+    "/{reservation_id}/hold",
+    status_code=202,
+    responses={202: {"model": ReservationForm}},
+    openapi_extra=may_fail(*ORDER_ERRORS),
+)
+async def hold_reservation(
+    request: Request, caller: ReservationWriter, reservation_id: ReservationId
+) -> Response:
+    """Holds a reservation now that is ordered at its start; twice is no error.
+
+    It is kept and charged from now on. If its seller refuses, it is ordered at its start as before.
+    """
+
+    async def act() -> Answer:
+        held = await product_of(request).early_holding.hold(caller, reservation_id)
+        return _accepted(request, held)
 
     return await answer_once(request, caller, act)
 
@@ -289,7 +327,7 @@ async def finish_reservation(
 
     async def act() -> Answer:
         done = await product_of(request).reservations.finish(caller, reservation_id)
-        return json_answer(202, reservation_to_document(done))
+        return json_answer(202, _document(request, done))
 
     return await answer_once(request, caller, act)
 
@@ -307,4 +345,4 @@ async def release_reservation(
     confirms the release.
     """
     reservation = await product_of(request).reservations.release(caller, reservation_id)
-    return JSONResponse(reservation_to_document(reservation), 202)
+    return JSONResponse(_document(request, reservation), 202)

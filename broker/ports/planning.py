@@ -311,6 +311,10 @@ class BudgetWatch(Protocol):
         """A text for each budget that would be exceeded and to which the plan contributes."""
         ...
 
+    async def find_overruns_of_hold(self, record: PlanRecord, plan: Plan, held: Plan) -> tuple[str, ...]:
+        """A text for each budget that would be exceeded if ``plan`` were held early, as ``held``."""
+        ...
+
     async def find_overruns_of_order(self, order: Reservation) -> tuple[str, ...]:
         """A text for each budget that would be exceeded by ``order``, a reservation that is not stored."""
         ...

@@ -46,6 +46,7 @@ from broker.services.accounts.retention import RetentionService
 from broker.services.accounts.ssh_keys import SshKeysService
 from broker.services.accounts.webhooks import WebhooksService
 from broker.services.holding.changes import ChangesService
+from broker.services.holding.early_holding import EarlyHoldingService
 from broker.services.holding.machines import MachinesService
 from broker.services.holding.networks import NetworksService
 from broker.services.holding.reconcile import ReconcileService
@@ -188,6 +189,7 @@ class House:
             reservations=ReservationsService(
                 units, buying, self.clock, self.notifier, read_request=read, budgets=gate
             ),
+            early_holding=EarlyHoldingService(units, buying, self.clock, self.notifier, gate),
             reconcile=ReconcileService(units, buying, self.clock, self.notifier),
             networks=NetworksService(units, {"fake": self.network}, self.clock, ("fake", "plain")),
             machines=MachinesService(units, adapters, MachineProbe(), self.clock, self.notifier),

@@ -317,7 +317,8 @@ def _plans(team: Caller, plan: Any) -> None:
 
 def _reservations(team: Caller, admin: Caller, plan: Any) -> None:
     team.ask("GET", "/v1/plans/{plan_id}/quote", plan["plan_id"])
-    reserved = team.ask("POST", "/v1/plans/{plan_id}/reserve", plan["plan_id"])
+    hold = {"hold": "at_start"}
+    reserved = team.ask("POST", "/v1/plans/{plan_id}/reserve", plan["plan_id"], body=hold)
     offers = team.ask("GET", "/v1/offers", gpu="H100", orderable=True, tier="on_demand", limit=10)["items"]
     wish = {
         "offer_id": offers[0]["offer_id"],
@@ -335,6 +336,20 @@ def _reservations(team: Caller, admin: Caller, plan: Any) -> None:
     row = team.ask("POST", "/v1/reservations", body=wish)
     time.sleep(8)
     team.ask("GET", "/v1/plans/{plan_id}/endpoints", plan["plan_id"])
+    start = (datetime.now(UTC) + timedelta(days=1)).replace(microsecond=0).isoformat()
+    other = {name: offers[-1][name] for name in ("offer_id", "price_usd_per_node_hour")}
+    waiting = team.ask(
+        "POST",
+        "/v1/reservations",
+        body={
+            **wish,
+            "offer_id": other["offer_id"],
+            "max_price_usd_per_node_hour": other["price_usd_per_node_hour"],
+            "start": start,
+        },
+    )
+    team.ask("GET", "/v1/reservations/{reservation_id}/hold", waiting["reservation_id"])
+    team.ask("POST", "/v1/reservations/{reservation_id}/hold", waiting["reservation_id"])
     for one in [row, *reserved.get("reservations", ())]:
         team.ask("GET", "/v1/reservations/{reservation_id}", one["reservation_id"])
         team.ask("GET", "/v1/reservations/{reservation_id}/release", one["reservation_id"])

@@ -95,6 +95,7 @@ async def test_a_fleet_is_one_item_with_its_sizes_and_money(home: Home) -> None:
         "owed_usd": "20.00",
         "expected_usd": "230.00",
         "reservation_ids": ["rsv-base", "rsv-peak", "rsv-late"],
+        "promises": {"held": 1, "holding": 0, "at_start": 2},
     }
 
 

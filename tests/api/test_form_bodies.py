@@ -17,6 +17,7 @@ PATHS = {
     ("POST", "/v1/ssh-keys"),
     ("POST", "/v1/providers/{provider}/setup"),
     ("POST", "/v1/plans/{plan_id}/release"),
+    ("POST", "/v1/plans/{plan_id}/reserve"),
     ("POST", "/v1/reservations"),
     ("POST", "/v1/reservations/quote"),
     ("POST", "/v1/starting-points"),

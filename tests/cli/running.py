@@ -122,9 +122,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def fake_server(answers: Mapping[tuple[str, str], list[tuple[int, Any]]]) -> Iterator[FakeServer]:
-    """A running FakeServer, at which nothing is short unless ``answers`` say so."""
+    """A running FakeServer, at which nothing is short, and no fleet costs anything, unless ``answers`` say
+    so."""
     nothing_short: dict[tuple[str, str], list[tuple[int, Any]]] = {
-        ("GET", "/v1/reservations/shortfalls"): [(200, {"items": []})]
+        ("GET", "/v1/reservations/shortfalls"): [(200, {"items": []})],
+        ("GET", "/v1/reservations/fleets"): [(200, {"items": [], "next_cursor": None})] * 2,
     }
     with FakeServer({**nothing_short, **answers}) as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})

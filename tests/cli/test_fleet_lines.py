@@ -37,7 +37,7 @@ def an_hour(number: int) -> ReservationForm:
         reason="its time is over",
         released_at=end,
     )
-    return ReservationForm.model_validate(reservation_to_document(row))
+    return ReservationForm.model_validate(reservation_to_document(row, NOON))
 
 
 @pytest.mark.parametrize(("each", "names"), [(False, 4), (True, SLOTS)])

@@ -459,7 +459,7 @@ def test_in_a_terminal_it_is_asked_after_the_words(
         seen.append(question)
         return answer == "y"
 
-    monkeypatch.setattr("api.cli.holding.reserve._is_terminal", lambda: True)
+    monkeypatch.setattr("api.cli.holding.answers._is_terminal", lambda: True)
     monkeypatch.setattr("typer.confirm", confirm)
     held = reservation("held", nodes=1)
     answers = quoted(

@@ -46,6 +46,12 @@ ELSEWHERE: Mapping[str, Elsewhere] = {
     "broker hosts RESERVATION_ID": Elsewhere(MACHINES, 'broker("hosts"', NEEDS_MACHINES),
     "broker done RESERVATION_ID": Elsewhere(MACHINES, 'broker("done"', NEEDS_MACHINES),
     "broker reserve --offer OFFER_ID": Elsewhere(MACHINES, '"offer_id"', NEEDS_MACHINES),
+    "broker reserve PLAN_ID --hold now": Elsewhere(
+        "tests/cli/test_hold_command.py", '"--hold", "now"', "the line before it has reserved the plan"
+    ),
+    "broker hold RESERVATION_ID": Elsewhere(
+        "tests/cli/test_hold_command.py", 'broker("hold"', "nothing of that plan waits for its start"
+    ),
     "make run": Elsewhere(
         "Makefile", "broker up", "it installs; the command that it ends with is this test's broker"
     ),

@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -13,13 +14,14 @@ from typing import Any
 
 from broker import crash_points
 from broker.domain.basics.access import EVERY_TEAM
-from broker.domain.basics.errors import BrokerError
+from broker.domain.basics.errors import BrokerError, InsufficientCapacity
 from broker.domain.basics.identity import ENTROPY_BYTES, make_id, make_tag
 from broker.domain.holding.reservation import Lease, Order, Reservation
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest, WorkloadKind
 from broker.ports.holding import Reserver
+from broker.services.holding.early_holding import EarlyHoldingService
 from broker.services.holding.fallback_offer import FallbackOffers
 from broker.services.holding.reservations import ReservationsService
 from broker.services.moving.moves import MovesService
@@ -140,6 +142,25 @@ async def extended(broker: Broker) -> None:
     await broker.passes(2)
 
 
+async def held_early(broker: Broker) -> None:
+    """What starts later is held now, is refused, and is held at the second try."""
+    await broker.sell()
+    start = broker.clock.now() + timedelta(hours=1)
+    end = start + timedelta(hours=2)
+    row = await broker.reservations.reserve_offer(ALICE, broker.offer.offer_id, 1, start, end, "story")
+    units, reservers = broker.store.unit_of_work, {broker.place.provider: broker.adapter}
+    early = EarlyHoldingService(
+        units, a_buyer(units, reservers, broker.clock), broker.clock, RecordingNotifier()
+    )
+    broker.arm("create", "out_of_capacity", count=1)
+    with suppress(InsufficientCapacity):
+        await early.hold(ALICE, row.reservation_id)
+    await early.hold(ALICE, row.reservation_id)
+    await broker.passes(2)
+    await broker.advance(3 * 3600)
+    await broker.passes(3)
+
+
 async def lost_with_effect(broker: Broker) -> None:
     """The order took effect, its answer is lost."""
     broker.arm("create", "connection_reset", count=1, when="after")
@@ -224,6 +245,7 @@ STORIES: dict[str, Story] = {
         exchanged,
         moved,
         extended,
+        held_early,
         lost_with_effect,
         lost_without_effect,
         refused_halfway,

@@ -43,6 +43,7 @@ ALIKE = {
     "exchanged": ["fallback_offer.intend"],
     "moved": ["move.intend"],
     "extended": ["reservation.extend"],
+    "held_early": ["reservation.hold"],
     "lost_with_effect": ["reservation.unknown"],
     "refused_halfway": ["reservation.refused", "reservation.abandon"],
     "later": ["reservation.refused", "reservation.short", "reservation.claim"],

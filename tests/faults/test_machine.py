@@ -33,6 +33,7 @@ from broker.domain.holding.reservation import (
 )
 from broker.domain.market.billing import holding_cost_usd
 from broker.domain.market.offer import Stock, StockLevel
+from broker.services.holding.early_holding import EarlyHoldingService
 from broker.services.holding.reconcile import ReconcileReport, ReconcileRules, ReconcileService
 from broker.services.holding.reservations import ReservationsService
 from broker.services.market.offers import OffersService
@@ -87,6 +88,7 @@ class Life(RuleBasedStateMachine):
         buying = a_buyer(units, sellers, self._clock)
         self._reservations = ReservationsService(units, buying, self._clock, notifier)
         self._offers = OffersService(units, sellers, self._clock)
+        self._early = EarlyHoldingService(units, buying, self._clock, notifier)
         self._spend = SpendService(units, self._clock)
         rules = ReconcileRules(max_orphans=50)
         self._reconcile = ReconcileService(units, buying, self._clock, notifier, rules=rules)
@@ -193,6 +195,18 @@ class Life(RuleBasedStateMachine):
                 assert row.end is not None
                 later = row.end + timedelta(minutes=minutes)
                 await self._reservations.extend(ALICE, row.reservation_id, later)
+
+        self._run(work())
+
+    @rule(number=st.integers(0, 9))
+    def hold(self, number: int) -> None:
+        """One of those that are ordered at their start is held now."""
+
+        async def work() -> None:
+            rows = [row for row in await self._open() if row.state is ReservationState.SCHEDULED]
+            if rows:
+                await self._poll()
+                await self._early.hold(ALICE, rows[number % len(rows)].reservation_id)
 
         self._run(work())
 

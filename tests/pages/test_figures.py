@@ -24,14 +24,25 @@ from api.pages.parts.table_links import Address, Paging, page_at, wished_sorting
 from api.pages.parts.words import hours, instant, moment, offer_words, seller, sellers_named, signed_usd
 from api.pages.plans.plan_view import committed_words
 from api.plan_words import state_words
-from api.reserved_fleets import accepted_words, fleets, most_nodes, size_words, steps_words
-from broker.domain.basics.window import Window
+from api.promise_words import (
+    accepted_words,
+    at_start_words,
+    chance_words,
+    hold_now_words,
+    order_promise_words,
+)
+from api.reserved_fleets import fleets, most_nodes, size_words, steps_words
+from broker.domain.basics.window import Window, Wish
 from broker.domain.holding.reservation import Reservation, ReservationState
-from broker.domain.market.offer import Tier, WindowBilling
+from broker.domain.market.launch_statistics import LaunchStatistics, StatisticsLevel
+from broker.domain.market.offer import Stock, StockLevel, Tier, WindowBilling
 from broker.domain.market.polling import BreakerState, Polling
 from broker.domain.planning.window_use import use_of
+from broker.domain.planning.workload import WorkloadKind
 from broker.domain.spend.budgets import Budget, BudgetPeriod, Reach, budget_outlook, budget_status
 from broker.domain.spend.intervals import Quantiles
+from broker.domain.spend.order_quote import quote_of_plan
+from broker.domain.spend.release_estimate import ReleaseEstimate
 from broker.domain.spend.spend import Charge, ChargeBasis, CostView, Interval
 from broker.services.spend.settled_spend import SumKey
 from tests.fakes.clock import NOON
@@ -200,6 +211,9 @@ def held(reservation_id: str, hours_on: float = 0, **changed: Any) -> Reservatio
     return replace(row, **changed)
 
 
+BACK = ReleaseEstimate(Decimal(0), Decimal(0))
+
+
 def test_a_fleets_steps_are_one_line() -> None:
     """Two nodes all day and two more in the evening, of which one hour is refused."""
     base = held("base", nodes=2, end=NOON + timedelta(hours=10), state=ReservationState.ACTIVE, plan_id="p")
@@ -220,7 +234,7 @@ def test_a_fleets_steps_are_one_line() -> None:
         NOON + timedelta(hours=10),
     )
     assert size_words(fleet, moment) == "2 nodes now, 4 from 2026-11-23 17:00 UTC"
-    assert steps_words(fleet) == "2 to 4 nodes, 3 steps, 2 ordered at their start"
+    assert steps_words(fleet) == "2 to 4 nodes, 3 steps: 1 held, 2 ordered at their start"
     assert lines[-1].end is None
     assert most_nodes([*peak, base]) == 4
 
@@ -349,43 +363,64 @@ def test_what_is_accepted_is_told_by_what_is_bought() -> None:
         held(f"s-{on}", on, state=ReservationState.SCHEDULED, plan_id="p", units=()) for on in (6, 5)
     ]
     bought = held("b", state=ReservationState.ACTIVE, plan_id="p")
-    assert accepted_words(scheduled, moment) == (
+    assert accepted_words(scheduled, moment, NOON) == (
         "Accepted. Nothing is bought yet: 2 orders are placed each at its start, the first on "
         "2026-11-23 17:00 UTC, and the seller may then have none."
     )
-    assert accepted_words([bought, scheduled[0]], moment) == (
-        "Accepted: 1 order is bought; 1 order is placed at its start, 2026-11-23 18:00 UTC, "
-        "and the seller may then have none."
+    early = replace(bought, requested=Wish(NOON + timedelta(hours=1), bought.end))
+    assert accepted_words([bought, early, scheduled[0]], moment, NOON) == (
+        "Accepted: 1 order is bought; 1 order is holding until needed; 1 order is placed at its start, "
+        "2026-11-23 18:00 UTC, and the seller may then have none."
     )
-    assert accepted_words([bought, held("w", state=ReservationState.PENDING, units=())], moment) == (
+    waits = held("w", state=ReservationState.PENDING, units=())
+    assert accepted_words([bought, waits], moment, NOON) == (
         "Accepted: 1 order is bought; 1 order waits for the seller's answer."
     )
 
 
-def test_what_a_plan_commits_says_what_is_ordered_when() -> None:
-    now, later = NOON, [a_segment(5, 10), a_segment(20, 30)]
+def test_what_a_plan_commits_says_what_is_paid_when() -> None:
     hourly = a_plan(a_placement(an_offer("h", "2"), [a_segment(0, 10)], "chat"))
-    assert committed_words(hourly, now) == "All of it is charged by the hour as it is held."
-    waiting = a_plan(a_placement(an_offer("h", "2"), later, "chat"))
-    assert committed_words(waiting, now).endswith(
-        "Each part is ordered at its start, the first on 2026-11-23 17:00 UTC: until then nothing of it is "
-        "bought, and the seller may then have none."
-    )
+    assert committed_words(hourly) == "All of it is charged by the hour as it is held."
     window = a_placement(an_offer("w", "10", window=slot_terms(NOON, 96)), [a_segment(0, 10)], "tune")
-    both = a_plan(window, a_placement(an_offer("h", "2"), [a_segment(0, 4), *later], "chat"))
-    assert committed_words(both, now) == (
+    both = a_plan(window, a_placement(an_offer("h", "2"), [a_segment(0, 4)], "chat"))
+    assert committed_words(both) == (
         "$100.00 of it is for windows, ordered now and paid at the purchase; the rest is charged by the hour "
-        "as it is held. Of its 3 orders, 2 are placed at their start, the first on 2026-11-23 17:00 UTC: the "
-        "seller may then have none."
+        "as it is held."
     )
-    assert committed_words(a_plan(window), now) == (
+    assert committed_words(a_plan(window)) == (
         "All of it is for windows, which are ordered now and paid at the purchase."
     )
     terms = replace(slot_terms(NOON, 96), billed=WindowBilling.FROM_START)
     segment = a_segment(0, 10)
     use = use_of(terms, (segment,), segment.window, Decimal(100))
     from_start = replace(a_placement(an_offer("w", "10", window=terms), [segment], "tune"), window_use=use)
-    assert committed_words(a_plan(from_start), now) == (
+    assert committed_words(a_plan(from_start)) == (
         "All of it is charged by the hour as it is held. "
         "$100.00 is for windows that are charged from their start on."
     )
+
+
+def test_how_a_placement_is_ordered_is_told_with_its_chance() -> None:
+    """A run that starts later, one that starts now, and a fleet of which a step waits."""
+    start, now = [a_segment(5, 10)], [a_segment(0, 10)]
+    offer = an_offer("h", "2")
+    learned = LaunchStatistics(0.92, 4.0, 12, StatisticsLevel.OFFER)
+    scarce = replace(offer, stock=Stock(StockLevel.LOW, 3), learned=learned)
+    steps = [a_segment(0, 1), a_segment(5, 6)]
+    plan = a_plan(*(a_placement(offer, one, "w", WorkloadKind.SERVING) for one in (start, now, steps)))
+    words = [
+        [order_promise_words(one) for one in quote_of_plan(plan, {"h": of}, BACK, NOON).placements]
+        for of in (offer, scarce)
+    ]
+    assert words == [
+        ["ordered at its start", "bought now", "1 bought now, 1 ordered at its start"],
+        [
+            "ordered at its start, low stock, 92 % of launches there succeeded",
+            "bought now",
+            "1 bought now, 1 ordered at its start, low stock, 92 % of launches there succeeded",
+        ],
+    ]
+    assert chance_words(StockLevel.NONE, None) == "no stock now"
+    assert chance_words(StockLevel.HIGH, None) == chance_words(None, None) == ""
+    assert "on 2026-11-23 12:00 UTC, and its seller may then have none" in at_start_words(NOON, moment)
+    assert hold_now_words(Decimal("12.30")).startswith("It adds $12.30: each node is bought now")

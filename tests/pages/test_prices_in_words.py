@@ -57,7 +57,7 @@ SHOWN: dict[str, Callable[[str], Any]] = {
     "the quarantine": lambda usd: printed(lambda c: print_section(quarantine_section([doubted(usd)]), c)),
     "reservations": lambda usd: printed(
         lambda c: print_reservations(
-            c, [ReservationForm.model_validate(reservation_to_document(a_lease(usd)))], each=True
+            c, [ReservationForm.model_validate(reservation_to_document(a_lease(usd), NOON))], each=True
         )
     ),
     "the page of a reservation": lambda usd: money_card(a_lease(usd), NOON),

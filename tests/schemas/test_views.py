@@ -49,10 +49,13 @@ from api.schemas.holding.reservation import (
     AccessForm,
     ExtensionRequest,
     FleetForm,
+    HoldQuoteForm,
     OrderQuoteForm,
     PlanQuoteForm,
     PlanReleaseForm,
     PlanReleaseRequest,
+    PlanReservationRequest,
+    QuotedHold,
     QuotedOrder,
     QuotedPlan,
     RefusalForm,
@@ -117,6 +120,7 @@ VIEWS: Mapping[type[BaseModel], type] = {
     ExportForm: ExportJob,
     FieldProblemForm: FieldProblem,
     FleetForm: _FleetWithMoney,
+    HoldQuoteForm: QuotedHold,
     GpuForm: GpuOnSale,
     ModelForm: KnownModel,
     IntervalForm: _Bands,
@@ -171,6 +175,7 @@ NOT_TOLD: Mapping[str, str] = {
     "ExportForm.ExportJob.media_type": "the file has it as its header",
     "ExportForm.ExportJob.team": "the team that asks sees its own alone",
     "FleetForm.Offer": OFFER,
+    "FleetForm.ReservedFleet.promises": "counted in promises",
     "FleetForm.Reservation": "reservation_ids name them, and each has a document of its own",
     "FleetForm.Sku": OFFER,
     "GpuForm.GpuSpec.matmul_best_bf16_tflops": MEASURED,
@@ -183,6 +188,7 @@ NOT_TOLD: Mapping[str, str] = {
     "OrderQuoteForm.Intent.requested": "the caller asked for it",
     "OrderQuoteForm.Intent.workload": "the caller named it",
     "OrderQuoteForm.Offer": OFFER,
+    "HoldQuoteForm.Reservation": "the reservation has a document of its own",
     "PlanQuoteForm.Plan": "the plan has a document of its own",
     "ReservationForm.MachineSetup.keys": "ssh_keys, as names and fingerprints",
     "ReservationForm.MachineSetup.left_keys": "ssh_keys_left_out, as names and fingerprints",
@@ -229,7 +235,7 @@ ENVELOPES = {
 """Lists of what has a form or view, and pairs of words: they flatten no dataclass."""
 REQUESTS = {
     ExtensionRequest, IntentionForm, NetworkRequest, NewBudget, NewCalendar, NewKey, NewSshKey, NewWebhook,
-    PlanReleaseRequest, ReservationRequest, StartingPointQuestion, Word,
+    PlanReleaseRequest, PlanReservationRequest, ReservationRequest, StartingPointQuestion, Word,
     _Line, what_if.QuestionPart,
 }  # fmt: skip
 ELSEWHERE = {

@@ -14,6 +14,7 @@ from broker.ports.holding import Reserver
 from broker.ports.planning import BudgetWatch, PlanCall, PlanRecord
 from broker.ports.unit_of_work import UnitOfWorkFactory
 from broker.services.holding.buyer import Buyer
+from broker.services.holding.early_holding import EarlyHoldingService
 from broker.services.holding.fallback_offer import FallbackOffers, FallbackRules
 from broker.services.holding.order_gate import OrderGate
 from broker.services.holding.reconcile import ReconcileReport, ReconcileRules, ReconcileService
@@ -60,6 +61,7 @@ class House:
         parts = (units, buying, self.clock, self.notifier)
         self.moves = MovesService(*parts)
         self.reservations = ReservationsService(*parts, rules=ReservingRules())
+        self.early_holding = EarlyHoldingService(*parts)
         rules = ReconcileRules(order_grace=SETTLE, orphan_grace=GRACE, max_orphans=50)
         self.reconcile = ReconcileService(*parts, rules=rules)
 

@@ -14,6 +14,7 @@ import pytest
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.webhook import ALL_TEAMS
 from broker.domain.basics.window import Window
+from broker.domain.holding.early_holding import plan_held_early
 from broker.domain.holding.holding_orders import Intent, unplaced_order
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.planning.plan import Plan
@@ -325,3 +326,31 @@ async def test_an_order_that_starts_later_counts_the_whole_month_after_its_start
     late = Intent(OFFER, 1, datetime(2027, 2, 28, tzinfo=UTC), None)
     (words,) = await gate.find_overruns_of_order(unplaced_order(late, "research", NOON))
     assert "by $0.01 (2027-03-01 to 2027-03-31)" in words
+
+
+@pytest.mark.parametrize(
+    ("limits", "is_approved", "told"),
+    [
+        ({"research": "320.00"}, False, ()),
+        ({"research": "319.99"}, False, ("holding it now adds $120.00",)),
+        ({"research": "319.99"}, True, ("exceed its budget of $319.99 per month by $0.01",)),
+        ({"limit_usd": "320.00"}, False, ()),
+        ({"limit_usd": "319.99"}, False, ("this plan, held now, costs $320.00, which is over the limit",)),
+        ({"limit_usd": "120.00"}, True, ()),  # the plan was approved; what is added is within the limit
+        ({"limit_usd": "119.99"}, True, ("holding it now costs $120.00, which is over the limit",)),
+    ],
+)
+async def test_what_holding_a_plan_adds_is_held_to_budgets_and_to_the_limit(
+    file: Store, limits: dict[str, str], is_approved: bool, told: tuple[str, ...]
+) -> None:
+    """Two nodes at $10 for ten hours from six hours on: $200, and $120 more if they are held now."""
+    plan = a_plan(a_placement(OFFER, [a_segment(6, 16, 2)], "chat"))
+    early = plan_held_early(plan, {"a": OFFER}, NOON)
+    record = a_record(plan)
+    if is_approved:
+        record = replace(record, approved_by="key-finance", approved_at=NOON)
+    gate = await gate_with(file, **limits)
+    found = await gate.find_overruns_of_hold(record, plan, early)
+    assert len(found) == len(told)
+    assert all(words in one for words, one in zip(told, found, strict=True)), found
+    assert await gate.find_overruns_of_hold(record, plan, plan) == ()

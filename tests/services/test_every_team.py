@@ -25,6 +25,7 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("KeysService.create_key", "EVERY_TEAM"): "only the installation makes a key without a caller",
     ("ExportJobs.start", "_write"): "the job goes on in the background, for its own team",
     ("PlanningService.request_continuation", "find_business_statuses"): "of a plan that the caller may see",
+    ("ReservationsService.quote_plan", "EVERY_TEAM"): "what is known of launches at a seller is of all teams",
     ("ReoptimizeService.run_for", "run"): "which is given the caller's scope",
     ("ReoptimizeService.find_unfinished_of", "find_unfinished"): "which is given the caller's scope",
 }

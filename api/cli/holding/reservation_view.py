@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from rich.console import Console
@@ -15,7 +15,7 @@ from api.client import BrokerClient
 from api.figures import day_and_time, hours, plural, usd
 from api.plan_words import who_words
 from api.reserved_fleets import ReservedFleet, count_words, grouped_fleets, size_words, steps_words
-from api.schemas.holding.reservation import ReservationForm
+from api.schemas.holding.reservation import FleetForm, ReservationForm
 from api.sections import Cell, Section, tone
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.money import price_words
@@ -28,10 +28,16 @@ MOST_IDS = 4
 """Names of leases that are told of a fleet."""
 
 
-def print_reservations(console: Console, rows: Sequence[ReservationForm], *, each: bool = False) -> None:
+def print_reservations(
+    console: Console,
+    rows: Sequence[ReservationForm],
+    *,
+    each: bool = False,
+    money: Iterable[FleetForm] = (),
+) -> None:
     """A table in the server's order, newest first, with a count by state; one line when there are none.
 
-    The reservations of one fleet share a row unless ``each`` is set.
+    The reservations of one fleet share a row unless ``each`` is set. ``money``: what fleets cost.
     """
     if not rows:
         console.print("no reservations")
@@ -39,10 +45,11 @@ def print_reservations(console: Console, rows: Sequence[ReservationForm], *, eac
     now = datetime.now(UTC)
     alone = (line for row in rows for line in grouped_fleets([row], _offer, now))
     lines = tuple(alone) if each else grouped_fleets(rows, _offer, now)
+    costs = {frozenset(one.reservation_ids): one for one in money}
     cells = [
         (
             Cell(_named(fleet), _under(fleet)),
-            Cell(fleet.word, tone="" if fleet.first.not_tried else tone(fleet.state)),
+            _state(fleet),
             Cell(
                 f"{size_words(fleet, day_and_time)} × {_node(fleet.first)}",
                 (
@@ -51,6 +58,7 @@ def print_reservations(console: Console, rows: Sequence[ReservationForm], *, eac
                         filter(None, (f"{fleet.first.provider} {fleet.first.region}", fleet.first.mode))
                     ),
                     _span(fleet.start, fleet.end),
+                    *_costs(costs.get(frozenset(row.reservation_id for row in fleet.rows))),
                     *_apart(fleet.first),
                     *filter(None, [fleet.first.reason]),
                 ),
@@ -58,9 +66,16 @@ def print_reservations(console: Console, rows: Sequence[ReservationForm], *, eac
         )
         for fleet in lines
     ]
-    columns = ("=reservation, workload,\nprovider's ids", "=state", "what, price, when (UTC)")
+    columns = ("=reservation, workload,\nprovider's ids", "state", "what, price, when (UTC)")
     print_section(Section(columns, cells), console)
     console.print(count_words(lines, "reservation" if each else "fleet"), style="dim")
+
+
+def _state(fleet: ReservedFleet[ReservationForm]) -> Cell:
+    """What is promised, in lines that leave the other columns their width."""
+    note = fleet.note(day_and_time).replace("from ", "from, ")
+    more = [line for line in note.split(", ") if line]
+    return Cell(fleet.word.replace("ordered at", "ordered\nat"), more, tone(fleet.word))
 
 
 def _named(fleet: ReservedFleet[ReservationForm]) -> str:
@@ -74,6 +89,12 @@ def _under(fleet: ReservedFleet[ReservationForm]) -> list[str]:
     ids = [reference for row in fleet.rows for reference in row.provider_references]
     more = len(ids) - MOST_IDS if len(fleet.rows) > 1 else 0
     return [*which, *ids[:MOST_IDS], f"and {more} more: --each"] if more > 0 else [*which, *ids]
+
+
+def _costs(fleet: FleetForm | None) -> Iterator[str]:
+    """What is owed until now and what is to come, unless nothing is known of either."""
+    if fleet is not None and (fleet.owed_usd or fleet.expected_usd):
+        yield f"{usd(fleet.owed_usd)} so far, {usd(fleet.expected_usd)} to come"
 
 
 def _offer(row: ReservationForm) -> str:

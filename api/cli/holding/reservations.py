@@ -45,10 +45,11 @@ def reservations(
     with connect(load_settings()) as client:
         rows = [row for row in client.list_reservations(plan) if not open_only or row.state in OPEN_STATES]
         short = [] if as_json else client.list_shortfalls(plan)
+        money = [] if as_json or each or not rows else list(client.list_fleets(plan))
     if as_json:
         print_items(row.model_dump(mode="json") for row in rows)
     else:
-        print_reservations(stdout(), rows, each=each)
+        print_reservations(stdout(), rows, each=each, money=money)
         print_shortfalls(stdout(), short)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any
@@ -11,7 +10,8 @@ import typer
 
 from api.cli.companions import require_companions
 from api.cli.configuration import load_settings
-from api.cli.errors import ExitCode, TimedOut
+from api.cli.errors import TimedOut
+from api.cli.holding.answers import ask, require_answer, tell
 from api.cli.holding.reservation_view import (
     UNSETTLED,
     exit_code_of_rows,
@@ -23,21 +23,24 @@ from api.cli.output import Json, print_json, say, stdout
 from api.cli.times import TIME_HELP, read_time
 from api.client import ServerTimedOut, connect
 from api.figures import day_and_time, plural
+from api.promise_words import at_start_words, hold_now_words, many_words, order_promise_words
 from api.release_words import estimate_words
-from api.reserved_fleets import is_ordered_later
 from api.schemas.holding.reservation import Fit, OrderQuoteForm, PlanQuoteForm, ReservationForm
 from broker.domain.basics.errors import ApprovalRequired, FieldProblem, InputError
 from broker.domain.basics.money import ZERO, price_words, to_cents, usd_words
+from broker.domain.holding.capacity_promise import CapacityPromise
+from broker.domain.holding.early_holding import Hold
 from broker.domain.holding.reservation import OPEN_STATES
 
 app = typer.Typer(add_completion=False)
 
 
+OF_PLAN = frozenset({"hold"})
 OF_OFFER = frozenset(
     {"offer", "nodes", "start", "end", "workload", "fit", "max_price", "disk_gb", "memory_gb"}
 )
 EVER = frozenset({"timeout", "idempotency_key", "yes"})
-ANSWERS = {"": EVER, "plan_id": EVER, "offer": EVER | OF_OFFER}
+ANSWERS = {"": EVER, "plan_id": EVER | OF_PLAN, "offer": EVER | OF_OFFER}
 
 
 @app.command()
@@ -62,6 +65,12 @@ def reserve(
             help="Buy nothing above this price of a node-hour; without it: its price and the tolerance.",
         ),
     ] = None,
+    hold: Annotated[
+        Hold,
+        typer.Option(
+            help="When capacity by the hour that starts later is ordered; now: charged from now on."
+        ),
+    ] = Hold.AT_START,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Order without asking.")] = False,
     disk_gb: Annotated[
         float | None, typer.Option(min=1, help="Disk of a node, where it is chosen; else the default.")
@@ -86,6 +95,8 @@ def reserve(
 
     Example: BROKER_KEY=… broker reserve plan-01jd…
 
+    Example: broker reserve plan-01jd… --hold now
+
     Example: broker reserve --offer OFFER_ID --nodes 2 --end 2026-12-02 --yes
     """
     require_companions(context, ANSWERS)
@@ -107,25 +118,25 @@ def reserve(
             if offer is None:
                 if idempotency_key is None:
                     told = client.quote_plan(str(plan_id))
-                    _tell(_plan_words(told), told.market)
-                    _ask(needed=not yes)
-                rows = client.reserve_plan(str(plan_id), key)
+                    tell(_plan_words(told, hold), told.market)
+                    ask(needed=not yes)
+                rows = client.reserve_plan(str(plan_id), key, hold)
             else:
                 if idempotency_key is None:
                     quote = client.quote_offer(offer, nodes, **order)
-                    _tell(_cost_words(quote), quote.market)
-                    _require_answer(yes)
-                    _ask(needed=not yes)
+                    tell(_cost_words(quote), quote.market)
+                    require_answer(yes=yes)
+                    ask(needed=not yes)
                 rows = [client.reserve_offer(offer, nodes, **order, workload=workload, idempotency_key=key)]
         except ApprovalRequired as error:
             way = f"broker approvals --approve {plan_id}"
             raise ApprovalRequired(f"{error}; finance decides with `{way}`") from error
         except ServerTimedOut as error:
             raise TimedOut(f"{error}; ask again with --idempotency-key {key}") from error
-        later = sum(map(is_ordered_later, rows))
-        due = f"; {later} more are bought when their time comes" if later else ""
+        later = sum(row.promise is CapacityPromise.AT_START for row in rows)
+        due = f"; {later} {many_words(CapacityPromise.AT_START.words, later)}"
         ordered = plural(len(rows) - later, "reservation")
-        say(f"{ordered} ordered, waiting for the providers{due}")
+        say(f"{ordered} ordered, waiting for the providers{due if later else ''}")
         rows, in_time = wait_until(client, rows, lambda row: row.state not in UNSETTLED, timeout)
     if as_json:
         print_json({"reservations": [row.model_dump(mode="json") for row in rows]})
@@ -138,34 +149,19 @@ def reserve(
     raise typer.Exit(exit_code_of_rows(rows, in_time))
 
 
-def _tell(cost: str, market: str) -> None:
-    """Says before the order what it costs, and whether that is money."""
-    for words in (cost, market):
-        if words:
-            say(words)
-
-
-def _require_answer(yes: bool) -> None:
-    """Raises InputError where an order of one offer was not confirmed and nobody can be asked."""
-    if not yes and not _is_terminal():
-        expected = "--yes, as there is no terminal to ask in; nothing was ordered"
-        raise InputError("command line", (FieldProblem("--yes", "nothing", expected),))
-
-
-def _is_terminal() -> bool:
-    return sys.stdin.isatty()
-
-
-def _ask(*, needed: bool) -> None:
-    """Asks in a terminal whether to order; raises Exit after a no."""
-    if needed and _is_terminal() and not typer.confirm("Order it?", err=True):
-        say("Nothing was ordered.")
-        raise typer.Exit(ExitCode.INTERRUPTED)
-
-
-def _plan_words(quote: PlanQuoteForm) -> str:
+def _plan_words(quote: PlanQuoteForm, hold: Hold) -> str:
     at_once = f", {usd_words(quote.at_once_usd)} of it paid at once" if quote.at_once_usd else ""
-    return f"Plan {quote.plan_id}: {usd_words(quote.cost_usd)}{at_once}. {_back(quote)}"
+    placed = (f"{one.workload} at {one.offer_id}: {order_promise_words(one)}." for one in quote.placements)
+    lines = [f"Plan {quote.plan_id}: {usd_words(quote.cost_usd)}{at_once}. {_back(quote)}", *placed]
+    first = min((one.first_later for one in quote.placements if one.first_later is not None), default=None)
+    if first is not None and hold is Hold.AT_START:
+        lines.append(f"Ordered at its start: {at_start_words(first, lambda at: f'{day_and_time(at)} UTC')}")
+    if quote.hold_usd is not None:
+        way = "Held now" if hold is Hold.NOW else "With --hold now"
+        lines.append(f"{way}: {hold_now_words(quote.hold_usd)}")
+    elif hold is Hold.NOW:
+        lines.append("Nothing of it can be held before its start, or needs to be.")
+    return "\n".join(lines)
 
 
 def _cost_words(quote: OrderQuoteForm) -> str:

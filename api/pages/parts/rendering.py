@@ -34,6 +34,7 @@ from api.plan_words import (
     strategy,
     who_words,
 )
+from api.promise_words import at_start_words, hold_now_words
 from api.release_words import estimate_words
 from api.sections import tone
 from broker.domain.basics.access import scope_of
@@ -84,6 +85,8 @@ templates.env.filters.update(
     linked=words.linked,
     offer_words=words.offer_words,
     rate_words=lambda offer: "; ".join(conversions((offer,), offer.observed_at.date())),
+    at_start_words=lambda at: at_start_words(at, words.moment),
+    hold_now_words=hold_now_words,
     release_words=lambda found: estimate_words(found, words.seller),
     hours=words.hours,
     counted=plural,

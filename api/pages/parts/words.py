@@ -44,6 +44,7 @@ STEP_WORDS: Mapping[str, str] = {
     "reservation.billed": "Billed",
     "reservation.changed": "Changed",
     "reservation.extend": "Extended",
+    "reservation.hold": "To be held before its start",
     "reservation.release": "Release asked for",
     "reservation.release_refused": "Release refused for now",
     "reservation.gone": "Seen gone at the provider",

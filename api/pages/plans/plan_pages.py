@@ -24,19 +24,24 @@ from api.pages.plans.what_if_view import questions_of
 from api.plan_answer import NO_OBJECTIVES, answer_of, objectives_in
 from api.plan_requests import ask_for_plan, ask_to_continue, event_of, find_holdings, options_of, plan_events
 from api.plan_words import state_words
-from api.reserved_fleets import ReservedFleet, accepted_words, fleets, size_words
+from api.promise_words import accepted_words, promises_words
+from api.reserved_fleets import FleetMoney, ReservedFleet, fleets, money_of, size_words
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import (
     ApprovalRequired,
     BrokerError,
     Conflict,
+    FieldProblem,
+    InputError,
     OverBudget,
     ProviderError,
 )
+from broker.domain.holding.early_holding import Hold
 from broker.domain.holding.plan_holding import PlanHolding
 from broker.domain.holding.reservation import Reservation
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
+from broker.domain.spend.order_quote import quote_of_plan
 from broker.domain.spend.release_estimate import ReleaseEstimate
 from broker.ports.planning import PlanRecord, why_not_continued
 from broker.services.holding.reserving_requests import PlanPart
@@ -127,6 +132,10 @@ async def _shown(
     standing = statuses.get(plan_id)
     holding = (await find_holdings(product, caller, [record], statuses)).get(plan_id)
     others = await product.planning.find_others(caller, record)
+    now, on_release = product.clock.now(), await _on_release(product, caller, record)
+    quote = None
+    if record.plan is not None and on_release is not None:
+        quote = quote_of_plan(record.plan, offers, on_release, now)
     return show(
         request,
         "plan.html",
@@ -135,24 +144,26 @@ async def _shown(
         record=record,
         failed=failed,
         heading=plan_view.title_of(record),
-        notice=accepted_words(held, moment) if done == RESERVED else DONE.get(done, ""),
+        notice=accepted_words(held, moment, now) if done == RESERVED else DONE.get(done, ""),
         step=plan_view.next_step(record, held),
         standing=standing,
         may_continue=why_not_continued(record, standing) is None,
-        place=plan_view.place_of(record, standing, product.clock.now()),
+        place=plan_view.place_of(record, standing, now),
         others=others,
         not_bought=plan_view.why_not_bought(record, held),
-        open_lines=_open_lines(held, product.clock.now()),
+        open_lines=_open_lines(held, now),
+        promised=plan_view.promised_words(record.plan, quote, held, now),
         short=await product.reservations.find_shortfalls(caller, plan_id=plan_id),
         unfinished=await product.reoptimize.find_unfinished_of(caller, plan_id),
         approval=asked,
         proof=proof_of(request),
         once=new_once(),
-        on_release=await _on_release(product, caller, record),
+        on_release=on_release,
+        quote=quote,
         gone=plan_view.gone_words(held),
         event=await event_of(product, record),
         beside_base=await _beside_base(product, caller, record),
-        **_of_plan(record, product.clock.now(), holding),
+        **_of_plan(record, now, holding),
     )
 
 
@@ -167,10 +178,19 @@ async def _beside_base(product: Product, caller: Caller, record: PlanRecord) -> 
     return plan_view.savings_beside_base(record.plan, base, at_assumed_prices=assumed)
 
 
-def _open_lines(held: Sequence[Reservation], now: datetime) -> list[tuple[ReservedFleet[Reservation], str]]:
-    """What is or will be held: one line for each offer of a workload, with its size in words."""
+def _open_lines(
+    held: Sequence[Reservation], now: datetime
+) -> list[tuple[ReservedFleet[Reservation], str, str]]:
+    """What is or will be held: one line for each offer of a workload, with its size, and what is promised of
+    it and its money, in words.
+    """
     lines = fleets([row for row in held if row.is_open], now)
-    return [(fleet, size_words(fleet, moment)) for fleet in lines]
+    return [(fleet, size_words(fleet, moment), _told_of(fleet, money_of(fleet, now))) for fleet in lines]
+
+
+def _told_of(fleet: ReservedFleet[Reservation], money: FleetMoney) -> str:
+    promised = promises_words(fleet.promises) or fleet.word
+    return f"{promised}; {usd(money.owed_usd)} so far, {usd(money.expected_usd)} to come"
 
 
 async def _offers_now(product: Product, record: PlanRecord) -> dict[str, Offer]:
@@ -213,7 +233,7 @@ def _of_plan(record: PlanRecord, now: datetime, holding: PlanHolding | None) -> 
         "baselines": plan_view.baseline_rows(plan),
         "bound_share": plan_view.bound_share(plan),
         "told": tuple(plan_sections.told_of(plan, offer_words)),
-        "committed": plan_view.committed_words(plan, now),
+        "committed": plan_view.committed_words(plan),
         "is_past": is_past(plan, now),
         "as_of": plan.as_of,
     }
@@ -255,16 +275,25 @@ async def cancel(request: Request, caller: PlanWritingVisitor, plan_id: str) -> 
 async def reserve(request: Request, caller: PlanVisitor, plan_id: str) -> Response:
     """Reserves all of the plan, or nothing; then the plan's page says what stopped it."""
     form = await read_form(request)
+    hold = _hold_of(form)
 
     async def act(named: Caller) -> str:
         await as_seen(request, named, plan_id, form)
-        await product_of(request).reservations.reserve_plan(named, plan_id)
+        await product_of(request).reservations.reserve_plan(named, plan_id, hold)
         return f"/plans/{plan_id}?done={RESERVED}"
 
     try:
         return await act_once(request, caller, form, act, lambda _: f"/plans/{plan_id}")
     except (Conflict, ApprovalRequired, OverBudget, ProviderError) as error:
         return await _shown(request, caller, plan_id, error=error)
+
+
+def _hold_of(form: SentForm) -> Hold:
+    """When what starts later is ordered; at its start where the form does not ask. Raises InputError."""
+    text = form.text("hold") or Hold.AT_START
+    if text not in list(Hold):
+        raise InputError("form", (FieldProblem("hold", repr(text), " or ".join(Hold)),))
+    return Hold(text)
 
 
 @router.post("/plans/{plan_id}/again")

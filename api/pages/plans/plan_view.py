@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 
-from api.figures import plural
 from api.pages.parts.charts import Charts, both_widths
 from api.pages.parts.timelines import Bar, TimelineRow, timeline
 from api.pages.parts.words import moment, seller, usd
@@ -19,20 +18,22 @@ from api.plan_words import (
     strongest,
     without_cost,
 )
+from api.promise_words import order_promise_words, promises_words
 from api.release_words import released_words
 from api.schemas.base.times import find_time
 from api.schemas.plans.plan_record import workloads_of
 from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Window
+from broker.domain.holding.capacity_promise import promise_of
 from broker.domain.holding.plan_holding import PlanHolding
 from broker.domain.holding.reservation import Reservation, ReservationState
-from broker.domain.market.billing import holdings
 from broker.domain.market.offer import Tier
 from broker.domain.planning.plan import Baseline, Placement, Plan
 from broker.domain.planning.workload import WorkloadKind
 from broker.domain.reconciling.reconciling import WITH_THE_REST
 from broker.domain.spend.approvals import ApprovalState
 from broker.domain.spend.charging import credited_usd, owed_usd
+from broker.domain.spend.order_quote import PlanQuote
 from broker.ports.planning import BusinessStatus, PlanRecord
 
 SERIES_OF_KIND = {WorkloadKind.TRAINING: 0, WorkloadKind.SERVING: 1, WorkloadKind.BATCH: 2}
@@ -147,8 +148,8 @@ def without_provider(document: str, provider: str) -> str:
     return json.dumps(written)
 
 
-def committed_words(plan: Plan, now: datetime) -> str:
-    """When capacity is paid, and when it is ordered: windows in advance, the rest at its start."""
+def committed_words(plan: Plan) -> str:
+    """When capacity is paid: windows in advance, the rest as it is held."""
     prepaid = [one for one in plan.placements if one.is_prepaid_window]
     from_start = [one for one in plan.placements if one.tier is Tier.WINDOW and not one.is_prepaid_window]
     rest = [one for one in plan.placements if one.tier is not Tier.WINDOW]
@@ -162,21 +163,27 @@ def committed_words(plan: Plan, now: datetime) -> str:
     if from_start:
         from_start_usd = sum((one.capacity_usd for one in from_start), ZERO)
         paid += f" {usd(from_start_usd)} is for windows that are charged from their start on."
-    starts = [held.window.start for one in rest for held in holdings(one.segments)]
-    later = [start for start in starts if start > now]
-    if not later:
-        return paid
-    first = moment(min(later))
-    if len(later) == len(starts):
-        return (
-            f"{paid} Each part is ordered at its start, the first on {first}: "
-            "until then nothing of it is bought, and the seller may then have none."
-        )
-    placed = "1 is placed at its start" if len(later) == 1 else f"{len(later):,} are placed at their start"
-    return (
-        f"{paid} Of its {plural(len(starts), 'order')}, {placed}, the first on {first}: "
-        "the seller may then have none."
-    )
+    return paid
+
+
+def promised_words(
+    plan: Plan | None, quote: PlanQuote | None, held: Sequence[Reservation], now: datetime
+) -> list[str]:
+    """For each placement what is promised of it: of what is reserved, else as it would be ordered."""
+    if plan is None:
+        return []
+    found = []
+    for index, placement in enumerate(plan.placements):
+        rows = [
+            row
+            for row in held
+            if row.is_open and (row.workload, row.offer.offer_id) == (placement.workload, placement.offer_id)
+        ]
+        words = promises_words(promise_of(row, now) for row in rows)
+        if not rows and quote is not None:
+            words = order_promise_words(quote.placements[index])
+        found.append(words)
+    return found
 
 
 def gone_words(held: Sequence[Reservation]) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from fastapi import Request
@@ -24,12 +25,19 @@ from api.pages.plans.reservation_view import (
     progress_words,
     reservation_cards,
 )
-from api.reserved_fleets import fleets, size_words, steps_words
+from api.promise_words import chance_words, state_note, state_word
+from api.reserved_fleets import fleets, money_of, size_words, steps_words
 from api.schemas.holding.reservation import access_reason, machines_of
 from broker.domain.basics.account import Caller
 from broker.domain.basics.errors import Conflict, FieldProblem, InputError
+from broker.domain.holding.capacity_promise import CapacityPromise, promise_of
+from broker.domain.holding.early_holding import why_not_held
 from broker.domain.holding.reservation import Reservation, ReservationState
+from broker.domain.spend.order_quote import quote_of_hold
 from broker.services.holding.reserving_requests import PlanPart
+
+if TYPE_CHECKING:
+    from api.bootstrap import Product
 
 SHOWN, MOST_STEPS = 100, 200
 LOOKS, LOOK_S = 20, 0.5
@@ -37,6 +45,7 @@ LOOKS, LOOK_S = 20, 0.5
 DONE: Mapping[str, str] = {
     "ordered": "Ordered. Its state follows the provider's answers.",
     "extended": "It is held longer.",
+    "held": "It is bought now, and kept until it is needed. Its state follows the provider's answer.",
     "released": "Release asked for. It counts as gone once the provider shows so, twice.",
     "fleet-released": "Release asked for the whole fleet. Each part is gone once its provider shows so.",
 }
@@ -55,12 +64,24 @@ async def reservations_page(
     if cursor is None:
         rows += await product.reservations.find_every(caller, plan_id=plan, open_only=True)
     rows.sort(key=lambda row: (row.created_at, row.reservation_id), reverse=True)
-    lines = fleets(rows, product.clock.now())
+    now = product.clock.now()
+    lines = fleets(rows, now)
+    chances = await _chances(product, [row for line in lines for row in line.rows])
     return show(
         request,
         "reservations.html",
         "Reservations",
-        held=[(fleet, line_id(fleet), size_words(fleet, moment), steps_words(fleet)) for fleet in lines],
+        held=[
+            (
+                fleet,
+                line_id(fleet),
+                size_words(fleet, moment),
+                steps_words(fleet),
+                fleet.note(moment, chances.get(fleet.first.offer.offer_id, "")),
+                money_of(fleet, now),
+            )
+            for fleet in lines
+        ],
         latest=latest_change(rows),
         short=await product.reservations.find_shortfalls(caller, plan_id=plan),
         cards=reservation_cards(lines),
@@ -69,6 +90,19 @@ async def reservations_page(
         address=_address_of(cursor, plan_id),
         next_cursor=page.next_cursor,
     )
+
+
+async def _chances(product: Product, rows: Sequence[Reservation]) -> dict[str, str]:
+    """What is known of the chance of orders that are placed later, by offer."""
+    now = product.clock.now()
+    asked = {r.offer.offer_id for r in rows if promise_of(r, now) is CapacityPromise.AT_START}
+    found = await product.offers.find_named(sorted(asked)) if asked else ()
+    return {
+        offer.offer_id: chance_words(
+            offer.stock.level, None if offer.learned is None else offer.learned.success_share
+        )
+        for offer in found
+    }
 
 
 def _address_of(cursor: str | None, plan_id: str) -> str:
@@ -162,14 +196,21 @@ async def reservation_page(
     product = product_of(request)
     reservation = await product.reservations.find_reservation(caller, reservation_id)
     history = await product.accounts.find_audit(caller, MOST_STEPS, object_id=reservation_id)
+    now = product.clock.now()
+    promise = promise_of(reservation, now)
+    chances = await _chances(product, [reservation])
+    may_hold = promise is CapacityPromise.AT_START and not why_not_held(reservation.offer)
     return show(
         request,
         "reservation.html",
         reservation.workload or "Reservation",
         r=reservation,
+        word=state_word(reservation, promise),
+        note=state_note(reservation, promise, moment, chances.get(reservation.offer.offer_id, "")),
+        hold=quote_of_hold(reservation, now) if may_hold and now < reservation.start else None,
         ways=[(unit, machines_of(unit), access_reason(unit)) for unit in reservation.units],
         extends=later_end(reservation),
-        cards=money_card(reservation, product.clock.now()),
+        cards=money_card(reservation, now),
         on_release=await product.reservations.estimate_release(caller, reservation_id),
         gone=gone_words(reservation),
         steps=history.items[::-1],
@@ -177,6 +218,18 @@ async def reservation_page(
         proof=proof_of(request),
         once=new_once(),
     )
+
+
+@router.post("/reservations/{reservation_id}/hold")
+async def hold_now(request: Request, caller: PlanVisitor, reservation_id: str) -> Response:
+    """Buys a reservation now that is ordered at its start."""
+    form = await read_form(request)
+
+    async def act(named: Caller) -> str:
+        await product_of(request).early_holding.hold(named, reservation_id)
+        return f"/reservations/{reservation_id}?done=held"
+
+    return await act_once(request, caller, form, act)
 
 
 @router.post("/reservations/{reservation_id}/extend")

@@ -14,6 +14,7 @@ from api.release_words import released_words
 from api.reserved_fleets import ReservedFleet, most_nodes
 from api.sections import Card
 from broker.domain.basics.money import ZERO, price_words
+from broker.domain.holding.capacity_promise import CapacityPromise
 from broker.domain.holding.lease_money import is_kept_above_limit, price_basis, rate_usd_per_node_hour
 from broker.domain.holding.reservation import OPEN_STATES, Reservation, ReservationState
 from broker.domain.spend.charging import credited_usd, final_usd, reservation_charges
@@ -22,23 +23,25 @@ from broker.services.holding.reserving_requests import PartRelease
 
 
 def reservation_cards(lines: Sequence[ReservedFleet[Reservation]]) -> tuple[Card, ...]:
-    """Cards of the listed fleets: open, usable, starting, and in trouble."""
+    """Cards of the listed fleets: open, held, ordered at their start, and in trouble."""
     rows = [row for line in lines for row in line.rows if row.is_open]
-    active = [row for row in rows if row.state is ReservationState.ACTIVE]
+    usable = sum(row.nodes for row in rows if row.state is ReservationState.ACTIVE)
     by_state = Counter(line.state for line in lines if not line.first.not_tried)
     is_open = sum(by_state[state] for state in OPEN_STATES)
-    ahead = by_state[ReservationState.SCHEDULED] + by_state[ReservationState.HELD]
+    by_promise = Counter(line.promise for line in lines)
+    holding = by_promise[CapacityPromise.HOLDING]
     trouble = by_state[ReservationState.UNKNOWN] + by_state[ReservationState.FAILED]
     at_once = f"{plural(most_nodes(rows), 'node')} at most at once"
     steps = f"{plural(len(rows), 'reservation')}, " if len(rows) > is_open else ""
     return (
         Card("Open fleets", f"{is_open:,}", f"{steps}{at_once}", lead=True),
         Card(
-            "Usable now",
-            f"{by_state[ReservationState.ACTIVE]:,}",
-            plural(sum(row.nodes for row in active), "node"),
+            "Held",
+            f"{by_promise[CapacityPromise.HELD] + holding:,}",
+            f"{plural(usable, 'node')} usable now"
+            + (f", {holding:,} holding until needed" if holding else ""),
         ),
-        Card("Still to begin", f"{ahead:,}", "ordered or scheduled"),
+        Card("Ordered at their start", f"{by_promise[CapacityPromise.AT_START]:,}", "promised by nobody"),
         Card("Failed or unclear", f"{trouble:,}", "of those listed", tone="bad" if trouble else ""),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from operator import itemgetter
 from typing import Annotated, Any
@@ -20,6 +21,8 @@ from broker.domain.basics.machines import AccessWish, Machine, PublicKey
 from broker.domain.basics.money import ZERO, format_usd
 from broker.domain.basics.window import Wish
 from broker.domain.holding.back_off import next_try_at
+from broker.domain.holding.capacity_promise import CapacityPromise, promise_of
+from broker.domain.holding.early_holding import Hold
 from broker.domain.holding.lease_money import price_basis, rate_usd_per_node_hour
 from broker.domain.holding.reservation import (
     PriceBasis,
@@ -33,7 +36,7 @@ from broker.domain.market.seller_mode import SellerMode
 from broker.domain.planning.startup import Startup
 from broker.domain.reconciling.shortfalls import Shortfall
 from broker.domain.spend.charging import credited_usd, final_usd
-from broker.domain.spend.order_quote import OrderQuote, PlanQuote
+from broker.domain.spend.order_quote import HoldQuote, OrderQuote, PlacementQuote, PlanQuote
 from broker.domain.spend.release_estimate import OwedAt, ReleaseEstimate, Resale
 
 
@@ -65,6 +68,10 @@ def access_reason(unit: Unit) -> str | None:
 def key_words(keys: Sequence[PublicKey]) -> list[str]:
     """Public keys, each as its name and fingerprint."""
     return [f"{key.name} {key.fingerprint}" for key in keys]
+
+
+def _promise_at_start(reservation: Reservation) -> CapacityPromise | None:
+    return promise_of(reservation, reservation.start)
 
 
 # These names are fields within the form.
@@ -120,6 +127,9 @@ class ReservationForm(BaseModel):
     of the next attempt. ``not_tried``: it failed without an order, because another part of its plan was
     refused. ``credit_usd`` is what the seller gave back for an early end (a fee is
     negative; null: nothing yet). ``owed_usd`` is the total cost of a reservation that is over (null before).
+    ``promise`` says what is promised of it: ``held`` (its seller has given it, or it is paid), ``holding``
+    (the same, before it is needed at ``requested.start``) or ``at_start`` (it is ordered at its start, and
+    nobody has promised it); null while an order is not answered, and from its release on.
     ``access`` says whether people enter its machines, and ``ssh_keys`` with which public keys they were
     ordered, each as its name and fingerprint; ``ssh_keys_left_out`` do not open them, as their seller takes
     fewer.
@@ -165,6 +175,7 @@ class ReservationForm(BaseModel):
     access: Annotated[AccessWish, From("setup.access")] = AccessWish.SSH
     ssh_keys: Annotated[list[str], From(lambda row: key_words(row.setup.keys))] = []
     ssh_keys_left_out: Annotated[list[str], From(lambda row: key_words(row.setup.left_keys))] = []
+    promise: Annotated[CapacityPromise | None, From(_promise_at_start)] = None
 
 
 class ReservationsForm(BaseModel):
@@ -247,6 +258,19 @@ class ReservationRequest(BaseModel):
     startup: Startup | None = None
 
 
+class PlanReservationRequest(BaseModel):
+    """The body of ``POST /v1/plans/{id}/reserve``; without it, ``hold`` is ``at_start``.
+
+    ``hold`` says when capacity by the hour that starts later is ordered: ``at_start``, when its seller may
+    have none, or ``now``, so that it is kept and charged from now on. Windows are bought now in any case, and
+    spot capacity, which holding does not keep, at its start.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    hold: Hold = Hold.AT_START
+
+
 class OrderQuoteForm(BaseModel):
     """What an order of one offer would buy and cost now; nothing is ordered.
 
@@ -270,10 +294,26 @@ class OrderQuoteForm(BaseModel):
     market: str = ""
 
 
+PLACEMENT_QUOTE = Form(
+    PlacementQuote,
+    name="PlacementQuoteForm",
+    about="""
+    How a placement is ordered if its plan is reserved now.
+
+    ``promise`` is ``held`` if all of its ``orders`` are placed now, else ``at_start``: ``later`` of them are
+    placed at their start, the first at ``first_later``, and nobody has promised them. ``hold_usd`` is what it
+    adds to hold them now (null: they cannot be held early, or are bought now). ``stock`` is what its seller
+    says, ``launch_chance`` the share of our own launches that succeeded there (null: not known).
+    """,
+)
+PlacementQuoteForm = Annotated[PlacementQuote, PLACEMENT_QUOTE]
+
+
 class PlanQuoteForm(BaseModel):
     """What the reservation of a plan would cost; nothing is ordered.
 
-    ``at_once_usd`` is what is paid with the order; the rest is charged as it is held. ``on_release`` is what
+    ``at_once_usd`` is what is paid with the order; the rest is charged as it is held. ``hold_usd`` is what it
+    adds to hold now what starts later (null: nothing can be held early, or needs to). ``on_release`` is what
     a release right after it gives back, and ``market`` says whether the order costs money (empty: all sellers
     are real).
     """
@@ -283,6 +323,30 @@ class PlanQuoteForm(BaseModel):
     at_once_usd: Annotated[Money, From("quote.at_once_usd")]
     on_release: Annotated[ReleaseEstimateForm, From("quote.on_release")]
     market: str = ""
+    hold_usd: Annotated[Money | None, From("quote.hold_usd")] = None
+    placements: Annotated[list[PlacementQuoteForm], From("quote.placements")] = []
+
+
+class HoldQuoteForm(BaseModel):
+    """What it adds to hold a reservation now that is ordered at its start; nothing is ordered.
+
+    ``hold_usd`` is the cost of the time until ``start``, ``usd_per_hour`` the price of all its nodes.
+    ``market`` says whether the order costs money (empty: its seller is real).
+    """
+
+    reservation_id: Annotated[str, From("quote.reservation.reservation_id")]
+    start: Annotated[Instant, From("quote.reservation.start")]
+    hold_usd: Annotated[Money, From("quote.usd")]
+    usd_per_hour: Annotated[Money, From("quote.usd_per_hour")]
+    market: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotedHold:
+    """The quote of holding a reservation now, and whether its order costs money, in words."""
+
+    quote: HoldQuote
+    market: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,10 +365,12 @@ class QuotedPlan:
     market: str
 
 
-def quote_to_document(quote: OrderQuote | PlanQuote, market: str) -> dict[str, Any]:
+def quote_to_document(quote: OrderQuote | PlanQuote | HoldQuote, market: str) -> dict[str, Any]:
     """The JSON form of ``quote`` as plain data; ``market`` says whether its order costs money."""
     if isinstance(quote, OrderQuote):
         return write(OrderQuoteForm, QuotedOrder(quote, market))
+    if isinstance(quote, HoldQuote):
+        return write(HoldQuoteForm, QuotedHold(quote, market))
     return write(PlanQuoteForm, QuotedPlan(quote, market))
 
 
@@ -316,9 +382,9 @@ class ExtensionRequest(BaseModel):
     end: ToldInstant
 
 
-def reservation_to_document(reservation: Reservation) -> dict[str, Any]:
-    """The JSON form of ``reservation`` as plain data."""
-    return write(ReservationForm, reservation)
+def reservation_to_document(reservation: Reservation, now: datetime) -> dict[str, Any]:
+    """The JSON form of ``reservation`` as plain data, with what is promised of it at ``now``."""
+    return write(ReservationForm, reservation) | {"promise": promise_of(reservation, now)}
 
 
 class SizeForm(BaseModel):
@@ -366,11 +432,18 @@ class FleetForm(BaseModel):
         Instant | None, Field(description="When its last one ends; null: until released."), From("fleet.end")
     ]
     price_usd_per_node_hour: Annotated[Money, Field(description="The billed price of that reservation.")]
-    owed_usd: Annotated[Money, Field(description="What its seller has billed until now.")]
+    owed_usd: Annotated[
+        Money, Field(description="What its seller has billed until now."), From("money.owed_usd")
+    ]
     expected_usd: Annotated[
-        Money, Field(description="What will be billed until its end; 0 for reservations without an end.")
+        Money,
+        Field(description="What will be billed until its end; 0 for reservations without an end."),
+        From("money.expected_usd"),
     ]
     reservation_ids: Annotated[list[str], Field(description="Its reservations, in the order of their start.")]
+    promises: Annotated[
+        dict[str, int], Field(description="How many of its reservations are `held`, `holding`, `at_start`.")
+    ] = {}
 
 
 class RefusalForm(BaseModel):

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from broker.domain.holding.reservation import Reservation, ReservationState
+from broker.domain.holding.holding_orders import bought_later
+from broker.domain.holding.reservation import Reservation, ReservationState, UnitState
 
 GIVEN_UP_AFTER = timedelta(hours=24)
 """A refused reservation without an end is given up this long after its start."""
@@ -36,6 +37,18 @@ RELEASES = Waits(timedelta(seconds=15), timedelta(minutes=5))
 def tried(reservation: Reservation, now: datetime) -> Reservation:
     """``reservation`` with one more failed try, at ``now``."""
     return replace(reservation, tries=reservation.tries + 1, tried_at=now)
+
+
+def after_refusal(reservation: Reservation, now: datetime) -> Reservation:
+    """``reservation`` as it is tried again after a refusal at ``now``.
+
+    What was to be held early and is not held at all is ordered at its start again, as if nobody had asked.
+    """
+    was_later = bought_later(reservation.offer, reservation.start, reservation.created_at)
+    is_bought = any(unit.state is not UnitState.PLANNED for unit in reservation.units)
+    if was_later and not is_bought and reservation.is_held_early and now < reservation.wish.start:
+        return replace(untried(reservation), start=reservation.wish.start)
+    return tried(reservation, now)
 
 
 def untried(reservation: Reservation) -> Reservation:

@@ -27,7 +27,8 @@ class HeldCapacity:
     """``nodes`` of ``offer`` over ``[start, end)``, reserved for ``workload``.
 
     ``offer`` has the price of the order. With ``is_bought`` False nothing is owed yet, and the capacity will
-    be bought at the market price of that time. ``active_since`` is since when it is usable (None: not yet).
+    be bought at the market price of that time. ``active_since`` is since when it is usable and needed (None:
+    not usable yet). ``is_held_early``: it was bought before it is needed.
     ``is_expected`` is False for an order that was refused and is tried again.
     """
 
@@ -40,6 +41,7 @@ class HeldCapacity:
     active_since: datetime | None = None
     reservation_id: str | None = None
     is_expected: bool = True
+    is_held_early: bool = False
 
     @property
     def ends_at(self) -> datetime:
@@ -71,6 +73,9 @@ def held_of(reservation: Reservation) -> HeldCapacity | None:
     start = reservation.start
     if reservation.offer.window is None and ordered:
         start = max(start, min(ordered))
+    active_since = reservation.active_at
+    if active_since is not None and reservation.is_held_early:
+        active_since = max(active_since, reservation.wish.start)
     return HeldCapacity(
         workload=reservation.workload,
         offer=at_its_rate(reservation),
@@ -78,9 +83,10 @@ def held_of(reservation: Reservation) -> HeldCapacity | None:
         start=start,
         end=max(end, start + SHORTEST),
         is_bought=bool(bought),
-        active_since=reservation.active_at,
+        active_since=active_since,
         reservation_id=reservation.reservation_id,
         is_expected=bool(bought) or not waits_after_refusal(reservation),
+        is_held_early=reservation.is_held_early,
     )
 
 

@@ -23,6 +23,7 @@ from broker.domain.basics.errors import (
 from broker.domain.basics.identity import make_tag
 from broker.domain.basics.money import CENT, MICRO, to_cents, usd_words
 from broker.domain.basics.window import Window, Wish
+from broker.domain.holding.early_holding import Hold, early_spans
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.market.billing import holding_cost_usd, holdings
 from broker.domain.market.offer import CancelRule, Offer
@@ -45,7 +46,8 @@ REFUSALS = (
 class Intent:
     """``nodes`` nodes of ``offer`` to buy for ``[start, end)``; ``end`` None means until released.
 
-    ``requested`` is the time asked for, if snapping to the provider's grid changed it.
+    ``requested`` is the time asked for, if it differs: the provider's grid changed it, or the capacity is
+    held before it is needed.
     ``limit_usd_per_node_hour`` is the highest price to accept; None sets no limit.
     """
 
@@ -121,22 +123,28 @@ def intents_of(
     now: datetime,
     patience: timedelta,
     tolerance: float | None = None,
+    hold: Hold = Hold.AT_START,
 ) -> tuple[Intent, ...]:
     """Intents for every holding of ``plan`` from ``now`` on, in the order of buying.
 
     ``tolerance`` is the share by which the price of a node-hour may exceed the planned one; None sets no
     limit. A run whose start has passed by at most ``patience`` is shifted by that delay and keeps its length;
-    a serving fleet starts now. Raises StalePlan if a placement can no longer start.
+    a serving fleet starts now. ``hold`` now: what can be held early begins now. Raises StalePlan if a
+    placement can no longer start.
     """
     found = []
     for ordinal, placement in enumerate(plan.placements):
         offer = placement.ordered(offers[placement.offer_id])
-        for window, nodes in _pieces(placement, offer):
+        limit = None if tolerance is None else limit_usd_per_node_hour(placement, offer, tolerance)
+        early = early_spans(placement, offer, now) if hold is Hold.NOW else ()
+        for span in early:
+            wish = Wish(span.window.start, span.window.end)
+            found.append(Intent(offer, span.nodes, now, span.window.end, placement.workload, wish, limit))
+        for window, nodes in () if early else _pieces(placement, offer):
             begun = _begun(placement, offer, window, now, patience, ordinal)
             if begun is not None:
-                wish = _wish(placement, begun)
-                limit = None if tolerance is None else limit_usd_per_node_hour(placement, offer, tolerance)
-                found.append(Intent(offer, nodes, begun.start, begun.end, placement.workload, wish, limit))
+                asked = _wish(placement, begun)
+                found.append(Intent(offer, nodes, begun.start, begun.end, placement.workload, asked, limit))
     return buying_order(found, now)
 
 

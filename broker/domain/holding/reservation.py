@@ -197,6 +197,11 @@ class Reservation:
         return self.requested or Wish(self.start, self.end)
 
     @property
+    def is_held_early(self) -> bool:
+        """Whether it is held before the time that was asked for, so that nobody else takes it."""
+        return self.offer.window is None and self.start < self.wish.start
+
+    @property
     def ends_at(self) -> datetime | None:
         """When it ends; for a window that began when capacity appeared, the end that the provider granted."""
         terms = self.offer.window

@@ -24,7 +24,7 @@ class Remaining:
     """``request`` has the workloads that may still be placed elsewhere, with their remaining work.
 
     ``fixed`` are workloads that stay, with the end of their holdings (None: unknown): runs that must not be
-    interrupted, workloads on bought windows, and runs that are over.
+    interrupted, workloads on bought windows or held early, and runs that are over.
     """
 
     request: PlanRequest
@@ -75,9 +75,10 @@ def _over_at(
 
 
 def is_fixed(workload: Workload, held: Iterable[HeldCapacity], now: datetime) -> bool:
-    """Whether the workload must stay: it is on a bought window, or it runs and must not be interrupted."""
+    """Whether the workload must stay: it is on a bought window, it is held early so that it is sure of its
+    place, or it runs and must not be interrupted."""
     rows = tuple(held)
-    if any(one.is_bought and one.offer.window is not None for one in rows):
+    if any(one.is_bought and (one.offer.window is not None or one.is_held_early) for one in rows):
         return True
     return not may_be_interrupted(workload) and any(one.is_in_use(now) for one in rows)
 

@@ -210,10 +210,16 @@ def _may_buy(reservation: Reservation, sight: ReconcileInput) -> bool:
     if is_too_early(reservation, sight.now):
         return False
     if reservation.state is ReservationState.SCHEDULED:
-        return order_at(reservation.offer, reservation.start) <= sight.now
+        return is_due(reservation, sight.now)
     if reservation.state is ReservationState.UNKNOWN:
         return not sight.behind
     return not sight.behind and sight.now - sight.quiet_since >= sight.order_grace
+
+
+def is_due(reservation: Reservation, now: datetime) -> bool:
+    """Whether what is ordered at its start may be ordered; True for all that does not wait for its start."""
+    waits = reservation.state is ReservationState.SCHEDULED
+    return not waits or order_at(reservation.offer, reservation.start) <= now
 
 
 def settled_state(reservation: Reservation, leases: Sequence[Lease], now: datetime) -> ReservationState:

@@ -55,7 +55,8 @@ def replacement_of(reservation: Reservation, ordinals: Sequence[int], now: datet
         return None
     nodes = sum(unit.nodes for unit in reservation.units if unit.ordinal in ordinals)
     limit = reservation.limit_usd_per_node_hour
-    return Intent(reservation.offer, nodes, begin, end, reservation.workload, Wish(begin, end), limit)
+    wish = Wish(max(begin, reservation.wish.start), end)
+    return Intent(reservation.offer, nodes, begin, end, reservation.workload, wish, limit)
 
 
 def unreplaced(reservation: Reservation, reason: str) -> str:

@@ -392,10 +392,11 @@ def rounded_up_node_seconds(span: BilledSpan) -> int:
 
 
 def used_part(span: BilledSpan) -> Window | None:
-    """The part of a span that was wanted, usable and not given back; all of it outside windows."""
-    row = span.reservation
+    """The part of a span that was wanted, usable and not given back; outside windows what was wanted."""
+    row, held = span.reservation, span.held
     if row.offer.window is None:
-        return span.held
+        since = max(held.start, row.wish.start) if row.is_held_early else held.start
+        return Window(since, held.end) if since < held.end else None
     part: Window | None = row.usable
     wanted = row.wish.window
     if part is not None and wanted is not None:

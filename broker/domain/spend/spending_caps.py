@@ -84,8 +84,8 @@ def require_within_caps(
     """Raises OverCap if ``wanted``, reservations of one team, would exceed a cap at any time.
 
     ``known`` are the open reservations of all teams, and those that ended today. One that ``wanted`` has in
-    another form, such as with a later end, does not count itself, and one that is being replaced counts until
-    an hour after the start of its replacement.
+    another form, such as with another start or end, does not count itself, and one that is being replaced
+    counts until an hour after the start of its replacement.
     """
     if not wanted:
         return
@@ -94,7 +94,9 @@ def require_within_caps(
     leaving = _leaving((*others, *wanted), now)
     held = [_ending(row, leaving.get(row.reservation_id)) for row in map(_at_limit, others)]
     asked = [_at_limit(row) for row in wanted]
-    pointer = "/nodes" if len(others) == len(every) else "/end"
+    starts = {row.reservation_id: row.start for row in every}
+    is_early = any(row.start < starts.get(row.reservation_id, row.start) for row in wanted)
+    pointer = "/start" if is_early else "/nodes" if len(others) == len(every) else "/end"
     for limit in caps.limits_of(wanted[0].team):
         if limit.usd is not None:
             mine = [row for row in held if limit.counts(row)]

@@ -12,6 +12,7 @@ from broker import crash_points
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import BrokerError, Conflict, CredentialsRejected, ProviderError
 from broker.domain.basics.money import usd_words
+from broker.domain.holding.early_holding import Hold
 from broker.domain.holding.holding_orders import Intent, intents_of, unplaced_order
 from broker.domain.holding.order_rules import OrderRules
 from broker.domain.holding.reservation import Reservation, ReservationState
@@ -183,7 +184,8 @@ class FallbackOffers:
         if len(out) > self._rules.most_refusals:
             return None
         rest = tuple(o for o in offers if o.offer_id not in out and o.provider != shut)
-        intents = await self._plan(record, request_of_one(request, record.plan, workload), rest)
+        hold = Hold.NOW if refused.is_held_early else Hold.AT_START
+        intents = await self._plan(record, request_of_one(request, record.plan, workload), rest, hold)
         if intents is None:
             return None
         return find_exchange(refused, others, intents, self._rules.price_tolerance)
@@ -222,7 +224,11 @@ class FallbackOffers:
         return tuple(left for left in (less_held(offer, known, now) for offer in told) if left is not None)
 
     async def _plan(
-        self, record: PlanRecord, request: PlanRequest | None, offers: Collection[Offer]
+        self,
+        record: PlanRecord,
+        request: PlanRequest | None,
+        offers: Collection[Offer],
+        hold: Hold = Hold.AT_START,
     ) -> tuple[Intent, ...] | None:
         """The holdings of a plan of ``request``; None without a request, or if no plan is found in time."""
         if request is None or not offers:
@@ -239,7 +245,7 @@ class FallbackOffers:
             by_id = {offer.offer_id: offer for offer in offers}
             if plan.unplaced:
                 return None
-            return intents_of(plan, by_id, now, rules.start_patience, rules.price_tolerance)
+            return intents_of(plan, by_id, now, rules.start_patience, rules.price_tolerance, hold)
         except (BrokerError, TimeoutError) as error:
             log.info("no fallback offer was found for %s: %s", record.plan_id, error)
         except Exception:  # a fault of the planner; the refusal stands

@@ -27,7 +27,7 @@ from broker.domain.basics.errors import (
     ReleaseRefused,
 )
 from broker.domain.basics.window import Window
-from broker.domain.holding.back_off import tried, untried
+from broker.domain.holding.back_off import after_refusal, tried, untried
 from broker.domain.holding.holding_orders import REFUSALS, Outcome, bought_later, ends_by_itself
 from broker.domain.holding.launches import LaunchAttempt, attempts_between, too_dear
 from broker.domain.holding.lease_money import (
@@ -160,7 +160,7 @@ class LeaseService:
     async def _not_ordered(self, reservation: Reservation, error: ProviderError, actor: str) -> Outcome:
         """Stores that nothing is ordered because the quote failed."""
         is_news = not reservation.tries or reservation.reason != str(error)
-        row = tried(replace(reservation, reason=str(error)), self._clock.now())
+        row = after_refusal(replace(reservation, reason=str(error)), self._clock.now())
         attempts = (too_dear(row, self._clock.now(), error),) if isinstance(error, PriceAboveLimit) else ()
         row = await self._write(
             row, "reservation.refused", actor, str(error), attempts=attempts, is_news=is_news
@@ -264,7 +264,7 @@ class LeaseService:
             held = any(other.state is UnitState.HELD for other in refused.units)
             if bought_later(row.offer, row.start, row.created_at) and not held:
                 refused = refused.moved_to(ReservationState.SCHEDULED)
-            return tried(refused, self._clock.now())
+            return after_refusal(refused, self._clock.now())
 
         is_news = not reservation.tries or reservation.reason != str(error)
         row = await self._answer(

@@ -35,6 +35,7 @@ from broker.domain.reconciling.reconciling import (
     decide,
     find_orphaned_leases,
     is_behind,
+    is_due,
     missing_units,
     quiet_since,
 )
@@ -474,12 +475,13 @@ class ReconcileService:
         """Reacts to the outcome of an order.
 
         After a refusal a fallback offer is tried. If there is none, a first purchase is given up with its
-        plan, and a later purchase waits for its next try.
+        plan, a later one waits for its next try, and what was to be held early for its start.
         """
         row = outcome.reservation
         is_leaving = not row.is_open or row.state is ReservationState.RELEASING
         was_given_back = isinstance(outcome.error, PriceAboveLimit)
-        if not outcome.refused or (is_leaving and not was_given_back):
+        is_over = (is_leaving and not was_given_back) or not is_due(row, self._clock.now())
+        if not outcome.refused or is_over:
             if outcome.is_news:
                 await self._tell(row)
         elif bought_later(row.offer, row.start, row.created_at):

@@ -113,6 +113,15 @@ class ReservationCreator:
             more = Intent(row.offer, row.nodes, row.end, end, row.workload)
             await self._quotas.find_competing(uow, (more,), row.team, row.plan_id)
 
+    async def require_earlier(self, uow: UnitOfWork, row: Reservation, now: datetime) -> None:
+        """Raises what ``draft`` raises if ``row`` may not be held from ``now`` until its start too, but for
+        the caps and the access.
+        """
+        offer = (await uow.offers.find_offer(row.offer.offer_id)).in_size_of(row.offer)
+        before = Intent(offer, row.nodes, now, row.start, row.workload)
+        await self.orders.require_allowed(uow, {offer.provider}, row.plan_id)
+        require_stock(before, await self._quotas.find_competing(uow, (before,), row.team, row.plan_id))
+
     def _reservation(
         self, intent: Intent, install_id: str, team: str, actor: str, plan_id: str | None
     ) -> Reservation:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 from broker import crash_points
-from broker.domain.basics.access import require_scope, scope_of
+from broker.domain.basics.access import EVERY_TEAM, require_scope, scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import (
     ApprovalLapsed,
@@ -22,21 +22,21 @@ from broker.domain.basics.errors import (
     ProviderError,
     StalePlan,
 )
-from broker.domain.basics.money import ZERO, format_usd, price_words, usd_words
+from broker.domain.basics.money import ZERO, price_words
 from broker.domain.basics.near_words import with_nearest
 from broker.domain.basics.page import Page
 from broker.domain.basics.window import Wish
+from broker.domain.holding.early_holding import Hold, plan_held_early
 from broker.domain.holding.holding_orders import (
     Intent,
     at_limit,
     ends_by_itself,
-    find_drifts,
     in_ordered_size,
     intents_of,
-    placement_cost_usd,
     unplaced_order,
     with_tolerance,
 )
+from broker.domain.holding.launches import REMEMBERED, LaunchBook
 from broker.domain.holding.machine_setup import MachineSetup
 from broker.domain.holding.plan_holding import PlanHolding, find_holding
 from broker.domain.holding.reservation import Reservation, ReservationState
@@ -50,7 +50,7 @@ from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.reconciling.shortfalls import Shortfall, find_shortfalls
-from broker.domain.spend.order_quote import OrderQuote, PlanQuote, quote_of
+from broker.domain.spend.order_quote import OrderQuote, PlanQuote, quote_of, quote_of_plan
 from broker.domain.spend.release_estimate import (
     ReleaseEstimate,
     ResaleShares,
@@ -63,6 +63,13 @@ from broker.ports.planning import BudgetWatch, PlanRecord, PlanState
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWork, UnitOfWorkFactory
 from broker.services.holding.buyer import Buyer
 from broker.services.holding.lease_service import TRIES
+from broker.services.holding.plan_checks import (
+    offers_of,
+    require_hold_within_budgets,
+    require_in_document,
+    require_prices,
+    unreserved,
+)
 from broker.services.holding.reserving_requests import OfferOrder, PartRelease, PlanPart
 from broker.services.spend.approving import (
     Approving,
@@ -119,19 +126,22 @@ class ReservationsService:
         self._lease_service = buying.lease_service
         self._creator = buying.creator
 
-    async def reserve_plan(self, caller: Caller, plan_id: str) -> tuple[Reservation, ...]:
+    async def reserve_plan(
+        self, caller: Caller, plan_id: str, hold: Hold = Hold.AT_START
+    ) -> tuple[Reservation, ...]:
         """Reserves all of a plan, or nothing.
 
-        Capacity that starts later and is not a window is stored as ``scheduled``. If the answer to an order
-        is lost, buying stops and the reconciler continues in the same order. If a provider refuses, a
-        fallback offer within the price tolerance is bought. Raises StalePlan, ApprovalRequired, OverBudget,
+        Capacity that starts later and is not a window is stored as ``scheduled``; with ``hold`` now it is
+        bought now where that makes sure of it (see ``early_holding``). If the answer to an order is lost,
+        buying stops and the reconciler continues in the same order. If a provider refuses, a fallback offer
+        within the price tolerance is bought. Raises StalePlan, ApprovalRequired, OverBudget,
         OverQuota, OrdersBarred, OverCap and Conflict before anything is bought, and the provider's error,
         with the cost of giving back, after everything was given back.
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
         try:
             async with self._creator.turn:
-                reservations = await self._intend_plan(caller, plan_id)
+                reservations = await self._intend_plan(caller, plan_id, hold)
         except ApprovalLapsed as lapsed:
             await self._approving.take_back(plan_id, lapsed.why)
             raise
@@ -161,20 +171,21 @@ class ReservationsService:
         elif why and was_within_budgets(record):
             raise ApprovalLapsed(plan_id, why)
 
-    async def _intend_plan(self, caller: Caller, plan_id: str) -> tuple[Reservation, ...]:
+    async def _intend_plan(self, caller: Caller, plan_id: str, hold: Hold) -> tuple[Reservation, ...]:
         """Checks the plan and stores all its intents, in one transaction."""
         async with self._uow_factory(scope_of(caller)) as uow:
             await uow.reservations.take_turn()
             await self._ask_budgets(caller, plan_id)
             record = await uow.plans.find(plan_id)
-            plan = await self._approved(uow, record)
-            offers = await self._current_offers(uow, plan)
-            self._check_prices(plan, offers)
+            plan, now, rules = await self._approved(uow, record), self._clock.now(), self._rules
+            offers = await offers_of(uow, plan)
+            require_prices(plan, offers, rules.price_tolerance)
             require_as_approved(record, plan, offers)
-            self._check_request(record, plan, offers)
-            now = self._clock.now()
-            rules = self._rules
-            intents = intents_of(plan, offers, now, rules.start_patience, rules.price_tolerance)
+            held = plan_held_early(plan, offers, now) if hold is Hold.NOW else plan
+            if self._read_request is not None:
+                require_in_document(self._read_request(record.document), held, offers, now, hold)
+            await require_hold_within_budgets(self._budgets, record, plan, held)
+            intents = intents_of(plan, offers, now, rules.start_patience, rules.price_tolerance, hold)
             if not intents:
                 raise StalePlan(f"all that plan {plan_id} holds is over; plan again: POST /v1/plans")
             drafts = await self._creator.draft(
@@ -188,7 +199,7 @@ class ReservationsService:
         return drafts
 
     async def _approved(self, uow: UnitOfWork, record: PlanRecord) -> Plan:
-        plan = await _unreserved(uow, record)
+        plan = await unreserved(uow, record)
         if record.is_exploration:
             raise Conflict(
                 f"plan {record.plan_id} is one of a comparison: choose it first, with `broker plans "
@@ -197,40 +208,6 @@ class ReservationsService:
             )
         require_approved(record, plan)
         return plan
-
-    async def _current_offers(self, uow: UnitOfWork, plan: Plan) -> dict[str, Offer]:
-        offers = {}
-        for offer_id in {placement.offer_id for placement in plan.placements}:
-            try:
-                offers[offer_id] = await uow.offers.find_offer(offer_id)
-            except NotFound:
-                continue
-        return offers
-
-    def _check_prices(self, plan: Plan, offers: Mapping[str, Offer]) -> None:
-        drifts = find_drifts(plan, offers, self._rules.price_tolerance)
-        if drifts:
-            tolerance = f"more than {self._rules.price_tolerance:.1%}"
-            words = "; ".join(str(drift) for drift in drifts)
-            problems = (drift.as_problem() for drift in drifts)
-            raise StalePlan(
-                f"plan {plan.plan_id}: {words} ({tolerance} is not accepted); plan again: POST /v1/plans"
-            ).naming(*problems)
-
-    def _check_request(self, record: PlanRecord, plan: Plan, offers: Mapping[str, Offer]) -> None:
-        if self._read_request is None:
-            return
-        request = self._read_request(record.document)
-        if request.horizon.end <= self._clock.now():
-            over = f"{request.horizon.end:%Y-%m-%d %H:%M} UTC"
-            raise StalePlan(f"the horizon of plan {plan.plan_id} ended at {over}; plan again: POST /v1/plans")
-        budget = request.budget_usd
-        cost = sum((placement_cost_usd(p, offers[p.offer_id]) for p in plan.placements), ZERO)
-        if budget is not None and cost > budget:
-            way = f"at most {usd_words(budget)}, the budget; raise it and plan again: POST /v1/plans"
-            raise OverBudget(
-                f"plan {record.plan_id} costs {usd_words(cost)} now, the budget is {usd_words(budget)}"
-            ).naming(FieldProblem("/cost_usd", format_usd(cost), way))
 
     async def reserve_offer(
         self,
@@ -315,10 +292,16 @@ class ReservationsService:
         """
         require_scope(caller, Scope.RESERVATIONS_WRITE)
         async with self._uow_factory(scope_of(caller)) as uow:
-            plan = await _unreserved(uow, await uow.plans.find(plan_id))
+            plan = await unreserved(uow, await uow.plans.find(plan_id))
             sellers = {placement.provider for placement in plan.placements}
             await self._creator.orders.require_allowed(uow, sellers, plan_id)
-        return PlanQuote(plan, await self.estimate_part_release(caller, PlanPart(plan_id)))
+            on_sale = await offers_of(uow, plan)
+        now = self._clock.now()
+        async with self._uow_factory(EVERY_TEAM) as uow:
+            launches = LaunchBook(await uow.launches.find_since(now - REMEMBERED), now)
+        offers = {one.offer_id: one for one in launches.with_statistics(on_sale.values())}
+        on_release = await self.estimate_part_release(caller, PlanPart(plan_id))
+        return quote_of_plan(plan, offers, on_release, now)
 
     async def _intent_of(self, uow: UnitOfWork, order: OfferOrder) -> Intent:
         """What ``order`` buys. Raises NotFound, Conflict, and InputError that names the field."""
@@ -416,7 +399,7 @@ class ReservationsService:
                 for one in plan.placements
                 if part.workload in (None, one.workload) and part.offer_id in (None, one.offer_id)
             )
-            offers = await self._current_offers(uow, plan)
+            offers = await offers_of(uow, plan)
             return estimate_planned_release(replace(plan, placements=wanted), offers, now, resales)
 
     async def _resales(self, uow: UnitOfWork) -> ResaleShares:
@@ -540,17 +523,6 @@ def _require_workload(part: PlanPart, plan: Plan | None, rows: Iterable[Reservat
     if part.workload is not None and part.workload not in known:
         expected = with_nearest("a workload of the plan", part.workload, known)
         raise InputError("release", (FieldProblem("/workload", repr(part.workload), expected),))
-
-
-async def _unreserved(uow: UnitOfWork, record: PlanRecord) -> Plan:
-    """The plan of ``record``. Raises Conflict if it has nothing to reserve, or is reserved."""
-    if record.plan is None or record.state not in (PlanState.DONE, PlanState.PROPOSED):
-        raise Conflict(f"plan {record.plan_id} is {record.state}, so it cannot be reserved")
-    if not record.plan.placements:
-        raise Conflict(f"plan {record.plan_id} has no placements, so there is nothing to reserve")
-    if any(other.plan_id == record.plan_id for other in await uow.reservations.find_open()):
-        raise Conflict(f"plan {record.plan_id} is already reserved")
-    return record.plan
 
 
 async def _on_sale(uow: UnitOfWork, offer_id: str) -> Offer:

@@ -43,8 +43,19 @@ class BudgetBooks:
 
     def effects_of_plan(self, record: PlanRecord, plan: Plan) -> tuple[BudgetEffect, ...]:
         """What the plan does if it takes the place of the spend that it would replace."""
+        kept = self._kept(record, plan)
+        return self.effects(record.team, kept, (*kept, *plan_charges(plan, record.team, record.plan_id)))
+
+    def effects_of_hold(self, record: PlanRecord, plan: Plan, held: Plan) -> tuple[BudgetEffect, ...]:
+        """What ``held``, the plan held early, does beyond the plan itself."""
+        kept = self._kept(record, plan)
+        before, after = (plan_charges(one, record.team, record.plan_id) for one in (plan, held))
+        return self.effects(record.team, (*kept, *before), (*kept, *after))
+
+    def _kept(self, record: PlanRecord, plan: Plan) -> tuple[Charge, ...]:
+        """The charges that the plan does not replace."""
         workloads = {placement.workload for placement in plan.placements}
-        kept = tuple(
+        return tuple(
             charge
             for charge in self.charges
             if charge.team != record.team
@@ -53,7 +64,6 @@ class BudgetBooks:
                 and (charge.reservation_id is not None or charge.workload not in workloads)
             )
         )
-        return self.effects(record.team, kept, (*kept, *plan_charges(plan, record.team, record.plan_id)))
 
 
 async def find_budget_charges(
@@ -173,6 +183,20 @@ class BudgetGate:
             for one in told_to_team(effects, record.team, books.reach)
             if one.is_exceeded and any(one.window.contains(charge.window.start) for charge in mine)
         )
+
+    async def find_overruns_of_hold(self, record: PlanRecord, plan: Plan, held: Plan) -> tuple[str, ...]:
+        """A text for each budget that would be exceeded if ``plan`` were held early, as ``held``, and for the
+        limit of what needs an approval: of an approved plan, only what is added counts against it.
+        """
+        added_usd, adds = held.cost_usd - plan.cost_usd, "holding it now"
+        if not added_usd:
+            return ()
+        books = await self._books(record.team, last=ends_of((held,)))
+        effects = told_to_team(books.effects_of_hold(record, plan, held), record.team, books.reach)
+        told = (one for one in effects if one.is_exceeded and one.added_usd > 0)
+        is_approved = record.approved_by is not None
+        cost_usd, what = (added_usd, adds) if is_approved else (held.cost_usd, "this plan, held now,")
+        return (*over_limit(cost_usd, self._limit_usd, what), *(one.told_of(adds) for one in told))
 
     async def find_overruns_of_order(self, order: Reservation) -> tuple[str, ...]:
         """A text for each budget that would be exceeded and to which ``order`` contributes, and for the limit

@@ -35,6 +35,7 @@ RECORDED = {
     "/v1/plans/{plan_id}/reserve": "reservation.intend",
     "/v1/reservations": "reservation.intend",
     "/v1/reservations/{reservation_id}/extend": "reservation.extend",
+    "/v1/reservations/{reservation_id}/hold": "reservation.hold",
     "/v1/quarantine/{offer_id}/release": "offer.believe",
     "/v1/providers/{provider}/setup": "network.make",
     "/v1/spend/close": "spend.close",
@@ -198,6 +199,15 @@ async def test_every_post_twice_at_once_has_one_effect(pair: Pair) -> None:
         one_answer(await twins(pair, path, "k-longer", {"end": later}))
         extended = recorded(client, "reservation.extend", row["reservation_id"])
         effects["/v1/reservations/{reservation_id}/extend"] = len(extended)
+
+        days = (seen + timedelta(days=4), seen + timedelta(days=5))
+        wish |= dict(zip(("start", "end"), map(format_time, days), strict=True))
+        waiting = client.post("/v1/reservations", json=wish).json()
+        path = f"/v1/reservations/{waiting['reservation_id']}/hold"
+        one_answer(await twins(pair, path, "k-hold", {}))
+        effects["/v1/reservations/{reservation_id}/hold"] = len(
+            recorded(client, "reservation.hold", waiting["reservation_id"])
+        )
 
         one_answer(await twins(pair, f"/v1/reservations/{row['reservation_id']}/done", "k-done", {}))
         ended = recorded(client, "reservation.release", row["reservation_id"])
