@@ -15,11 +15,12 @@ from typing import Any, Generic, TypeVar
 
 from api.figures import plural
 from api.schemas.base.forms import write
-from api.schemas.holding.reservation import FleetForm, ReservationForm
+from api.schemas.holding.reservation import FleetForm, ReservationForm, StartupRunForm
 from broker.domain.basics.money import ZERO
 from broker.domain.holding.cost_of_keeping import IN_DOUBT
 from broker.domain.holding.lease_money import rate_usd_per_node_hour
 from broker.domain.holding.reservation import OPEN_STATES, Reservation, ReservationState
+from broker.domain.holding.startup_run import StartupRun, StartupState
 from broker.domain.spend.charging import reservation_charges
 from broker.domain.spend.spend import ChargeBasis
 
@@ -109,6 +110,20 @@ def lacks_nodes(row: Reservation | ReservationForm) -> bool:
     """Whether its seller refused nodes of it, and it still waits for these."""
     waits = row.state in OPEN_STATES and row.state not in IN_DOUBT
     return waits and bool(row.tries) and row.nodes_held < row.nodes
+
+
+def start_words(run: StartupRun | StartupRunForm) -> str:
+    """How the start of a unit's machines stands, in words."""
+    words = {
+        StartupState.ORDERED: "it went with the order, and its seller does not tell how it ended",
+        StartupState.WAITING: "the broker runs it over SSH once the machines answer",
+        StartupState.RUNNING: "it runs, begun by the broker over SSH",
+        StartupState.DONE: "it ended without an error",
+        StartupState.FAILED: "it could not be run to its end",
+        StartupState.IMPOSSIBLE: "it is not run here",
+    }
+    failed = run.state is StartupState.FAILED and run.exit_code is not None
+    return f"it failed with exit code {run.exit_code}" if failed else words[run.state]
 
 
 def nodes_words(fleet: ReservedFleet[R]) -> str:

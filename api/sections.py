@@ -21,7 +21,7 @@ TONES: Mapping[str, str] = {
     **dict.fromkeys(("queued", "being planned", "pending", "scheduled", "releasing"), "warn"),
     **dict.fromkeys(("proposed", "a proposal", "stale", "waiting", "waits for approval"), "warn"),
     **dict.fromkeys(("accepted", "moving", "partly", "unfinished", "part held", "feasible"), "warn"),
-    **dict.fromkeys(("infeasible", "failed", "unknown", "rejected", "refused"), "bad"),
+    **dict.fromkeys(("infeasible", "failed", "unknown", "rejected", "refused", "impossible"), "bad"),
 }
 
 

@@ -244,7 +244,7 @@ class RunPod(SellerClient):
         note = order.offer.reference
         body: dict[str, Any] = {
             "name": order.tag,
-            "image": self._settings.options["image"],
+            "image": self._image(order),
             "gpu": {"id": note["gpu_type_id"], "count": int(note["gpu_count"]), **self._cuda},
             "cloud": "SECURE",
             "disk": _disk_gb(order.offer),
@@ -253,8 +253,8 @@ class RunPod(SellerClient):
         }
         if environment := _environment(order):
             body["env"] = environment
-        if order.script:
-            body["args"] = WITH_SCRIPT
+        if arguments := _arguments(order):
+            body["args"] = arguments
         if note["data_center_id"]:
             body["dataCenterIds"] = [note["data_center_id"]]
         return _lease((await self._order("/v2/pods", body)).read(_PodRow))
@@ -263,7 +263,7 @@ class RunPod(SellerClient):
         note = order.offer.reference
         wish: dict[str, Any] = {
             "name": order.tag,
-            "imageName": self._settings.options["image"],
+            "imageName": self._image(order),
             "cloudType": "SECURE",
             "gpuTypeId": note["gpu_type_id"],
             "gpuCount": int(note["gpu_count"]),
@@ -275,12 +275,15 @@ class RunPod(SellerClient):
         }
         if environment := _environment(order):
             wish["env"] = [{"key": name, "value": value} for name, value in environment.items()]
-        if order.script:
-            wish["dockerArgs"] = WITH_SCRIPT
+        if arguments := _arguments(order):
+            wish["dockerArgs"] = arguments
         if note["data_center_id"]:
             wish["dataCenterId"] = note["data_center_id"]
         reply = await self._graphql(_RENT, {"input": wish}, Operation.ORDER, repeatable=False)
         return ordered(order, reply.read(_RentAnswer).data.podRentInterruptable.id)
+
+    def _image(self, order: Order) -> str:
+        return self._settings.options["image"] if order.container is None else order.container.image
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One pod."""
@@ -295,9 +298,18 @@ class RunPod(SellerClient):
         await self._end("DELETE", f"/v2/pods/{lease.reference}")
 
 
+def _arguments(order: Order) -> str:
+    """What the container runs in place of its image's own command; empty: that."""
+    if order.container is not None:
+        return order.container.command
+    return WITH_SCRIPT if order.script else ""
+
+
 def _environment(order: Order) -> dict[str, str]:
-    """The variables of the container: the keys that it opens to, and its start script."""
+    """The variables of the container: the keys that it opens to, and its start script or its own."""
     keys = "\n".join(key.line for key in order.keys)
+    if order.container is not None:
+        return {**order.container.env, **({KEYS_VARIABLE: keys} if keys else {})}
     script = base64.b64encode(order.script.encode()).decode()
     wished = {KEYS_VARIABLE: keys, SCRIPT_VARIABLE: script}
     return {name: value for name, value in wished.items() if value}

@@ -8,8 +8,9 @@ from datetime import datetime
 
 from broker.domain.basics.account import ApiKey, AuditEntry, IdempotencyKey, RememberedAnswer, Session
 from broker.domain.basics.errors import ConcurrentChange, NotFound
-from broker.domain.basics.machines import SshKey
+from broker.domain.basics.machines import KeyPair, SshKey
 from broker.domain.basics.page import Page
+from broker.store.accounts.own_ssh_key import make_private_key, pair_of
 from tests.fakes.tables import Repository, page_of
 
 
@@ -87,6 +88,14 @@ class Accounts(Repository):
 
     async def install_id(self) -> str:
         return "test"
+
+    async def find_own_key(self) -> KeyPair | None:
+        return next(iter(self._tables.own_keys), None)
+
+    async def own_key(self) -> KeyPair:
+        if not self._tables.own_keys:
+            self._tables.own_keys.append(pair_of(make_private_key()))
+        return self._tables.own_keys[0]
 
 
 class Keys(Repository):

@@ -60,6 +60,7 @@ from api.schemas.holding.reservation import (
     ReservationRequest,
     ReservationsForm,
     SizeForm,
+    StartupRunForm,
     UnitForm,
 )
 from api.schemas.imports.answers import StartingPointQuestion
@@ -90,6 +91,7 @@ from broker.domain.basics.machines import Machine, SshKey
 from broker.domain.basics.webhook import Delivery, Webhook
 from broker.domain.holding.plan_holding import NodesHeld, PlanHolding
 from broker.domain.holding.reservation import Reservation, Unit
+from broker.domain.holding.startup_run import StartupRun
 from broker.domain.market.market import PricePoint
 from broker.domain.planning.lanes import DividedService, Division
 from broker.domain.spend.budget_effects import BudgetEffect
@@ -125,6 +127,7 @@ VIEWS: Mapping[type[BaseModel], type] = {
     PlanQuoteForm: QuotedPlan,
     SshKeyForm: SshKey,
     UnitForm: Unit,
+    StartupRunForm: StartupRun,
     ReservationForm: Reservation,
     StandingForm: _Shown,
     PlanHoldingForm: PlanHolding,
@@ -178,10 +181,12 @@ NOT_TOLD: Mapping[str, str] = {
     "KeyForm.ApiKey.sha256": "a hash of the secret",
     "ModelForm.ModelShape": "config/models.csv has the sizes of layers, with their sources",
     "MonthCloseForm.ClosedMonth.month": "it is told as YYYY-MM",
+    "OrderQuoteForm.Intent.placement": "an order of one offer is of no plan",
     "OrderQuoteForm.Intent.requested": "the caller asked for it",
     "OrderQuoteForm.Intent.workload": "the caller named it",
     "OrderQuoteForm.Offer": OFFER,
     "PlanQuoteForm.Plan": "the plan has a document of its own",
+    "ReservationForm.MachineSetup.is_engine": "the workload of the plan says it",
     "ReservationForm.MachineSetup.keys": "ssh_keys, as names and fingerprints",
     "ReservationForm.MachineSetup.served": "EndpointForm tells what it leads to",
     "ReservationForm.MachineSetup.startup": "what was asked for, with values of variables",
@@ -205,6 +210,7 @@ NOT_TOLD: Mapping[str, str] = {
     "StandingForm.Variant.position": "the comparison has its plans in this order",
     "WebhookForm.Webhook.created_by": "the history of the webhook names who",
     "WebhookForm.Webhook.secret": "it is in the answer that makes the webhook alone",
+    "StartupRunForm.StartupRun.tries": "the wait for the next try counts them",
     "UnitForm.Unit.tag": "the broker's own name for an order",
     "UnitForm.Unit.price_usd_per_node_hour": UNIT_MONEY,
     "UnitForm.Unit.paid_usd": UNIT_MONEY,

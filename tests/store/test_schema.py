@@ -69,7 +69,7 @@ async def test_an_older_database_is_migrated(
 ) -> None:
     migrations = tmp_path / "migrations"
     shutil.copytree(schema.MIGRATIONS, migrations)
-    (migrations / "versions" / "0034_colour.py").write_text(NEXT, encoding="utf-8")
+    (migrations / "versions" / "0035_colour.py").write_text(NEXT, encoding="utf-8")
     monkeypatch.setattr(schema, "MIGRATIONS", migrations)
 
     assert not await store.revision_is_current()
@@ -82,7 +82,7 @@ async def test_an_older_database_is_migrated(
 NEXT = """from alembic import op
 import sqlalchemy as sa
 
-revision, down_revision = "0034", "0033"
+revision, down_revision = "0035", "0034"
 
 
 def upgrade():

@@ -195,6 +195,8 @@ OF_EVERYBODY: Mapping[str, str] = {
     "reservations.find_competing": "stock is taken by all: who reserves counts what everybody holds",
     "reservations.find_spending": "caps are over all teams: who reserves counts what everybody holds",
     "accounts.install_id": "a fact of the installation",
+    "accounts.find_own_key": "the installation's own key goes with orders of every team",
+    "accounts.own_key": "the installation's own key goes with orders of every team",
     "keys.take_turns": "a lock",
     "reservations.take_turn": "a lock, because a budget may be that of all teams",
     "retention.forget_rounds": "the market is the same for every team",

@@ -14,7 +14,14 @@ from api.cli.tables import print_section
 from api.client import BrokerClient
 from api.figures import day_and_time, hours, usd
 from api.plan_words import who_words
-from api.reserved_fleets import ReservedFleet, count_words, grouped_fleets, size_words, steps_words
+from api.reserved_fleets import (
+    ReservedFleet,
+    count_words,
+    grouped_fleets,
+    size_words,
+    start_words,
+    steps_words,
+)
 from api.schemas.holding.reservation import ReservationForm
 from api.sections import Cell, Section, tone
 from broker.domain.basics.account import AuditEntry
@@ -52,6 +59,7 @@ def print_reservations(console: Console, rows: Sequence[ReservationForm], *, eac
                     ),
                     _span(fleet.start, fleet.end),
                     *_apart(fleet.first),
+                    *_starts(fleet.first),
                     *filter(None, [fleet.first.reason]),
                 ),
             ),
@@ -132,6 +140,15 @@ def _apart(row: ReservationForm) -> Iterator[str]:
         yield f"usable until {day_and_time(usable.end)}"
     if row.unwanted_usd:
         yield f"{hours(row.unwanted_hours or 0.0)} ({usd(row.unwanted_usd)}) unwanted"
+
+
+def _starts(row: ReservationForm) -> Iterator[str]:
+    """How the start of each unit stands, with the last line of what it said."""
+    for unit in row.units:
+        if unit.startup is not None:
+            which = f" of unit {unit.ordinal}" if len(row.units) > 1 else ""
+            said = (unit.startup.error or "").splitlines()[-1:]
+            yield ": ".join([f"start{which}: {start_words(unit.startup)}", *said])
 
 
 def wait_until(

@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -79,6 +79,14 @@ class PublicKey:
     def fingerprint(self) -> str:
         """The fingerprint as OpenSSH prints it: ``SHA256:`` and unpadded Base64."""
         return fingerprint_of(self.line)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """The installation's own SSH key. ``private`` is its private half in OpenSSH's format."""
+
+    private: str = field(repr=False)
+    public: PublicKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ and the outcome of a step."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 
@@ -46,7 +46,8 @@ class Intent:
     """``nodes`` nodes of ``offer`` to buy for ``[start, end)``; ``end`` None means until released.
 
     ``requested`` is the time asked for, if snapping to the provider's grid changed it.
-    ``limit_usd_per_node_hour`` is the highest price to accept; None sets no limit.
+    ``limit_usd_per_node_hour`` is the highest price to accept; None sets no limit. ``placement`` is that of
+    the plan which asks for it; None: no plan does, or nodes that were lost are bought again.
     """
 
     offer: Offer
@@ -56,6 +57,7 @@ class Intent:
     workload: str | None = None
     requested: Wish | None = None
     limit_usd_per_node_hour: Decimal | None = None
+    placement: Placement | None = field(default=None, compare=False, repr=False)
 
 
 def leaves_cheaply(offer: Offer) -> bool:
@@ -136,7 +138,8 @@ def intents_of(
             if begun is not None:
                 wish = _wish(placement, begun)
                 limit = None if tolerance is None else limit_usd_per_node_hour(placement, offer, tolerance)
-                found.append(Intent(offer, nodes, begun.start, begun.end, placement.workload, wish, limit))
+                span = begun.start, begun.end
+                found.append(Intent(offer, nodes, *span, placement.workload, wish, limit, placement))
     return buying_order(found, now)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from broker.domain.basics.machines import AccessWish, PublicKey
+from broker.domain.basics.machines import AccessWish, KeyPair, PublicKey
 from broker.domain.planning.startup import Startup
 
 
@@ -24,12 +24,21 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class MachineSetup:
-    """How the machines of a reservation are entered and what they start with, fixed with the reservation."""
+    """How the machines of a reservation are entered and what they start with, fixed with the reservation.
+
+    ``is_engine``: ``startup`` is the server of a service, made anew where another placement takes its place.
+    """
 
     access: AccessWish = AccessWish.SSH
     keys: tuple[PublicKey, ...] = ()
     startup: Startup | None = None
     served: Served | None = None
+    is_engine: bool = False
+
+    def without(self, own: KeyPair | None) -> MachineSetup:
+        """The setup without the installation's ``own`` key, which goes with a start over SSH alone."""
+        lines = () if own is None else (own.public.line,)
+        return replace(self, keys=tuple(key for key in self.keys if key.line not in lines))
 
 
 NO_SETUP = MachineSetup()

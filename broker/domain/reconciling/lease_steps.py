@@ -18,7 +18,8 @@ from broker.domain.holding.reservation import (
     Unit,
     UnitState,
 )
-from broker.domain.planning.startup import startup_script
+from broker.domain.holding.startup_run import StartupState
+from broker.domain.planning.startup import container_of, startup_script
 from broker.domain.reconciling.ending import never_came_up
 from broker.domain.reconciling.reconciling import (
     ended,
@@ -27,7 +28,10 @@ from broker.domain.reconciling.reconciling import (
 
 
 def order_of(reservation: Reservation, unit: Unit, now: datetime, secrets: Mapping[str, str]) -> Order:
-    """The order for ``unit``, at list price. ``secrets``: by name, for the script of its machines."""
+    """The order for ``unit``, at list price. ``secrets``: by name, for the start of its machines, which goes
+    with the order unless the broker runs it over SSH."""
+    run = unit.startup
+    startup = reservation.setup.startup if run is None or run.state is StartupState.ORDERED else None
     window, wait = None, timedelta(0)
     if reservation.offer.window is not None and reservation.end is not None:
         window = Window(reservation.start, reservation.end)
@@ -41,7 +45,8 @@ def order_of(reservation: Reservation, unit: Unit, now: datetime, secrets: Mappi
         limit_usd_per_node_hour=None if reservation.offer.contract else reservation.limit_usd_per_node_hour,
         quoted_usd_per_node_hour=None if reservation.offer.contract else unit.price_usd_per_node_hour,
         keys=reservation.setup.keys,
-        script=startup_script(reservation.setup.startup, secrets),
+        script=startup_script(startup, secrets),
+        container=container_of(startup, secrets),
     )
 
 

@@ -11,8 +11,10 @@ from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
 
 from broker.domain.basics.account import AuditEntry, IdempotencyKey, RememberedAnswer
 from broker.domain.basics.errors import ConcurrentChange, NotFound
+from broker.domain.basics.machines import KeyPair
 from broker.domain.basics.page import Page
 from broker.store.accounts.key_tables import ApiKeyRow
+from broker.store.accounts.own_ssh_key import OWN_KEY, make_private_key, pair_of
 from broker.store.accounts.sealing import Seal
 from broker.store.accounts.webhook_tables import OutboxRow, outbox_values
 from broker.store.columns import row_as, values_of
@@ -167,6 +169,21 @@ class SqlAccountRepository:
                 "fact of the installation", INSTALL_ID, "the database was not migrated by the broker"
             )
         return value
+
+    async def find_own_key(self) -> KeyPair | None:
+        """The installation's own SSH key; None before its first use. Raises InputError as ``Seal.open``."""
+        stored = await self._session.scalar(select(MetaRow.value).where(MetaRow.name == OWN_KEY))
+        return None if stored is None else pair_of(self._seal.open(stored))
+
+    async def own_key(self) -> KeyPair:
+        """The installation's own SSH key, which is made once. Raises InputError as ``Seal.open``."""
+        found = await self.find_own_key()
+        if found is None:
+            made = {"name": OWN_KEY, "value": self._seal.close(make_private_key())}
+            await insert_or_keep(self._session, MetaRow, made)
+            found = await self.find_own_key()
+        assert found is not None
+        return found
 
 
 def _claim(team: str, key: str, route: str) -> ColumnElement[bool]:

@@ -41,6 +41,7 @@ class PodOrder:
     bid_usd: Decimal | None = None
     disk_gb: int = 20
     environment: Any = None
+    arguments: str = ""
 
 
 class PodOrders:
@@ -85,7 +86,12 @@ class PodOrders:
             item,
             order.name,
             Tariff(usd_per_hour),
-            {"image": order.image, "gpus": order.gpus, "environment": order.environment},
+            {
+                "image": order.image,
+                "gpus": order.gpus,
+                "environment": order.environment,
+                "arguments": order.arguments,
+            },
             instance_id=self._seller.new_id(14),
             units=order.gpus,
             fails=loses_capacity,

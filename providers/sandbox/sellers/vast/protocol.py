@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from decimal import Decimal
@@ -38,6 +39,8 @@ _GPU_RAM_MIB = {
 }
 _HOURS_PER_MONTH = 720
 _LONGEST_PAGE = 25
+_ALONE = "args"
+"""The way to run an image with its own entry point, without an SSH server."""
 _USUAL_PAGE = 5
 _SHOWN_ROWS = 64
 _TERM = timedelta(days=90)
@@ -263,6 +266,9 @@ class Vast(SellerProtocol):
                 "is_bid": is_bid,
                 "stopped": stopped,
                 "onstart": body.get("onstart"),
+                "runtype": body.get("runtype") or "ssh",
+                "args": shlex.split(body.get("args_str") or "") or body.get("args") or [],
+                "env": body.get("env") or {},
             },
             instance_id=contract,
             tier="spot" if is_bid else "on_demand",
@@ -325,6 +331,8 @@ class Vast(SellerProtocol):
             "num_gpus": entry.detail["gpus"],
             "geolocation": entry.region,
             "image_uuid": entry.detail["image"],
+            "image_runtype": entry.detail["runtype"],
+            "image_args": entry.detail["args"],
             "is_bid": entry.detail["is_bid"],
             "actual_status": actual,
             "status_msg": message,
@@ -338,9 +346,9 @@ class Vast(SellerProtocol):
             "ssh_host": "ssh5.vast.ai",
             "ssh_port": 12345,
             "ports": {"22/tcp": [{"HostIp": "0.0.0.0", "HostPort": str(self.seller.ssh_port)}]}  # noqa: S104
-            if address
+            if address and entry.detail["runtype"] != _ALONE
             else None,
-            "extra_env": [],
+            "extra_env": list(entry.detail["env"].items()),
         }
 
 
