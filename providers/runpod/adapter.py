@@ -18,7 +18,7 @@ from broker.domain.basics.errors import (
     ProviderUnavailable,
     QuotaExceeded,
 )
-from broker.domain.basics.machines import Access
+from broker.domain.basics.machines import SSH_PORT, Access
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch, Tier
 from providers.client import Entry, SellerClient, bearer, ordered, tells_all_or_fails
@@ -121,6 +121,16 @@ class _Ssh(PayloadModel):
     direct: _SshEndpoint | None = None
 
 
+class _Port(PayloadModel):
+    private: int
+    public: int | None = None
+    type: str = ""
+
+
+class _Runtime(PayloadModel):
+    ports: tuple[_Port, ...] | None = None
+
+
 class _PodRow(PayloadModel):
     id: Name
     name: str | None = None
@@ -129,6 +139,7 @@ class _PodRow(PayloadModel):
     dataCenterId: str | None = None
     cost: Decimal | None = None
     ssh: _Ssh | None = None
+    runtime: _Runtime | None = None
 
 
 class _PodsAnswer(PayloadModel):
@@ -184,9 +195,12 @@ def _lease(pod: _PodRow) -> Lease:
 
 
 def _machines(pod: _PodRow) -> tuple[Access, ...]:
-    """The way to the pod's own SSH server; RunPod's proxy knows the account's keys alone."""
+    """The way to the pod's own SSH server; RunPod's proxy knows the account's keys alone. Of its other ports
+    the first one is that of its server."""
     way = pod.ssh.direct if pod.ssh is not None else None
-    return () if way is None else (Access(way.host, way.username, way.port),)
+    ports = pod.runtime.ports or () if pod.runtime is not None else ()
+    served = next((port.public for port in ports if port.private != SSH_PORT and port.type == "tcp"), None)
+    return () if way is None else (Access(way.host, way.username, way.port, server_port=served),)
 
 
 class RunPod(SellerClient):
@@ -248,7 +262,7 @@ class RunPod(SellerClient):
             "gpu": {"id": note["gpu_type_id"], "count": int(note["gpu_count"]), **self._cuda},
             "cloud": "SECURE",
             "disk": _disk_gb(order.offer),
-            "ports": ["22/tcp"],
+            "ports": _ports(order),
             "startSsh": True,
         }
         if environment := _environment(order):
@@ -270,7 +284,7 @@ class RunPod(SellerClient):
             "bidPerGpu": float(_bid_per_gpu(order)),
             "containerDiskInGb": _disk_gb(order.offer),
             "volumeInGb": 0,
-            "ports": "22/tcp",
+            "ports": ",".join(_ports(order)),
             **self._cuda,
         }
         if environment := _environment(order):
@@ -296,6 +310,11 @@ class RunPod(SellerClient):
 
     async def _give_back(self, lease: Lease) -> None:
         await self._end("DELETE", f"/v2/pods/{lease.reference}")
+
+
+def _ports(order: Order) -> list[str]:
+    """The ports that RunPod maps to public ones."""
+    return ["22/tcp", *([f"{order.server_port}/tcp"] if order.server_port else [])]
 
 
 def _arguments(order: Order) -> str:

@@ -42,7 +42,7 @@ from providers.vast.offers import NAME, parse_offers
 from providers.vast.search import LIMIT, Wish, search_all
 
 LONGEST_LABEL = 255
-USER = "root"
+USER, SSH = "root", "22/tcp"
 ALONE = "args"
 """How an instance is run whose image keeps its own entry point."""
 NO_SSH = "its container runs the image alone: Vast adds no SSH server to it"
@@ -125,12 +125,15 @@ class _Instance(PayloadModel):
 
     @property
     def access(self) -> Access | None:
-        """The host's own mapping of port 22, else Vast's proxy; None before either is there."""
+        """The host's own mapping of port 22, else Vast's proxy; None before either is there. Of its other ports
+        the first one is that of its server."""
         if self.image_runtype == ALONE:
             return None
-        mapped = self.ports.get("22/tcp") if isinstance(self.ports, Mapping) else None
+        ports = self.ports if isinstance(self.ports, Mapping) else {}
+        mapped = ports.get(SSH)
         if mapped and self.public_ipaddr:
-            return Access(self.public_ipaddr.strip(), USER, mapped[0].HostPort)
+            served = next((to[0].HostPort for port, to in ports.items() if to and port != SSH), None)
+            return Access(self.public_ipaddr.strip(), USER, mapped[0].HostPort, server_port=served)
         return Access(self.ssh_host, USER, self.ssh_port) if self.ssh_host and self.ssh_port else None
 
 
@@ -264,12 +267,17 @@ class Vast(SellerClient):
     def _started(self, order: Order) -> dict[str, Any]:
         """What the instance runs: the broker's image with an SSH server and the script, or a container as it
         is, to which Vast adds no SSH server."""
+        ports = {f"-p {order.server_port}:{order.server_port}": "1"} if order.server_port else {}
         if (container := order.container) is not None:
             command = {"args_str": container.command} if container.command else {}
-            return {"image": container.image, "runtype": ALONE, **command, "env": dict(container.env)}
+            return {"image": container.image, "runtype": ALONE, **command, "env": {**container.env, **ports}}
         script = with_keys(order.script, order.keys)
-        image = self._settings.options["image"]
-        return {"image": image, "runtype": "ssh_direct", **({"onstart": script} if script else {})}
+        return {
+            "image": self._settings.options["image"],
+            "runtype": "ssh_direct",
+            **({"onstart": script} if script else {}),
+            **({"env": ports} if ports else {}),
+        }
 
     async def _undo(self, error: _StillMade) -> None:
         try:

@@ -23,17 +23,23 @@ CONTAINER = Container(IMAGE, COMMAND, {"HF_TOKEN": "swordfish-4711"})
 KEYED = {"HF_TOKEN": "swordfish-4711", "PUBLIC_KEY": "\n".join(key.line for key in KEYS)}
 
 SENT: Mapping[tuple[str, Tier], Mapping[str, Any]] = {
-    ("runpod", Tier.ON_DEMAND): {"image": IMAGE, "args": COMMAND, "env": KEYED},
+    ("runpod", Tier.ON_DEMAND): {
+        "image": IMAGE,
+        "args": COMMAND,
+        "env": KEYED,
+        "ports": ["22/tcp", "8000/tcp"],
+    },
     ("runpod", Tier.SPOT): {
         "imageName": IMAGE,
         "dockerArgs": COMMAND,
+        "ports": "22/tcp,8000/tcp",
         "env": [{"key": name, "value": value} for name, value in KEYED.items()],
     },
     ("vast", Tier.ON_DEMAND): {
         "image": IMAGE,
         "runtype": "args",
         "args_str": COMMAND,
-        "env": {"HF_TOKEN": "swordfish-4711"},
+        "env": {"HF_TOKEN": "swordfish-4711", "-p 8000:8000": "1"},
         "onstart": None,
     },
 }
@@ -55,7 +61,11 @@ async def test_an_order_names_its_image_in_the_seller_s_own_fields(name: str, ti
             offer = next(one for one in (await adapter.list_offers(START)).offers if one.tier is tier)
             market.heard.clear()
             order = replace(
-                order_of("broker-c-0", offer), keys=KEYS, script="#!/bin/sh\n", container=CONTAINER
+                order_of("broker-c-0", offer),
+                keys=KEYS,
+                script="#!/bin/sh\n",
+                container=CONTAINER,
+                server_port=8000,
             )
             assert "swordfish" not in repr(order)
             lease = await adapter.reserve(order)
@@ -67,6 +77,7 @@ async def test_an_order_names_its_image_in_the_seller_s_own_fields(name: str, ti
     sent = json.loads(market.heard[0][0].content)
     body = sent["variables"]["input"] if "variables" in sent else sent
     assert {field: body.get(field) for field in SENT[name, tier]} == SENT[name, tier]
+    assert [access.server_port for access in held.machines] == ([8000] if name == "runpod" else [])
     assert ("alone" in held.access_note, held.machines == ()) == (name == "vast", name == "vast")
 
     description = description_of(name)

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
+
+from broker import crash_points
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.machines import Access, AccessWish, Machine, SshKey
 from broker.domain.holding.reservation import Reservation, Unit
@@ -20,6 +23,7 @@ from broker.services.holding.machines import MachinesService
 from broker.services.holding.reserving_requests import OfferOrder
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer
+from tests.fakes.provider import Crash
 from tests.services.conftest import House
 
 SECRET = "swordfish-4711"
@@ -206,6 +210,29 @@ async def test_each_machine_of_a_unit_is_started(house: House) -> None:
     await site.passes()
     assert sorted(start.access.host for start in site.ground.heard) == ["10.0.0.0", "10.0.0.1"]
     assert states(site) == (StartupState.FAILED, 3, "node 1: no disk")
+
+
+@pytest.mark.parametrize(
+    "point",
+    ["call.start.before", "call.start.after", "reservation.startup.before", "reservation.startup.after"],
+)
+async def test_a_broker_that_dies_at_any_point_leaves_one_end(
+    house: House, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = await a_site(house, DONE)
+
+    def die(name: str) -> None:
+        if name == point:
+            raise Crash
+
+    monkeypatch.setattr(crash_points, "watchers", [die])
+    with pytest.raises(Crash):
+        await site.service().run_once()
+    monkeypatch.setattr(crash_points, "watchers", [])
+    await site.passes(2)
+    assert states(site)[0] is StartupState.DONE
+    assert site.events == ["reservation.start_done"]
+    assert {start.name for start in site.ground.heard} == {site.unit.tag}
 
 
 async def test_two_brokers_store_one_end(house: House) -> None:

@@ -313,7 +313,7 @@ class Order:
     ``quoted_usd_per_node_hour`` is the provider's price just before the order (None: not asked).
     ``keys`` are the public SSH keys of those who enter the machine, and ``script`` is the shell script of its
     first start, with secrets (empty: none). ``container``: what a seller of containers starts in place of
-    its own image and the script.
+    its own image and the script. ``server_port``: the port of a server that others are to reach (None: none).
     """
 
     tag: str
@@ -326,6 +326,7 @@ class Order:
     keys: tuple[PublicKey, ...] = ()
     script: str = field(default="", repr=False)
     container: Container | None = None
+    server_port: int | None = None
 
     @property
     def bid_usd_per_node_hour(self) -> Decimal:

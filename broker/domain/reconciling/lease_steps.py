@@ -47,6 +47,7 @@ def order_of(reservation: Reservation, unit: Unit, now: datetime, secrets: Mappi
         keys=reservation.setup.keys,
         script=startup_script(startup, secrets),
         container=container_of(startup, secrets),
+        server_port=None if reservation.setup.served is None else reservation.setup.served.port,
     )
 
 

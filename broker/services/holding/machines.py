@@ -100,7 +100,8 @@ class MachinesService:
             if key is not None:
                 machine = replace(machine, reachable_at=self._clock.now(), host_key=key)
         if setup.served is not None:
-            url = f"http://{machine.access.host}:{setup.served.port}{setup.served.health_path}"
+            port = machine.access.server_port or setup.served.port
+            url = f"http://{machine.access.host}:{port}{setup.served.health_path}"
             async with self._slots:
                 is_healthy = await self._probe.is_healthy(url)
             ready_at = machine.ready_at or self._clock.now()
