@@ -125,8 +125,10 @@ class _Instance(PayloadModel):
 
     @property
     def access(self) -> Access | None:
-        """The host's own mapping of port 22, else Vast's proxy; None before either is there. Of its other ports
-        the first one is that of its server."""
+        """The host's own mapping of port 22, else Vast's proxy; None before either is there.
+
+        Of its other ports the first one is that of its server.
+        """
         if self.image_runtype == ALONE:
             return None
         ports = self.ports if isinstance(self.ports, Mapping) else {}
