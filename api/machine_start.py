@@ -42,10 +42,15 @@ else
     rm -f "$new"
   fi
 fi
-if [ -s "$mine/code" ]; then
-  echo "{CODE} $(cat "$mine/code")"; tail -c {TAIL_BYTES} "$mine/log" | tail -n {TAIL_LINES}
+ended() {{
+  [ -s "$mine/code" ] && echo "{CODE} $(cat "$mine/code")" &&
+    tail -c {TAIL_BYTES} "$mine/log" | tail -n {TAIL_LINES}
+}}
+runs() {{ grep -qsF "$1" "/proc/$(cat "$mine/pid")/cmdline"; }}
+if ended; then
+  :
 elif [ -s "$mine/pid" ]; then
-  kill -0 "$(cat "$mine/pid")" 2> /dev/null && echo {RUNS} || echo {GONE}
+  if runs "$1" || {{ sleep 1; runs "$1"; }}; then echo {RUNS}; else ended || echo {GONE}; fi
 elif [ -n "$(find "$mine" -maxdepth 0 -mmin +5)" ]; then
   echo {GONE}
 else

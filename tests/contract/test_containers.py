@@ -44,7 +44,10 @@ SENT: Mapping[tuple[str, Tier], Mapping[str, Any]] = {
     },
 }
 """Of the body of an order, by seller and tier; None: it is not there."""
-DIFFERS: Mapping[str, frozenset[str]] = {"runpod": frozenset(), "vast": frozenset({"env", "extra_env"})}
+DIFFERS: Mapping[str, frozenset[str]] = {
+    "runpod": frozenset(),
+    "vast": frozenset({"env", "extra_env", "ports"}),
+}
 """Fields that the seller's clients and pages write otherwise than its description says."""
 
 

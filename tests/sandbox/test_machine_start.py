@@ -130,8 +130,7 @@ async def test_what_a_script_left_running_ends_with_the_machine(site: Site) -> N
 
 async def test_keys_that_a_script_lets_in_open_the_machine(site: Site) -> None:
     guest = pair_of(make_private_key())
-    await site.ended(
-        f"#!/bin/sh\nmkdir -p ~/.ssh\necho '{guest.public.line} ann' >> ~/.ssh/authorized_keys\n"
-    )
+    grant = f"mkdir -p ~/.ssh\necho '{guest.public.line} ann' >> ~/.ssh/authorized_keys\n"
+    assert await site.ended(f"#!/bin/sh\n{grant}") == StartReport(True, 0)
     asked = replace(site.start, private_key=guest.private)
     assert (await MachineStarter().start(asked)) == StartReport(True, 0)

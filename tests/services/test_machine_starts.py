@@ -101,6 +101,7 @@ async def a_site(
     house.tables.ssh_keys["ssh-1"] = SshKey("ssh-1", "ann", "research", LINE, NOON, "key-1")
     creator = house.reservations._creator
     creator.setups = MachineSetups(secrets={"TOKEN": SECRET})
+    creator._lease_service._secrets = {"TOKEN": SECRET}
     order = OfferOrder(an_offer().offer_id, machines, startup=STARTUP, access=access)
     row = await house.reservations.reserve_order(CALLER, order)
     await house.settle(1)

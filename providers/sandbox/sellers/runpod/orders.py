@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from broker.domain.basics.machines import SSH_PORT
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import InventoryItem
-from providers.sandbox.seller import SSH_PORT, Lifecycle, SellerState
+from providers.sandbox.seller import Lifecycle, SellerState
 from providers.sandbox.sellers.runpod.market import GPU_TYPES
 
 NO_MACHINE = (
