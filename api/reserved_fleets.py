@@ -115,7 +115,7 @@ def lacks_nodes(row: Reservation | ReservationForm) -> bool:
 def start_words(run: StartupRun | StartupRunForm) -> str:
     """How the start of a unit's machines stands, in words."""
     words = {
-        StartupState.ORDERED: "it went with the order, and its seller does not tell how it ended",
+        StartupState.ORDERED: "it goes with the order, and its seller does not tell how it ends",
         StartupState.WAITING: "the broker runs it over SSH once the machines answer",
         StartupState.RUNNING: "it runs, begun by the broker over SSH",
         StartupState.DONE: "it ended without an error",

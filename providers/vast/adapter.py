@@ -129,13 +129,14 @@ class _Instance(PayloadModel):
 
         Of its other ports the first one is that of its server.
         """
-        if self.image_runtype == ALONE:
-            return None
         ports = self.ports if isinstance(self.ports, Mapping) else {}
+        host = (self.public_ipaddr or "").strip()
+        served = next((to[0].HostPort for port, to in ports.items() if to and port != SSH), None)
+        if self.image_runtype == ALONE:
+            return Access(host, USER, server_port=served, is_entered=False) if host and served else None
         mapped = ports.get(SSH)
-        if mapped and self.public_ipaddr:
-            served = next((to[0].HostPort for port, to in ports.items() if to and port != SSH), None)
-            return Access(self.public_ipaddr.strip(), USER, mapped[0].HostPort, server_port=served)
+        if mapped and host:
+            return Access(host, USER, mapped[0].HostPort, server_port=served)
         return Access(self.ssh_host, USER, self.ssh_port) if self.ssh_host and self.ssh_port else None
 
 

@@ -80,8 +80,9 @@ async def test_an_order_names_its_image_in_the_seller_s_own_fields(name: str, ti
     sent = json.loads(market.heard[0][0].content)
     body = sent["variables"]["input"] if "variables" in sent else sent
     assert {field: body.get(field) for field in SENT[name, tier]} == SENT[name, tier]
-    assert [access.server_port for access in held.machines] == ([8000] if name == "runpod" else [])
-    assert ("alone" in held.access_note, held.machines == ()) == (name == "vast", name == "vast")
+    (access,) = held.machines
+    assert (access.server_port, access.is_entered) == (8000, name == "runpod")
+    assert ("alone" in held.access_note) == (name == "vast")
 
     description = description_of(name)
     for request, answer in market.heard:

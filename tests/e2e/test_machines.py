@@ -183,7 +183,7 @@ def test_a_start_is_run_over_ssh_where_the_seller_takes_no_script(world: World, 
         proof = laptop.broker("ssh", rows[0], *identity, "--", "cat proof").stdout.split()[0]
         assert proof == hashlib.sha256(f"{SECRET}\n".encode()).hexdigest()
         told = [laptop.broker("reservations", "--each"), laptop.broker("reservations", "--history", rows[1])]
-        assert "exit code 3" in told[0].stdout
+        assert "exit code 3" in " ".join(told[0].stdout.split())
         assert "start_failed" in told[1].stdout
         answers = [client.get(f"/v1/reservations/{name}").text for name in rows]
         answers += [world.client.get("/v1/audit").text, *(one.stdout + one.stderr for one in told)]

@@ -8,9 +8,9 @@ from datetime import datetime
 
 from broker.domain.basics.account import ApiKey, AuditEntry, IdempotencyKey, RememberedAnswer, Session
 from broker.domain.basics.errors import ConcurrentChange, NotFound
-from broker.domain.basics.machines import KeyPair, SshKey
+from broker.domain.basics.machines import KeyPair, PublicKey, SshKey
 from broker.domain.basics.page import Page
-from broker.store.accounts.own_ssh_key import make_private_key, pair_of
+from broker.store.accounts.own_ssh_key import make_key_pair
 from tests.fakes.tables import Repository, page_of
 
 
@@ -92,10 +92,13 @@ class Accounts(Repository):
     async def find_own_key(self) -> KeyPair | None:
         return next(iter(self._tables.own_keys), None)
 
-    async def own_key(self) -> KeyPair:
+    async def find_own_public_key(self) -> PublicKey | None:
+        return next((pair.public for pair in self._tables.own_keys), None)
+
+    async def own_public_key(self) -> PublicKey:
         if not self._tables.own_keys:
-            self._tables.own_keys.append(pair_of(make_private_key()))
-        return self._tables.own_keys[0]
+            self._tables.own_keys.append(make_key_pair())
+        return self._tables.own_keys[0].public
 
 
 class Keys(Repository):

@@ -16,10 +16,10 @@ from api.machine_start import FOLDER, MachineStarter
 from broker.domain.basics.machines import Access
 from broker.domain.holding.starting import StartReport, Unreached
 from broker.ports.holding import Start
-from broker.store.accounts.own_ssh_key import make_private_key, pair_of
+from broker.store.accounts.own_ssh_key import make_key_pair
 from providers.sandbox.machines import Machine, open_door
 
-OWN = pair_of(make_private_key())
+OWN = make_key_pair()
 COUNTED = '#!/bin/bash\necho "$SECRET" >> "$HOME/begun"\n'
 
 
@@ -99,7 +99,7 @@ async def test_half_a_script_is_not_run(site: Site) -> None:
 
 
 async def test_another_host_key_is_sent_nothing(site: Site) -> None:
-    other = " ".join(pair_of(make_private_key()).public.line.split()[:2])
+    other = " ".join(make_key_pair().public.line.split()[:2])
     report = await MachineStarter().start(replace(site.start, host_key=other))
     assert isinstance(report, Unreached)
     assert report.is_final
@@ -108,7 +108,7 @@ async def test_another_host_key_is_sent_nothing(site: Site) -> None:
 
 
 async def test_who_is_not_let_in_may_try_again(site: Site) -> None:
-    report = await MachineStarter().start(replace(site.start, private_key=make_private_key()))
+    report = await MachineStarter().start(replace(site.start, private_key=make_key_pair().private))
     assert isinstance(report, Unreached)
     assert not report.is_final
     closed = replace(site.start, access=replace(site.start.access, port=9))
@@ -129,7 +129,7 @@ async def test_what_a_script_left_running_ends_with_the_machine(site: Site) -> N
 
 
 async def test_keys_that_a_script_lets_in_open_the_machine(site: Site) -> None:
-    guest = pair_of(make_private_key())
+    guest = make_key_pair()
     grant = f"mkdir -p ~/.ssh\necho '{guest.public.line} ann' >> ~/.ssh/authorized_keys\n"
     assert await site.ended(f"#!/bin/sh\n{grant}") == StartReport(True, 0)
     asked = replace(site.start, private_key=guest.private)

@@ -158,6 +158,7 @@ UNIT_MONEY = "told of the whole reservation: its price, what it owes and what it
 UNIT_TIMES = "told of the whole reservation: start, active_at, end, released_at"
 NOT_TOLD: Mapping[str, str] = {
     "AccessForm.Machine.ready_at": "EndpointForm tells it, as since",
+    "AccessForm.Access.is_entered": "a machine that nobody enters is not told",
     "AccessForm.Access.server_port": "EndpointForm tells it, as port",
     "AccessForm.Access.ssh_host_key": "told as expected_host_key has it, also as first seen",
     "ApprovalForm.PlanRecord": "plan_id names the plan, which has a document of its own",

@@ -133,8 +133,8 @@ async def _installed(product: Product) -> tuple[Check, ...]:
         says = "BROKER_SECRETS_KEY is not set, so the database keeps the secrets of webhooks as they are"
         found.append(Check("secrets key", Finding.WARNING, says))
     async with product.store.unit_of_work(EVERY_TEAM) as uow:
-        own = await uow.accounts.find_own_key()
-    says = "made with the first start over SSH" if own is None else own.public.fingerprint
+        own = await uow.accounts.find_own_public_key()
+    says = "made with the first start over SSH" if own is None else own.fingerprint
     return (*found, Check("own SSH key", Finding.FINE, says))
 
 

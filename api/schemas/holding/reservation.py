@@ -45,8 +45,10 @@ class Fit(StrEnum):
 
 
 def machines_of(unit: Unit) -> tuple[Machine, ...]:
-    """The machines of a unit that is held; an address that was given back may be somebody else's now."""
-    return unit.machines if unit.state is UnitState.HELD else ()
+    """The machines of a unit that is held, and that can be entered; an address that was given back may be
+    somebody else's now."""
+    is_held = unit.state is UnitState.HELD
+    return tuple(one for one in unit.machines if is_held and one.access.is_entered)
 
 
 def access_reason(unit: Unit) -> str | None:

@@ -39,6 +39,7 @@ class Access:
     ``private_host`` is its address in the seller's own network (None: not said). ``console_url`` is its page
     at the seller. ``ssh_host_key`` is the public key by which the machine proves itself, as ``kind base64``.
     ``server_port`` is where the seller publishes the port of the machine's server (None: at the same port).
+    ``is_entered`` False: it has a server and no way in.
     """
 
     host: str
@@ -48,6 +49,7 @@ class Access:
     console_url: str | None = None
     ssh_host_key: str | None = None
     server_port: int | None = None
+    is_entered: bool = True
 
 
 @dataclass(frozen=True, slots=True)

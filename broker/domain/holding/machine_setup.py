@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from broker.domain.basics.machines import AccessWish, KeyPair, PublicKey
+from broker.domain.basics.machines import AccessWish, PublicKey
 from broker.domain.planning.startup import Startup
 
 
@@ -35,9 +35,9 @@ class MachineSetup:
     served: Served | None = None
     is_engine: bool = False
 
-    def without(self, own: KeyPair | None) -> MachineSetup:
+    def without(self, own: PublicKey | None) -> MachineSetup:
         """The setup without the installation's ``own`` key, which goes with a start over SSH alone."""
-        lines = () if own is None else (own.public.line,)
+        lines = () if own is None else (own.line,)
         return replace(self, keys=tuple(key for key in self.keys if key.line not in lines))
 
 

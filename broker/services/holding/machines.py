@@ -94,7 +94,7 @@ class MachinesService:
 
     async def _ask(self, setup: MachineSetup, machine: Machine, *, is_entered: bool) -> Machine:
         """``machine`` as it is now: whether it can be entered, and whether its server is healthy."""
-        if is_entered and machine.reachable_at is None:
+        if is_entered and machine.access.is_entered and machine.reachable_at is None:
             async with self._slots:
                 key = await self._probe.host_key(machine.access)
             if key is not None:

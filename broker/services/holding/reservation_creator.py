@@ -83,7 +83,7 @@ class ReservationCreator:
         await self.orders.take_turn(uow)
         install_id = await uow.accounts.install_id()
         found = await self.setups.find(uow, team, actor, plan_id, {one.workload for one in wanted}, setups)
-        own = await uow.accounts.find_own_key()
+        own = await uow.accounts.find_own_public_key()
         found = {name: setup.without(own) for name, setup in found.items()}
         for intent in wanted:
             self._require_access(intent, found[intent.workload])
@@ -159,9 +159,9 @@ class ReservationCreator:
             return setup, StartupRun(StartupState.ORDERED, now)
         if not reserver.opens_to_keys(offer):
             return setup, StartupRun(StartupState.IMPOSSIBLE, now, error=CAPACITY_ALONE)
-        own = await uow.accounts.own_key()
+        own = await uow.accounts.own_public_key()
         # It comes first, as a seller may let in one key alone; the script lets in the others.
-        return replace(setup, keys=(own.public, *setup.keys)), StartupRun(StartupState.WAITING, now)
+        return replace(setup, keys=(own, *setup.keys)), StartupRun(StartupState.WAITING, now)
 
     def _require_access(self, intent: Intent, setup: MachineSetup) -> None:
         """Raises Conflict if nobody could enter the machines of ``intent``, although somebody is to."""
