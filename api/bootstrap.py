@@ -433,7 +433,7 @@ def build_product(
             MachineProbe(),
             clock,
             notifier,
-            MachineStarts(units, MachineStarter(), clock, secrets),
+            MachineStarts(units, lease_service, MachineStarter(), clock, secrets),
         ),
         moves=moves,
         proposals=ProposalsService(units, moves, clock, notifier, read_request=read_request, budgets=gate),

@@ -63,7 +63,8 @@ class Site:
 
     def service(self) -> MachinesService:
         units, clock = self.house.tables.unit_of_work, self.house.clock
-        starts = MachineStarts(units, self.ground, clock, self.secrets)
+        lease_service = self.house.reservations._creator._lease_service
+        starts = MachineStarts(units, lease_service, self.ground, clock, self.secrets)
         return MachinesService(units, {}, self.ground, clock, self.house.notifier, starts)
 
     async def passes(self, count: int = 1) -> Unit:
@@ -215,7 +216,12 @@ async def test_each_machine_of_a_unit_is_started(house: House) -> None:
 
 @pytest.mark.parametrize(
     "point",
-    ["call.start.before", "call.start.after", "reservation.startup.before", "reservation.startup.after"],
+    [
+        "call.start.before",
+        "call.start.after",
+        "reservation.start_done.before",
+        "reservation.start_done.after",
+    ],
 )
 async def test_a_broker_that_dies_at_any_point_leaves_one_end(
     house: House, point: str, monkeypatch: pytest.MonkeyPatch
@@ -236,6 +242,17 @@ async def test_a_broker_that_dies_at_any_point_leaves_one_end(
     assert {start.name for start in site.ground.heard} == {site.unit.tag}
 
 
+async def test_every_unit_of_a_reservation_is_stored_in_one_pass(house: House) -> None:
+    site = await a_site(house, DONE, machines=3, per_order=1)
+    row = site.row
+    for unit in row.units:
+        row = row.with_unit(replace(unit, machines=(Machine(Access("10.0.0.9", "root"), NOON, HOST_KEY),)))
+    house.tables.reservations[row.reservation_id] = row
+    await site.passes()
+    assert [unit.startup and unit.startup.state for unit in site.row.units] == [StartupState.DONE] * 3
+    assert len(site.events) == 3
+
+
 async def test_two_brokers_store_one_end(house: House) -> None:
     site = await a_site(house, DONE)
     await asyncio.gather(*(site.service().run_once() for _ in range(2)))
@@ -247,7 +264,8 @@ async def test_what_was_released_meanwhile_stays_released(house: House) -> None:
     site = await a_site(house, DONE)
     rows: Sequence[Reservation] = [site.row]
     await house.reservations.release(CALLER, site.row.reservation_id)
-    starts = MachineStarts(house.tables.unit_of_work, site.ground, house.clock, site.secrets)
+    starts = site.service()._starts
+    assert starts is not None
     await starts.run_once(rows)
     assert states(site)[0] is StartupState.WAITING
     assert site.events == []

@@ -49,6 +49,7 @@ from broker.domain.holding.reservation import (
     Unit,
     UnitState,
 )
+from broker.domain.holding.startup_run import StartupRun
 from broker.domain.market.exchange import ExchangeRate, age_words, rate_on
 from broker.domain.moving.moving import is_beside
 from broker.domain.reconciling.ending import end_times
@@ -390,6 +391,15 @@ class LeaseService:
         row = replace(reservation, granted=window)
         span = f"{window.start.isoformat()} to {window.end.isoformat()}"
         return await self._write(row, "reservation.granted", actor, span)
+
+    async def note_start(
+        self, reservation: Reservation, ordinal: int, run: StartupRun, actor: str
+    ) -> Reservation:
+        """Stores how the start of a unit's machines stands, with an audit entry once it is over."""
+        row = reservation.with_unit(replace(reservation.units[ordinal], startup=run))
+        code = "" if run.exit_code is None else f", exit code {run.exit_code}"
+        said = f"unit {ordinal}{code}" + (f": {run.error}" if run.error else "")
+        return await self._write(row, f"reservation.start_{run.state}", actor, said, is_news=run.is_over)
 
     async def extend(self, reservation: Reservation, end: datetime, actor: str) -> Reservation:
         """Stores a later end as the requested one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,16 +17,16 @@ from types import MappingProxyType
 
 from broker import crash_points
 from broker.domain.basics.access import EVERY_TEAM
-from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.errors import ConcurrentChange
 from broker.domain.basics.machines import KeyPair, Machine, with_keys
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.holding.starting import StartReport, Unreached, after_reports, is_due
-from broker.domain.holding.startup_run import StartupRun, StartupState
+from broker.domain.holding.startup_run import StartupRun
 from broker.domain.planning.startup import Startup, startup_script
 from broker.ports.holding import MachineStarting, Start
 from broker.ports.unit_of_work import Clock, UnitOfWorkFactory
 from broker.redaction import MARK, redacted
+from broker.services.holding.lease_service import LeaseService
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +34,8 @@ ACTOR = "machines"
 AT_ONCE = 16
 MOST_SHOWN = 2_000
 """Characters of a script's last lines that are stored."""
-DONE, FAILED = "reservation.start_done", "reservation.start_failed"
 NO_SECRETS: Mapping[str, str] = MappingProxyType({})
+Due = tuple[Reservation, Unit, StartupRun]
 
 
 class MachineStarts:
@@ -46,11 +47,13 @@ class MachineStarts:
     def __init__(
         self,
         uow_factory: UnitOfWorkFactory,
+        lease_service: LeaseService,
         starter: MachineStarting,
         clock: Clock,
         secrets: Mapping[str, str] = NO_SECRETS,
     ) -> None:
         self._uow_factory = uow_factory
+        self._lease_service = lease_service
         self._starter = starter
         self._clock = clock
         self._secrets = secrets
@@ -62,29 +65,32 @@ class MachineStarts:
         waiting = [(row, unit) for row in rows for unit in row.units if awaits_start(row, unit)]
         self._looked_at = {unit.tag: at for _, unit in waiting if (at := self._looked_at.get(unit.tag))}
         now = self._clock.now()
-        due = [
-            (row, unit, unit.startup)
-            for row, unit in waiting
-            if unit.startup is not None
-            and unit.reachable_at is not None
-            and is_due(unit.startup, self._looked_at.get(unit.tag), now)
-        ]
+        due: defaultdict[str, list[Due]] = defaultdict(list)
+        for row, unit in waiting:
+            run, looked_at = unit.startup, self._looked_at.get(unit.tag)
+            if run is not None and unit.reachable_at is not None and is_due(run, looked_at, now):
+                due[row.reservation_id].append((row, unit, run))
         if not due:
             return
         async with self._uow_factory(EVERY_TEAM) as uow:
             own = await uow.accounts.find_own_key()
         if own is not None:
-            await asyncio.gather(*(self._advance(row, unit, run, own) for row, unit, run in due))
+            await asyncio.gather(*(self._advance(units, own) for units in due.values()))
 
-    async def _advance(self, row: Reservation, unit: Unit, run: StartupRun, own: KeyPair) -> None:
+    async def _advance(self, due: Sequence[Due], own: KeyPair) -> None:
+        """Asks the machines of a reservation, and stores what became of each unit, one after the other."""
+        found = await asyncio.gather(*(self._outcome(*one, own) for one in due))
+        for (row, unit, run), after in zip(due, found, strict=True):
+            if after != run:
+                with suppress(ConcurrentChange):  # the next pass asks again
+                    await self._store(row, unit, after)
+
+    async def _outcome(self, row: Reservation, unit: Unit, run: StartupRun, own: KeyPair) -> StartupRun:
         startup = row.setup.startup
         assert startup is not None
         reports = [self._told(one, startup) for one in await self._ask(row, unit, startup, own)]
-        self._looked_at[unit.tag] = self._clock.now()
-        after = after_reports(run, reports, self._clock.now())
-        if after != run:
-            with suppress(ConcurrentChange):  # the next pass asks again
-                await self._store(row.reservation_id, unit, after)
+        now = self._looked_at[unit.tag] = self._clock.now()
+        return after_reports(run, reports, now)
 
     async def _ask(
         self, row: Reservation, unit: Unit, startup: Startup, own: KeyPair
@@ -96,20 +102,20 @@ class MachineStarts:
             return (Unreached(f"nothing was started: {lacks} is no longer set", is_final=True),)
         guests = [key for key in row.setup.keys if key.line != own.public.line]
         script = with_keys(startup_script(startup, self._secrets), guests)
-        crash_points.here("call.start.before")
-        reports = await asyncio.gather(
-            *(self._ask_one(machine, unit.tag, script, own) for machine in unit.machines)
-        )
-        crash_points.here("call.start.after")
-        return reports
+        asked = (self._ask_one(machine, unit.tag, script, own) for machine in unit.machines)
+        return await asyncio.gather(*asked)
 
     async def _ask_one(
         self, machine: Machine, name: str, script: str, own: KeyPair
     ) -> StartReport | Unreached:
         host_key = machine.expected_host_key
         assert host_key is not None
+        start = Start(name, machine.access, host_key, own.private, script)
         async with self._slots:
-            return await self._starter.start(Start(name, machine.access, host_key, own.private, script))
+            crash_points.here("call.start.before")
+            report = await self._starter.start(start)
+            crash_points.here("call.start.after")
+        return report
 
     def _told(self, report: StartReport | Unreached, startup: Startup) -> StartReport | Unreached:
         """``report`` without secrets; its text is cut after that, so that no part of one is left."""
@@ -124,34 +130,13 @@ class MachineStarts:
             return replace(report, why=shown(report.why))
         return replace(report, output=shown(report.output))
 
-    async def _store(self, reservation_id: str, asked: Unit, run: StartupRun) -> None:
-        """Stores ``run``, with its event if it is over, unless the unit changed since it was asked."""
-        async with self._uow_factory(EVERY_TEAM) as uow:
-            row = await uow.reservations.find(reservation_id)
-            unit = row.units[asked.ordinal]
-            if (unit.tag, unit.startup) != (asked.tag, asked.startup) or not awaits_start(row, unit):
-                return
-            await uow.reservations.update(row.with_unit(replace(unit, startup=run)))
-            if run.is_over:
-                await uow.accounts.add_audit(self._entry(row, unit, run))
-            crash_points.here("reservation.startup.before")
-            await uow.commit()
-            crash_points.here("reservation.startup.after")
-        log.info("the start of %s, unit %d: %s", reservation_id, unit.ordinal, run.state)
-
-    def _entry(self, row: Reservation, unit: Unit, run: StartupRun) -> AuditEntry:
-        failed = run.state is StartupState.FAILED
-        code = f"exit code {run.exit_code}" if run.exit_code is not None else "it was not run to its end"
-        said = f"unit {unit.ordinal}: {code}" + (f": {run.error}" if run.error else "")
-        return AuditEntry(
-            at=run.at,
-            actor=ACTOR,
-            action=FAILED if failed else DONE,
-            object_kind="reservation",
-            object_id=row.reservation_id,
-            team=row.team,
-            detail=said,
-        )
+    async def _store(self, asked: Reservation, unit: Unit, run: StartupRun) -> None:
+        """Stores ``run``, unless the unit changed since its machines were asked."""
+        row = await self._lease_service.reload(asked)
+        now = row.units[unit.ordinal]
+        if (now.tag, now.startup) == (unit.tag, unit.startup) and awaits_start(row, now):
+            await self._lease_service.note_start(row, unit.ordinal, run, ACTOR)
+            log.info("the start of %s, unit %d: %s", row.reservation_id, unit.ordinal, run.state)
 
 
 def awaits_start(row: Reservation, unit: Unit) -> bool:
