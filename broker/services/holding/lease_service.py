@@ -49,7 +49,7 @@ from broker.domain.holding.reservation import (
     Unit,
     UnitState,
 )
-from broker.domain.holding.startup_run import StartupRun
+from broker.domain.holding.startup_run import StartupRun, StartupState
 from broker.domain.market.exchange import ExchangeRate, age_words, rate_on
 from broker.domain.moving.moving import is_beside
 from broker.domain.reconciling.ending import end_times
@@ -399,7 +399,9 @@ class LeaseService:
         row = reservation.with_unit(replace(reservation.units[ordinal], startup=run))
         code = "" if run.exit_code is None else f", exit code {run.exit_code}"
         said = f"unit {ordinal}{code}" + (f": {run.error}" if run.error else "")
-        return await self._write(row, f"reservation.start_{run.state}", actor, said, is_news=run.is_over)
+        failed = run.state is StartupState.FAILED
+        action = "reservation.start_failed" if failed else "reservation.start_done"
+        return await self._write(row, action, actor, said, is_news=run.is_over)
 
     async def extend(self, reservation: Reservation, end: datetime, actor: str) -> Reservation:
         """Stores a later end as the requested one."""
