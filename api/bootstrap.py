@@ -14,10 +14,12 @@ from typing import cast
 
 from api.background import Background, Readiness
 from api.clocks import SystemClock
+from api.export.engine_start import engine_start
 from api.export.jobs import ExportJobs
 from api.identity.configured import people_of, provider_of
 from api.identity.openid import OpenIdProvider
 from api.machine_probe import MachineProbe
+from api.machine_start import MachineStarter
 from api.notices.events import PlanEvents
 from api.notices.notifier import LoggedNotifier, WakeSignal
 from api.notices.webhook_sender import HttpWebhookSender
@@ -69,6 +71,7 @@ from broker.services.holding.early_holding import EarlyHoldingService
 from broker.services.holding.fallback_offer import FallbackOffers, FallbackRules
 from broker.services.holding.lease_service import LeaseService
 from broker.services.holding.machine_setups import MachineSetups
+from broker.services.holding.machine_starts import MachineStarts
 from broker.services.holding.machines import MachinesService
 from broker.services.holding.networks import NetworksService
 from broker.services.holding.order_gate import OrderGate
@@ -337,7 +340,7 @@ def build_product(
         lease_service,
         clock,
         quotas=QuotaGate(installed_quotas(settings), read_request),
-        setups=MachineSetups(read_request, secrets),
+        setups=MachineSetups(read_request, secrets, engine_start),
         orders=orders,
     )
     summaries = Summaries(units, clock)
@@ -451,7 +454,14 @@ def build_product(
             rates=load_exchange_rates,
         ),
         networks=NetworksService(units, network_builders(adapters), clock, adapters),
-        machines=MachinesService(units, selling, MachineProbe(), clock, notifier),
+        machines=MachinesService(
+            units,
+            selling,
+            MachineProbe(),
+            clock,
+            notifier,
+            MachineStarts(units, lease_service, MachineStarter(), clock, secrets),
+        ),
         moves=moves,
         proposals=ProposalsService(units, moves, clock, notifier, read_request=read_request, budgets=gate),
         reoptimize=ReoptimizeService(

@@ -24,10 +24,11 @@ from api.promise_words import (
     state_word,
 )
 from api.schemas.base.forms import write
-from api.schemas.holding.reservation import FleetForm, ReservationForm
+from api.schemas.holding.reservation import FleetForm, ReservationForm, StartupRunForm
 from broker.domain.holding.capacity_promise import CapacityPromise
 from broker.domain.holding.lease_money import rate_usd_per_node_hour
 from broker.domain.holding.reservation import OPEN_STATES, Reservation, ReservationState
+from broker.domain.holding.startup_run import StartupRun, StartupState
 from broker.domain.spend.charging import reservation_charges
 from broker.domain.spend.spend import ChargeBasis
 
@@ -109,6 +110,20 @@ def count_words(lines: Iterable[ReservedFleet[R]], noun: str = "fleet") -> str:
     reservations = sum(len(line.rows) for line in every)
     steps = f" of {reservations:,} reservations" if reservations > len(every) else ""
     return f"{len(every):,} {noun}{'' if len(every) == 1 else 's'}{steps}: {told}"
+
+
+def start_words(run: StartupRun | StartupRunForm) -> str:
+    """How the start of a unit's machines stands, in words."""
+    words = {
+        StartupState.ORDERED: "it goes with the order, and its seller does not tell how it ends",
+        StartupState.WAITING: "the broker runs it over SSH once the machines answer",
+        StartupState.RUNNING: "it runs, begun by the broker over SSH",
+        StartupState.DONE: "it ended without an error",
+        StartupState.FAILED: "it could not be run to its end",
+        StartupState.IMPOSSIBLE: "it is not run here",
+    }
+    failed = run.state is StartupState.FAILED and run.exit_code is not None
+    return f"it failed with exit code {run.exit_code}" if failed else words[run.state]
 
 
 def nodes_words(fleet: ReservedFleet[R]) -> str:

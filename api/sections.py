@@ -23,7 +23,7 @@ TONES: Mapping[str, str] = {
     "ordered at its start": "warn",
     **dict.fromkeys(("proposed", "a proposal", "stale", "waiting", "waits for approval"), "warn"),
     **dict.fromkeys(("accepted", "moving", "partly", "unfinished", "part held", "feasible"), "warn"),
-    **dict.fromkeys(("infeasible", "failed", "unknown", "rejected", "refused"), "bad"),
+    **dict.fromkeys(("infeasible", "failed", "unknown", "rejected", "refused", "impossible"), "bad"),
 }
 
 

@@ -153,6 +153,10 @@ class Seller(ABC):
             return f"the API of {self.provider} takes no public SSH key with an order"
         return "no public SSH key goes with the order, so nobody could enter the machine"
 
+    def opens_to_keys(self, offer: Offer) -> bool:
+        """Whether a machine of ``offer`` opens to the public keys of its order."""
+        return self.entry_of(offer) is Entry.KEYS
+
     def runs_script(self, offer: Offer) -> bool:
         """Whether an order of ``offer`` carries the script of a machine's first start."""
         return self.takes_script

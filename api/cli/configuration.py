@@ -34,6 +34,10 @@ GUARDS = (
 NEAR, NEAR_ENOUGH_TO_REFUSE = 0.6, 0.75
 
 
+STARTUP_SECRET = "secret_"  # noqa: S105  the begin of names
+"""Names that begin so are secrets for the start of machines."""
+
+
 def load_settings(**given: Any) -> Settings:
     """Settings from options (None: not given), then the environment, then ``broker.toml``. Raises
     InputError."""
@@ -68,6 +72,8 @@ def check_variables(environment: Mapping[str, str]) -> None:
             continue
         if guard := _nearest(name, GUARDS, NEAR_ENOUGH_TO_REFUSE):
             slips.append(FieldProblem(variable, "no such setting", f"{PREFIX}{guard.upper()}"))
+            continue
+        if name.startswith(STARTUP_SECRET):
             continue
         near = _nearest(name)
         meant = f"; is {PREFIX}{near.upper()} meant?" if near else ""

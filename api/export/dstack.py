@@ -15,9 +15,19 @@ import yaml
 
 from api.export.engines import command_problems, commands_of
 from api.export.environment import MODEL_GUARD, RUN_GUARD, batch_guard, environment
+from api.export.hosts import pool_name
 from api.export.places import place_problems, unsaid_places
 from api.export.servers import PORT, gpus_per_node, nodes_per_server, replicas_per_server, servers
-from api.export.targets import Exported, Target, Words, export_each, load_words, memory_gib, word_problems
+from api.export.targets import (
+    Exported,
+    Target,
+    Words,
+    export_each,
+    heading,
+    load_words,
+    memory_gib,
+    word_problems,
+)
 from api.export.vllm import batch_command
 from api.export.workload_facts import Facts, WorkloadFacts, facts_for
 from broker.catalogue import load_gpus
@@ -33,30 +43,37 @@ TORCHRUN = (
 )
 
 
-def dstack_files(plan: Plan, facts: Facts, source: str) -> Exported:
-    """A fleet and a run a placement; what dstack cannot say is skipped."""
+def dstack_files(plan: Plan, facts: Facts, source: str, *, reserved: bool = False) -> Exported:
+    """A fleet and a run a placement; what dstack cannot say is skipped.
+
+    ``reserved``: the runs use the SSH fleet of their workload's machines, and no other fleet is made.
+    """
+    top = heading(plan, Target.DSTACK, reserved=reserved)
     words = load_words(Target.DSTACK)
 
     def problems_of(at: str, placement: Placement) -> Iterator[FieldProblem]:
         known = facts_for(facts, placement)
-        yield from word_problems(at, placement, words)
+        yield from word_problems(at, placement, words, reserved=reserved)
         yield from command_problems(at, placement, known)
-        yield from place_problems(at, placement, words, known)
+        if not reserved:
+            yield from place_problems(at, placement, words, known)
         if placement.kind is WorkloadKind.SERVING and nodes_per_server(placement) > 1:
             expected = "replicas of at most one node, as dstack's services have"
             yield FieldProblem(f"{at}/gpus_per_replica", f"{placement.gpus_per_replica} GPUs", expected)
 
     def files_of(name: str, placement: Placement) -> dict[str, str]:
-        fleet = {f"{name}.fleet.dstack.yml": _yaml(_fleet(name, placement, words))}
+        place = _held(placement, words) if reserved else _place(placement, words)
+        fleet = pool_name(placement.workload) if reserved else f"{name}-f"
+        made = {} if reserved else {f"{name}.fleet.dstack.yml": _fleet(fleet, placement, place)}
         known, is_batch = facts_for(facts, placement), placement.kind is WorkloadKind.BATCH
         nodes = placement.nodes if is_batch else 1
-        if nodes == 1:
-            return fleet | {f"{name}.dstack.yml": _yaml(_run(name, name, placement, known, words))}
-        runs = ((node, f"{name}-n{node}") for node in range(nodes))
-        return fleet | {
-            f"{run}.dstack.yml": _yaml(_run(run, name, placement, known, words, node)) for node, run in runs
-        }
+        for node in range(nodes):
+            run = name if nodes == 1 else f"{name}-n{node}"
+            made[f"{run}.dstack.yml"] = _run(run, fleet, placement, known, node) | place
+        return {file: top + _yaml(document) for file, document in made.items()}
 
+    if reserved:
+        return export_each(plan, source, problems_of, files_of)
     return export_each(plan, source, problems_of, files_of, partial(unsaid_places, words=words))
 
 
@@ -87,25 +104,28 @@ def _place(placement: Placement, words: Words) -> dict[str, Any]:
     return sold
 
 
-def _fleet(name: str, placement: Placement, words: Words) -> dict[str, Any]:
+def _held(placement: Placement, words: Words) -> dict[str, Any]:
+    """What a machine of the placement has, whoever sells it."""
+    return {"resources": {"gpu": {"name": words.gpus[placement.gpu], "count": gpus_per_node(placement)}}}
+
+
+def _fleet(name: str, placement: Placement, place: Mapping[str, Any]) -> dict[str, Any]:
     together = placement.nodes > 1 and placement.kind is WorkloadKind.TRAINING
     return {
         "type": "fleet",
-        "name": f"{name}-f",
+        "name": name,
         "nodes": placement.nodes,
         "placement": "cluster" if together else "any",
-        **_place(placement, words),
+        **place,
     }
 
 
-def _run(
-    name: str, fleet: str, placement: Placement, facts: WorkloadFacts, words: Words, node: int = 0
-) -> dict[str, Any]:
+def _run(name: str, fleet: str, placement: Placement, facts: WorkloadFacts, node: int) -> dict[str, Any]:
     """The run ``name`` on the fleet of a placement; the nodes of a batch have a task each."""
     run: dict[str, Any] = {
         "type": "service" if placement.kind is WorkloadKind.SERVING else "task",
         "name": name,
-        "fleets": [f"{fleet}-f"],
+        "fleets": [fleet],
         "env": environment(placement, facts),
     }
     if placement.kind is WorkloadKind.TRAINING:
@@ -122,7 +142,7 @@ def _run(
         engine = commands_of(placement)
         commands = [engine.install, MODEL_GUARD, engine.serve(placement, facts)]
         run |= {"port": PORT, **_replicas(placement), "commands": commands}
-    return run | _place(placement, words)
+    return run
 
 
 def _replicas(placement: Placement) -> dict[str, Any]:

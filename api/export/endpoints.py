@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from api.schemas.base.forms import write
 from api.schemas.base.times import Instant
-from broker.domain.basics.machines import Machine
+from broker.domain.basics.machines import Access, Machine
 from broker.domain.holding.reservation import Reservation, ReservationState, UnitState
 
 EDS_TYPE = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
@@ -115,12 +115,12 @@ def _of_row(row: Reservation, serving: Sequence[Reservation], now: datetime) -> 
     leaves_at = row.ends_at
     drains_at = None if leaves_at is None else leaves_at - timedelta(minutes=served.drain_minutes)
 
-    def endpoint(state: EndpointState, host: str | None, since: datetime | None) -> Endpoint:
+    def endpoint(state: EndpointState, access: Access | None, since: datetime | None) -> Endpoint:
         return Endpoint(
             workload=row.workload or row.reservation_id,
             state=state,
-            host=host,
-            port=served.port,
+            host=None if access is None else access.host,
+            port=served.port if access is None else access.server_port or served.port,
             reservation_id=row.reservation_id,
             provider=row.offer.provider,
             region=row.offer.region,
@@ -136,7 +136,7 @@ def _of_row(row: Reservation, serving: Sequence[Reservation], now: datetime) -> 
     up = EndpointState.DRAINING if is_late and _is_replaced(row, serving) else EndpointState.READY
     for machine in _heads(row):
         is_up = machine.ready_at is not None
-        yield endpoint(up if is_up else EndpointState.STARTING, machine.access.host, machine.ready_at)
+        yield endpoint(up if is_up else EndpointState.STARTING, machine.access, machine.ready_at)
 
 
 def _heads(row: Reservation) -> Iterator[Machine]:

@@ -70,7 +70,7 @@ def hosts_of(rows: Iterable[ReservationForm]) -> tuple[Host, ...]:
                     groups[row.workload or row.reservation_id].append((row, unit.ordinal, node, access))
     return tuple(
         Host(
-            name=f"{_word(group)}-{rank}",
+            name=f"{pool_name(group)}-{rank}",
             group=group,
             rank=rank,
             access=access,
@@ -131,7 +131,7 @@ def _ssh_config(hosts: Sequence[Host]) -> str:
 def _ansible(hosts: Sequence[Host]) -> str:
     groups: dict[str, Any] = {}
     for host in hosts:
-        group = groups.setdefault(_word(host.group).replace("-", "_"), {"hosts": {}})
+        group = groups.setdefault(pool_name(host.group).replace("-", "_"), {"hosts": {}})
         group["hosts"][host.name] = {
             "ansible_host": host.access.host,
             "ansible_port": host.access.port,
@@ -170,7 +170,7 @@ def _slurm(hosts: Sequence[Host]) -> str:
         lines.append(f"NodeName={host.name} NodeAddr={host.inner}{gres} State=UNKNOWN")
     for group, members in _by_group(hosts).items():
         names = ",".join(host.name for host in members)
-        lines.append(f"PartitionName={_word(group)} Nodes={names} MaxTime=INFINITE State=UP")
+        lines.append(f"PartitionName={pool_name(group)} Nodes={names} MaxTime=INFINITE State=UP")
     return "\n".join(lines) + "\n"
 
 
@@ -183,7 +183,7 @@ def _dstack(hosts: Sequence[Host]) -> str:
             | ({"internal_ip": host.access.private_host} if host.access.private_host else {})
             for host in members
         ]
-        fleet: dict[str, Any] = {"type": "fleet", "name": _word(group)}
+        fleet: dict[str, Any] = {"type": "fleet", "name": pool_name(group)}
         if len(members) > 1:
             fleet["placement"] = "cluster"
         fleets.append(_yaml({**fleet, "ssh_config": {"identity_file": "~/.ssh/id_ed25519", "hosts": rows}}))
@@ -193,7 +193,7 @@ def _dstack(hosts: Sequence[Host]) -> str:
 def _skypilot(hosts: Sequence[Host]) -> str:
     """``~/.sky/ssh_node_pools.yaml``: a pool for each workload. SkyPilot enters machines on port 22 only."""
     pools = {
-        _word(group): {
+        pool_name(group): {
             "user": members[0].access.user,
             "identity_file": "~/.ssh/id_ed25519",
             "hosts": [{"ip": host.access.host, "user": host.access.user} for host in members],
@@ -241,8 +241,8 @@ def _by_group(hosts: Sequence[Host]) -> dict[str, list[Host]]:
     return groups
 
 
-def _word(name: str) -> str:
-    """``name`` as a word of letters, digits and hyphens."""
+def pool_name(name: str) -> str:
+    """What a workload's machines are called in the tools: its name in letters, digits and hyphens."""
     return "-".join("".join(one if one.isalnum() else " " for one in name).split()).lower() or "workload"
 
 

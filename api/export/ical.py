@@ -26,8 +26,8 @@ REFRESH = timedelta(hours=1)
 NEVER_HELD = frozenset({ReservationState.FAILED})
 
 
-def ical_files(plan: Plan, facts: Facts, source: str) -> Exported:
-    """One calendar with the windows of a plan. InputError for a plan that places nothing."""
+def ical_files(plan: Plan, facts: Facts, source: str, *, reserved: bool = False) -> Exported:
+    """One calendar with the windows of a plan, reserved or not. InputError if it places nothing."""
     if not plan.placements:
         nothing = FieldProblem("/placements", "none", "a plan that places a workload")
         raise InputError(source, (nothing,))

@@ -14,7 +14,7 @@ import yaml
 from api.export.engines import command_problems, commands_of
 from api.export.environment import MODEL_GUARD, RUN_GUARD, batch_guard, environment
 from api.export.servers import PORT, engine_of, gpus_per_node, held_span, nodes_per_server, servers
-from api.export.targets import Exported, export_each, load_images
+from api.export.targets import Exported, Target, export_each, heading, load_images
 from api.export.vllm import batch_command
 from api.export.workload_facts import Facts, WorkloadFacts, facts_for
 from api.schemas.base.times import format_time
@@ -34,13 +34,14 @@ MASTER_PORT = 29500
 _INDEX = '"$JOB_COMPLETION_INDEX"'
 
 
-def kueue_files(plan: Plan, facts: Facts, source: str) -> Exported:
+def kueue_files(plan: Plan, facts: Facts, source: str, *, reserved: bool = False) -> Exported:
     """Flavor, queues and workload a placement; what no command can start is skipped."""
+    top = heading(plan, Target.KUEUE, reserved=reserved)
 
     def files_of(name: str, placement: Placement) -> dict[str, str]:
         objects = [*_queues(name, placement), *_workload(name, placement, facts_for(facts, placement))]
         text = yaml.safe_dump_all(objects, sort_keys=False, width=200)
-        return {f"{name}.kueue.yaml": _told(name, placement) + text}
+        return {f"{name}.kueue.yaml": top + _told(name, placement) + text}
 
     def problems_of(at: str, placement: Placement) -> Iterator[FieldProblem]:
         return _problems(at, placement, facts_for(facts, placement))

@@ -14,9 +14,19 @@ import yaml
 
 from api.export.engines import command_problems, commands_of
 from api.export.environment import MODEL_GUARD, RUN_GUARD, batch_guard, environment
+from api.export.hosts import pool_name
 from api.export.places import place_problems, unsaid_places
 from api.export.servers import PORT, SERVED, gpus_per_node, nodes_per_server, replicas_per_server, servers
-from api.export.targets import Exported, Target, Words, export_each, load_words, memory_gib, word_problems
+from api.export.targets import (
+    Exported,
+    Target,
+    Words,
+    export_each,
+    heading,
+    load_words,
+    memory_gib,
+    word_problems,
+)
 from api.export.vllm import batch_command
 from api.export.workload_facts import Facts, WorkloadFacts, facts_for
 from broker.domain.basics.errors import FieldProblem
@@ -32,28 +42,36 @@ TORCHRUN = (
 )
 
 
-def skypilot_files(plan: Plan, facts: Facts, source: str) -> Exported:
-    """A task a placement; sellers, GPUs and engines that SkyPilot cannot have are skipped."""
+def skypilot_files(plan: Plan, facts: Facts, source: str, *, reserved: bool = False) -> Exported:
+    """A task a placement; sellers, GPUs and engines that SkyPilot cannot have are skipped.
+
+    ``reserved``: the tasks run on the plan's machines, as a pool of SSH nodes for each workload.
+    """
+    top = heading(plan, Target.SKYPILOT, reserved=reserved)
     words = load_words(Target.SKYPILOT)
 
     def problems_of(at: str, placement: Placement) -> Iterator[FieldProblem]:
         known = facts_for(facts, placement)
-        yield from word_problems(at, placement, words)
+        yield from word_problems(at, placement, words, reserved=reserved)
         yield from command_problems(at, placement, known)
-        yield from place_problems(at, placement, words, known)
+        if not reserved:
+            yield from place_problems(at, placement, words, known)
 
     def files_of(name: str, placement: Placement) -> dict[str, str]:
-        task = _task(name, placement, facts_for(facts, placement), words)
-        return {f"{name}.sky.yaml": yaml.safe_dump(task, sort_keys=False, width=200)}
+        resources = _held(placement, words) if reserved else _resources(placement, words)
+        task = _task(name, placement, facts_for(facts, placement), resources)
+        return {f"{name}.sky.yaml": top + yaml.safe_dump(task, sort_keys=False, width=200)}
 
+    if reserved:
+        return export_each(plan, source, problems_of, files_of)
     return export_each(plan, source, problems_of, files_of, partial(unsaid_places, words=words))
 
 
-def _task(name: str, placement: Placement, facts: WorkloadFacts, words: Words) -> dict[str, Any]:
+def _task(name: str, placement: Placement, facts: WorkloadFacts, resources: dict[str, Any]) -> dict[str, Any]:
     task: dict[str, Any] = {
         "name": name,
         "num_nodes": placement.nodes,
-        "resources": _resources(placement, words),
+        "resources": resources,
         "envs": environment(placement, facts),
     }
     if placement.kind in SERVED:
@@ -78,6 +96,12 @@ def _serve(placement: Placement, facts: WorkloadFacts) -> str:
         return commands.serve(placement, facts)
     joined = {"nodes": "$SKYPILOT_NUM_NODES", "rank": "$SKYPILOT_NODE_RANK", "first": _FIRST}
     return commands.serve(placement, facts) + commands.spans.format(**joined)
+
+
+def _held(placement: Placement, words: Words) -> dict[str, Any]:
+    """Machines of the pool that ``broker hosts`` writes for the workload."""
+    gpus = f"{words.gpus[placement.gpu]}:{gpus_per_node(placement)}"
+    return {"infra": f"ssh/{pool_name(placement.workload)}", "accelerators": gpus}
 
 
 def _resources(placement: Placement, words: Words) -> dict[str, Any]:

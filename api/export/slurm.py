@@ -6,13 +6,14 @@ without a zone in that of the shell that submits, hence ``TZ=UTC``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from shlex import quote
 
 from api.export.engines import command_problems, commands_of
 from api.export.environment import MODEL_GUARD, RUN_GUARD, batch_guard, environment
+from api.export.hosts import pool_name
 from api.export.servers import gpus_per_node, held_span, nodes_per_server, servers
-from api.export.targets import Exported, export_each
+from api.export.targets import Exported, Target, export_each, heading
 from api.export.vllm import batch_command
 from api.export.workload_facts import Facts, WorkloadFacts, facts_for
 from broker.domain.basics.errors import FieldProblem
@@ -24,11 +25,22 @@ FIRST = 'MASTER=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)'
 LEFT_TO_USER = frozenset({"COMMAND", "INPUT", "OUTPUT"})
 
 
-def slurm_files(plan: Plan, facts: Facts, source: str) -> Exported:
-    """A script a placement; what no command can start is skipped."""
+def slurm_files(plan: Plan, facts: Facts, source: str, *, reserved: bool = False) -> Exported:
+    """A script a placement; what no command can start is skipped.
+
+    ``reserved``: the scripts run in the partition of their workload's machines.
+    """
+    top = heading(plan, Target.SLURM, reserved=reserved)
 
     def files_of(name: str, placement: Placement) -> dict[str, str]:
-        return {f"{name}.sbatch": _script(name, placement, facts_for(facts, placement))}
+        known = facts_for(facts, placement)
+        gpu = placement.gpu.lower() if reserved else placement.gpu.split("-")[0].lower()
+        options = _options(name, placement, gpu)
+        if reserved:
+            options["partition"] = pool_name(placement.workload)
+        note = f"# The GPU's type {gpu!r} is that of your gres.conf; leave it out where that names none."
+        comments = [*top.splitlines(), f"# Submit with: TZ=UTC sbatch {name}.sbatch", note]
+        return {f"{name}.sbatch": _script(comments, options, placement, known)}
 
     def problems_of(at: str, placement: Placement) -> Iterator[FieldProblem]:
         return _problems(at, placement, facts_for(facts, placement))
@@ -48,11 +60,10 @@ def _minutes(placement: Placement) -> int:
     return int((end - start).total_seconds() // 60)
 
 
-def _script(name: str, placement: Placement, facts: WorkloadFacts) -> str:
+def _options(name: str, placement: Placement, gpu: str) -> dict[str, str]:
     days, minutes = divmod(_minutes(placement), 24 * 60)
     nodes, copies = _shape(placement)
-    gpu = placement.gpu.split("-")[0].lower()
-    options = {
+    return {
         "job-name": name,
         "nodes": str(nodes),
         "ntasks-per-node": "1",
@@ -61,14 +72,18 @@ def _script(name: str, placement: Placement, facts: WorkloadFacts) -> str:
         "time": f"{days}-{minutes // 60:02}:{minutes % 60:02}:00",
         **({"array": f"1-{copies}"} if copies > 1 else {}),
     }
+
+
+def _script(
+    comments: Iterable[str], options: Mapping[str, str], placement: Placement, facts: WorkloadFacts
+) -> str:
     lines = [
         "#!/bin/bash",
         *(f"#SBATCH --{option}={value}" for option, value in options.items()),
-        f"# Submit with: TZ=UTC sbatch {name}.sbatch",
-        f"# The GPU's type {gpu!r} is that of your gres.conf; leave it out where that names none.",
+        *comments,
         "set -euo pipefail",
         *_exports(placement, facts),
-        *_commands(placement, facts, nodes),
+        *_commands(placement, facts, _shape(placement)[0]),
     ]
     return "\n".join(lines) + "\n"
 

@@ -115,12 +115,34 @@ def memory_gib(memory_gb: float) -> int:
     return math.floor(round(memory_gb / GB_PER_GIB, 6))
 
 
-def word_problems(at: str, placement: Placement, words: Words) -> Iterator[FieldProblem]:
-    """What the tool does not know of the placement ``at`` a pointer: its seller, its GPU."""
-    for field, found, known in (
-        ("provider", placement.provider, words.sellers),
-        ("gpu", placement.gpu, words.gpus),
-    ):
+def heading(plan: Plan, target: Target, *, reserved: bool) -> str:
+    """The comment on top of a file: whether using it rents machines, and where those of the plan are.
+
+    ``reserved``: the machines of ``plan`` are held or ordered, so that nothing else is to be rented.
+    """
+    hosts = f"broker hosts {plan.plan_id} --format"
+    if reserved:
+        first = {
+            Target.SKYPILOT: f"{hosts} skypilot > ~/.sky/ssh_node_pools.yaml && sky ssh up",
+            Target.DSTACK: f"{hosts} dstack > held.dstack.yml && dstack apply -f held.dstack.yml",
+            Target.SLURM: f"{hosts} slurm >> slurm.conf",
+        }.get(target, f"{hosts} ssh-config")
+        return f"# The plan is reserved: this runs on its machines and rents none.\n# First: {first}\n"
+    if target in (Target.SKYPILOT, Target.DSTACK):
+        return (
+            "# Running this buys capacity: do not reserve the plan too.\n"
+            "# Once it is reserved, `broker export` writes files for its own machines.\n"
+        )
+    return f"# This buys nothing. Once the plan is reserved, its machines: {hosts} ssh-config\n"
+
+
+def word_problems(
+    at: str, placement: Placement, words: Words, *, reserved: bool = False
+) -> Iterator[FieldProblem]:
+    """What the tool does not know of the placement ``at`` a pointer: its GPU, and its seller unless the
+    machines are ``reserved``."""
+    seller = () if reserved else (("provider", placement.provider, words.sellers),)
+    for field, found, known in (*seller, ("gpu", placement.gpu, words.gpus)):
         if found not in known:
             expected = f"one that {words.target} knows: {', '.join(sorted(known))}"
             yield FieldProblem(f"{at}/{field}", repr(found), expected)

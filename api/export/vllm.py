@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import yaml
 
 from api.export.servers import PORT, SERVED, Settings, engine_of, options, replicas_per_server, sequences_most
-from api.export.targets import Exported, export_each, load_engine_words
+from api.export.targets import Exported, Target, export_each, heading, load_engine_words
 from api.export.workload_facts import Facts, WorkloadFacts, checkpoint_problems, facts_for, model_settings
 from broker.domain.basics.errors import FieldProblem
 from broker.domain.planning.plan import Placement, Plan
@@ -54,8 +54,9 @@ def batch_command(placement: Placement, facts: WorkloadFacts) -> str:
     return " ".join([head, *options(settings)])
 
 
-def vllm_files(plan: Plan, facts: Facts, source: str) -> Exported:
+def vllm_files(plan: Plan, facts: Facts, source: str, *, reserved: bool = False) -> Exported:
     """A configuration for each placement that vLLM serves; the others are skipped."""
+    top = heading(plan, Target.VLLM, reserved=reserved)
 
     def problems_of(at: str, placement: Placement) -> Iterator[FieldProblem]:
         yield from _not_served(at, placement)
@@ -64,7 +65,7 @@ def vllm_files(plan: Plan, facts: Facts, source: str) -> Exported:
     def files_of(name: str, placement: Placement) -> dict[str, str]:
         known = facts_for(facts, placement)
         settings = vllm_settings(placement, known, known.model or None)
-        return {f"{name}.vllm.yaml": yaml.safe_dump(settings, sort_keys=False)}
+        return {f"{name}.vllm.yaml": top + yaml.safe_dump(settings, sort_keys=False)}
 
     return export_each(plan, source, problems_of, files_of)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from api.export.servers import SERVED, Settings, engine_of
 from api.export.targets import load_engine_words, load_own_code_models
@@ -71,6 +72,12 @@ def facts_of(request: PlanRequest, written: Mapping[str, str], chosen: Mapping[s
         )
         for workload in request.workloads
     }
+
+
+def written_models(document: Any) -> dict[str, str]:
+    """The names of models as a workloads document has them, by workload."""
+    rows = document.get("workloads") or () if isinstance(document, dict) else ()
+    return {str(row.get("name")): str(row.get("model")) for row in rows}
 
 
 def _facts(workload: Workload, team: Policy, written: str, chosen: str | None) -> WorkloadFacts:

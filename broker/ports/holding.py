@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
 from broker.domain.basics.machines import Access, PublicKey
 from broker.domain.holding.reservation import Idempotency, Lease, Order, Reservation
 from broker.domain.holding.seller_network import NetworkPlan, NetworkRules
+from broker.domain.holding.starting import StartReport, Unreached
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
 
@@ -24,6 +26,30 @@ class MachineProbing(Protocol):
 
     async def is_healthy(self, url: str) -> bool:
         """Whether ``url`` answers with a status of success."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A script that a machine runs once. ``name`` is that of the run: the tag of its unit.
+
+    ``host_key``: what the machine's SSH server must show, as ``kind base64``. ``private_key``: the
+    installation's, in OpenSSH's format. ``script`` has the values of secrets.
+    """
+
+    name: str
+    access: Access
+    host_key: str
+    private_key: str = field(repr=False)
+    script: str = field(repr=False)
+
+
+class MachineStarting(Protocol):
+    """Runs scripts on machines over SSH."""
+
+    async def start(self, start: Start) -> StartReport | Unreached:
+        """Begins the script unless the machine has begun it before, and says how it stands. It may be
+        repeated, also by several processes at once: a machine runs each name once."""
         ...
 
 
@@ -55,6 +81,10 @@ class Reserver(Protocol):
 
     def locked_out(self, offer: Offer, keys: Sequence[PublicKey]) -> str:
         """Why nobody could enter a machine of ``offer`` ordered with ``keys``; empty if somebody can."""
+        ...
+
+    def opens_to_keys(self, offer: Offer) -> bool:
+        """Whether a machine of ``offer`` opens to the public keys of its order."""
         ...
 
     @property

@@ -299,6 +299,7 @@ class UnitRow(Row):
     price_per_node_hour_micro_usd: Mapped[int | None] = mapped_column(BigInteger)
     is_price_confirmed: Mapped[bool] = mapped_column(server_default=false())
     machines: Mapped[list[Any] | None]
+    startup: Mapped[dict[str, Any] | None]
     access_note: Mapped[str] = mapped_column(Prose, server_default="")
 
 

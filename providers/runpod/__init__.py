@@ -11,8 +11,8 @@ The community cloud is left out. An exited pod keeps its disk and is billed for 
 
 A pod opens to the keys in its variable ``PUBLIC_KEY``, which takes the place of the account's keys; images
 must run an SSH server themselves, as RunPod's own do. A start script comes as a variable, too, and the
-container's arguments run it beside ``/start.sh``, what RunPod's own images start with. Port 22 is mapped to
-another one.
+container's arguments run it beside ``/start.sh``, what RunPod's own images start with. An order that names an
+image has its command as the arguments, and its variables. Port 22 is mapped to another one.
 
 Hosts whose driver is older than the image's CUDA cannot run it: the version in the image's name
 (``…cuda12.8.1…``) is the least that is asked for, in orders and in what is on sale.

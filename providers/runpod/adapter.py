@@ -18,7 +18,7 @@ from broker.domain.basics.errors import (
     ProviderUnavailable,
     QuotaExceeded,
 )
-from broker.domain.basics.machines import Access
+from broker.domain.basics.machines import SSH_PORT, Access
 from broker.domain.holding.reservation import Lease, LeaseState, Order
 from broker.domain.market.offer import Offer, OfferBatch, Tier
 from providers.client import Entry, SellerClient, bearer, ordered, tells_all_or_fails
@@ -121,6 +121,16 @@ class _Ssh(PayloadModel):
     direct: _SshEndpoint | None = None
 
 
+class _Port(PayloadModel):
+    private: int
+    public: int | None = None
+    type: str = ""
+
+
+class _Runtime(PayloadModel):
+    ports: tuple[_Port, ...] | None = None
+
+
 class _PodRow(PayloadModel):
     id: Name
     name: str | None = None
@@ -129,6 +139,7 @@ class _PodRow(PayloadModel):
     dataCenterId: str | None = None
     cost: Decimal | None = None
     ssh: _Ssh | None = None
+    runtime: _Runtime | None = None
 
 
 class _PodsAnswer(PayloadModel):
@@ -184,9 +195,12 @@ def _lease(pod: _PodRow) -> Lease:
 
 
 def _machines(pod: _PodRow) -> tuple[Access, ...]:
-    """The way to the pod's own SSH server; RunPod's proxy knows the account's keys alone."""
+    """The way to the pod's own SSH server; RunPod's proxy knows the account's keys alone. Of its other ports
+    the first one is that of its server."""
     way = pod.ssh.direct if pod.ssh is not None else None
-    return () if way is None else (Access(way.host, way.username, way.port),)
+    ports = pod.runtime.ports or () if pod.runtime is not None else ()
+    served = next((port.public for port in ports if port.private != SSH_PORT and port.type == "tcp"), None)
+    return () if way is None else (Access(way.host, way.username, way.port, server_port=served),)
 
 
 class RunPod(SellerClient):
@@ -244,17 +258,17 @@ class RunPod(SellerClient):
         note = order.offer.reference
         body: dict[str, Any] = {
             "name": order.tag,
-            "image": self._settings.options["image"],
+            "image": self._image(order),
             "gpu": {"id": note["gpu_type_id"], "count": int(note["gpu_count"]), **self._cuda},
             "cloud": "SECURE",
             "disk": _disk_gb(order.offer),
-            "ports": ["22/tcp"],
+            "ports": _ports(order),
             "startSsh": True,
         }
         if environment := _environment(order):
             body["env"] = environment
-        if order.script:
-            body["args"] = WITH_SCRIPT
+        if arguments := _arguments(order):
+            body["args"] = arguments
         if note["data_center_id"]:
             body["dataCenterIds"] = [note["data_center_id"]]
         return _lease((await self._order("/v2/pods", body)).read(_PodRow))
@@ -263,24 +277,27 @@ class RunPod(SellerClient):
         note = order.offer.reference
         wish: dict[str, Any] = {
             "name": order.tag,
-            "imageName": self._settings.options["image"],
+            "imageName": self._image(order),
             "cloudType": "SECURE",
             "gpuTypeId": note["gpu_type_id"],
             "gpuCount": int(note["gpu_count"]),
             "bidPerGpu": float(_bid_per_gpu(order)),
             "containerDiskInGb": _disk_gb(order.offer),
             "volumeInGb": 0,
-            "ports": "22/tcp",
+            "ports": ",".join(_ports(order)),
             **self._cuda,
         }
         if environment := _environment(order):
             wish["env"] = [{"key": name, "value": value} for name, value in environment.items()]
-        if order.script:
-            wish["dockerArgs"] = WITH_SCRIPT
+        if arguments := _arguments(order):
+            wish["dockerArgs"] = arguments
         if note["data_center_id"]:
             wish["dataCenterId"] = note["data_center_id"]
         reply = await self._graphql(_RENT, {"input": wish}, Operation.ORDER, repeatable=False)
         return ordered(order, reply.read(_RentAnswer).data.podRentInterruptable.id)
+
+    def _image(self, order: Order) -> str:
+        return self._settings.options["image"] if order.container is None else order.container.image
 
     async def find_lease(self, reference: str, region: str) -> Lease:
         """One pod."""
@@ -295,9 +312,23 @@ class RunPod(SellerClient):
         await self._end("DELETE", f"/v2/pods/{lease.reference}")
 
 
+def _ports(order: Order) -> list[str]:
+    """The ports that RunPod maps to public ones."""
+    return ["22/tcp", *([f"{order.server_port}/tcp"] if order.server_port else [])]
+
+
+def _arguments(order: Order) -> str:
+    """What the container runs in place of its image's own command; empty: that."""
+    if order.container is not None:
+        return order.container.command
+    return WITH_SCRIPT if order.script else ""
+
+
 def _environment(order: Order) -> dict[str, str]:
-    """The variables of the container: the keys that it opens to, and its start script."""
+    """The variables of the container: the keys that it opens to, and its start script or its own."""
     keys = "\n".join(key.line for key in order.keys)
+    if order.container is not None:
+        return {**order.container.env, **({KEYS_VARIABLE: keys} if keys else {})}
     script = base64.b64encode(order.script.encode()).decode()
     wished = {KEYS_VARIABLE: keys, SCRIPT_VARIABLE: script}
     return {name: value for name, value in wished.items() if value}

@@ -1,9 +1,9 @@
 """Machines of the sandbox that can be entered: an SSH server on a loopback address for each node that is up.
 
-A node opens to the public keys that its order carried or named, in whatever form the seller has, and runs
-what people start on it as processes of this computer, in a folder of its own. It starts with the shell
-script of its order. Its processes end with the lease. Nothing here isolates: a machine is as safe as the
-account that runs the sandbox.
+A node opens to the public keys that its order carried or named, in whatever form the seller has, and to
+those in its ``~/.ssh/authorized_keys``. It runs what people start on it as processes of this computer, in a
+folder of its own. It starts with the shell script of its order. Its processes end with the lease. Nothing
+here isolates: a machine is as safe as the account that runs the sandbox.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from providers.sandbox.seller import ADDRESSES, SSH_KEYS, SellerProtocol, Seller
 LOOK_EVERY_S = 0.5
 _LONGEST_WAIT_S = 5.0
 _SHELL = "/bin/bash"
+_BIN = ".bin"
 _SSH_FOLDER = re.compile(r"/(?:root|home/[\w-]+)/\.ssh\b")
 
 _log = structlog.get_logger(__name__)
@@ -87,10 +88,26 @@ class Machine:
     listener: asyncssh.SSHAcceptor | None = None
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        """Nobody becomes the computer's own root on a machine: its ``sudo`` refuses."""
+        sudo = self.home / _BIN / "sudo"
+        sudo.parent.mkdir(parents=True, exist_ok=True)
+        sudo.write_text("#!/bin/sh\nexit 1\n")
+        sudo.chmod(0o755)
+
+    def opens_to(self, line: str) -> bool:
+        """Whether the public key ``line``, as ``kind base64``, opens it."""
+        if line in self.keys:
+            return True
+        granted = self.home / ".ssh" / "authorized_keys"
+        known = granted.read_text().splitlines() if granted.is_file() else ()
+        return any(line.split() == one.split()[:2] for one in known)
+
     @property
     def environment(self) -> dict[str, str]:
         """The variables of its processes. Servers bind ``HOST_ADDRESS``, since all machines share a host."""
-        kept = {name: os.environ[name] for name in ("PATH", "LANG", "TERM") if name in os.environ}
+        kept = {name: os.environ[name] for name in ("LANG", "TERM") if name in os.environ}
+        kept["PATH"] = f"{self.home / _BIN}:{os.environ.get('PATH', os.defpath)}"
         return {**kept, "HOME": str(self.home), "HOST_ADDRESS": self.address, "SHELL": _SHELL}
 
     def spawn(self, arguments: list[str], **streams: Any) -> subprocess.Popen[bytes]:
@@ -124,7 +141,19 @@ class Machine:
         for child in self.processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 await asyncio.to_thread(child.wait, _LONGEST_WAIT_S)
+        for left in _processes_at(self.home):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(left, signal.SIGKILL)
         shutil.rmtree(self.home, ignore_errors=True)
+
+
+def _processes_at(home: Path) -> Iterator[int]:
+    """Processes whose home folder is ``home``: also those that outlived their session, as with ``nohup``."""
+    wanted = f"HOME={home}".encode()
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if wanted in file.read_bytes().split(b"\0"):
+                yield int(file.parent.name)
 
 
 class _Door(asyncssh.SSHServer):
@@ -144,11 +173,25 @@ class _Door(asyncssh.SSHServer):
     def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
         """Whether the order carried this key."""
         kind, body = key.export_public_key().decode().split()[:2]
-        return f"{kind} {body}" in self._machine.keys
+        return self._machine.opens_to(f"{kind} {body}")
 
     def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:
         """Ports are forwarded to loopback addresses only."""
         return dest_host == "localhost" or dest_host.startswith("127.")
+
+
+async def open_door(machine: Machine, port: int, host_key: asyncssh.SSHKey) -> asyncssh.SSHAcceptor:
+    """The SSH server of a machine, on ``port`` of its address. Raises OSError."""
+    return await asyncssh.listen(
+        machine.address,
+        port,
+        server_factory=lambda: _Door(machine),
+        server_host_keys=[host_key],
+        process_factory=lambda process: _serve(machine, process),
+        sftp_factory=lambda channel: asyncssh.SFTPServer(channel, chroot=os.fsencode(machine.home)),
+        allow_scp=True,
+        encoding=None,
+    )
 
 
 class Machines:
@@ -205,16 +248,7 @@ class Machines:
             machine.boot(script)
         if machine.keys:
             try:
-                machine.listener = await asyncssh.listen(
-                    address,
-                    self._port,
-                    server_factory=lambda: _Door(machine),
-                    server_host_keys=[self._host_key(address)],
-                    process_factory=lambda process: _serve(machine, process),
-                    sftp_factory=lambda channel: asyncssh.SFTPServer(channel, chroot=os.fsencode(home)),
-                    allow_scp=True,
-                    encoding=None,
-                )
+                machine.listener = await open_door(machine, self._port, self._host_key(address))
             except OSError as error:
                 _log.warning("a sandbox machine cannot listen", address=address, error=str(error))
         return machine

@@ -11,7 +11,9 @@ Not said: the network between machines (no fabric); the link between GPUs unless
 
 Keys come with the start script (``onstart``, at most 16 KiB, run as root at each start): a registered key
 would open every instance of the account, those of other teams too. Port 22 is mapped to another one of the
-host's, or reached by Vast's proxy.
+host's, or reached by Vast's proxy. An order that names an image runs it as it is (``runtype`` ``args``): its
+command is ``args_str``, its variables ``env``, and nobody enters it. Vast's document says that ``env`` is a
+text, its page on instances and its own client send an object.
 
 Environment: ``BROKER_VAST_API_KEY``; ``BROKER_VAST_IMAGE``, ``BROKER_VAST_DISK_GB``.
 """

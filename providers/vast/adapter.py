@@ -42,7 +42,10 @@ from providers.vast.offers import NAME, parse_offers
 from providers.vast.search import LIMIT, Wish, search_all
 
 LONGEST_LABEL = 255
-USER = "root"
+USER, SSH = "root", "22/tcp"
+ALONE = "args"
+"""How an instance is run whose image keeps its own entry point."""
+NO_SSH = "its container runs the image alone: Vast adds no SSH server to it"
 INSTANCES = "/api/v1/instances/"
 PAGE_ROWS = 25
 MOST_PAGES = 400
@@ -118,13 +121,22 @@ class _Instance(PayloadModel):
     ports: Mapping[str, tuple[_PortMapping, ...] | None] | tuple[Any, ...] | None = None
     ssh_host: str | None = None
     ssh_port: int | None = None
+    image_runtype: str | None = None
 
     @property
     def access(self) -> Access | None:
-        """The host's own mapping of port 22, else Vast's proxy; None before either is there."""
-        mapped = self.ports.get("22/tcp") if isinstance(self.ports, Mapping) else None
-        if mapped and self.public_ipaddr:
-            return Access(self.public_ipaddr.strip(), USER, mapped[0].HostPort)
+        """The host's own mapping of port 22, else Vast's proxy; None before either is there.
+
+        Of its other ports the first one is that of its server.
+        """
+        ports = self.ports if isinstance(self.ports, Mapping) else {}
+        host = (self.public_ipaddr or "").strip()
+        served = next((to[0].HostPort for port, to in ports.items() if to and port != SSH), None)
+        if self.image_runtype == ALONE:
+            return Access(host, USER, server_port=served, is_entered=False) if host and served else None
+        mapped = ports.get(SSH)
+        if mapped and host:
+            return Access(host, USER, mapped[0].HostPort, server_port=served)
         return Access(self.ssh_host, USER, self.ssh_port) if self.ssh_host and self.ssh_port else None
 
 
@@ -175,6 +187,7 @@ def _lease(instance: _Instance) -> Lease:
         detail=f"{status or 'no status yet'}, intended {instance.intended_status or 'unsaid'}",
         price_usd_per_node_hour=rate_of(instance.dph_total),
         machines=(instance.access,) if state is LeaseState.ACTIVE and instance.access is not None else (),
+        access_note=NO_SSH if instance.image_runtype == ALONE else "",
     )
 
 
@@ -242,20 +255,32 @@ class Vast(SellerClient):
 
     def _rent_body(self, order: Order) -> dict[str, Any]:
         body: dict[str, Any] = {
-            "image": self._settings.options["image"],
             "disk": ordered_units(order.offer.disk, order.offer.sku.disk_gb) or self._disk_gb,
             "label": order.tag,
-            "runtype": "ssh_direct",
             "cancel_unavail": True,
             "target_state": "running",
+            **self._started(order),
         }
-        if script := with_keys(order.script, order.keys):
-            body["onstart"] = script
         bid = order.offer.reference["bid"]
         if not bid:
             return body
         disk = order.offer.at_list_price().price_usd_per_node_hour - Decimal(bid)
         return {**body, "price": float(order.bid_usd_per_node_hour - disk)}
+
+    def _started(self, order: Order) -> dict[str, Any]:
+        """What the instance runs: the broker's image with an SSH server and the script, or a container as it
+        is, to which Vast adds no SSH server."""
+        ports = {f"-p {order.server_port}:{order.server_port}": "1"} if order.server_port else {}
+        if (container := order.container) is not None:
+            command = {"args_str": container.command} if container.command else {}
+            return {"image": container.image, "runtype": ALONE, **command, "env": {**container.env, **ports}}
+        script = with_keys(order.script, order.keys)
+        return {
+            "image": self._settings.options["image"],
+            "runtype": "ssh_direct",
+            **({"onstart": script} if script else {}),
+            **({"env": ports} if ports else {}),
+        }
 
     async def _undo(self, error: _StillMade) -> None:
         try:

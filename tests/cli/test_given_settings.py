@@ -122,6 +122,11 @@ def test_names_that_orchestrators_put_there_are_no_slips(name: str) -> None:
     check_variables({name: "10.0.0.1"})
 
 
+def test_a_secret_for_starts_is_no_slip(capsys: pytest.CaptureFixture[str]) -> None:
+    check_variables({"BROKER_SECRET_HF_TOKEN": "1"})
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("provider", sorted(SPECS))
 def test_an_empty_credential_is_none_and_nothing_else_may_be_empty(provider: str) -> None:
     spec = SPECS[provider]

@@ -132,7 +132,7 @@ def test_what_is_held_early_covers_the_plan_and_costs_what_its_orders_do(
 
 
 def _nodes_at(segments: tuple[Segment, ...], at: object) -> int:
-    return sum(s.nodes for s in segments if s.start <= at < s.end)  # type: ignore[operator]
+    return sum(s.nodes for s in segments if s.start <= at < s.end)  # type: ignore[misc, operator]
 
 
 @pytest.mark.parametrize(

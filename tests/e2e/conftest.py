@@ -12,6 +12,8 @@ import pytest
 
 from tests.e2e import processes
 
+SECRET = "swordfish-of-the-dataset-4711"
+"""The value of the installation's secret ``DATASET``."""
 ADMIN_KEY = "broker_live_e2e_0123456789abcdef0123456789abcdef"
 
 
@@ -47,7 +49,8 @@ def world(
         database_url = postgres_url_factory()
     sandbox = processes.start_sandbox(folder)
     try:
-        server = processes.start_server(folder, sandbox.url, database_url, ADMIN_KEY)
+        secret = {"BROKER_SECRET_DATASET": SECRET}
+        server = processes.start_server(folder, sandbox.url, database_url, ADMIN_KEY, **secret)
         try:
             headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
             with httpx.Client(base_url=server.url, headers=headers, timeout=60) as client:

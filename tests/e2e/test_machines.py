@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
 import threading
@@ -17,7 +18,7 @@ import httpx
 import pytest
 
 from tests.e2e.asking import planned
-from tests.e2e.conftest import World
+from tests.e2e.conftest import SECRET, World
 from tests.e2e.processes import BROKER, clean_environment, free_port, wait_for
 from tests.fakes.market_control import control, market_now
 
@@ -150,6 +151,51 @@ def test_a_reserved_machine_is_entered_and_given_back(world: World, laptop: Lapt
         return None if answer.json()["data"] else True
 
     wait_for("the key to be removed at the seller", 40, forgotten)
+
+
+def test_a_start_is_run_over_ssh_where_the_seller_takes_no_script(world: World, laptop: Laptop) -> None:
+    """At Hot Aisle: it runs once, what it needs is secret, and an end with an error is told."""
+    script = 'echo "$GREETING" >> started; sha256sum <<< "$TOKEN" > proof; echo "not with $TOKEN" >&2'
+    with member(world, laptop) as client:
+        offer = client.get("/v1/offers", params={"provider": "hotaisle", "limit": 1}).json()["items"][0]
+        rows = []
+        for ending in ("", "; exit 3"):
+            env = {"GREETING": "once", "TOKEN": {"secret": "DATASET"}}
+            order = {"offer_id": offer["offer_id"], "nodes": 1}
+            answer = client.post(
+                "/v1/reservations", json={**order, "startup": {"script": script + ending, "env": env}}
+            )
+            assert answer.status_code == 202, answer.text
+            rows.append(answer.json()["reservation_id"])
+
+        def ended(name: str) -> dict[str, Any] | None:
+            run: dict[str, Any] = client.get(f"/v1/reservations/{name}").json()["units"][0]["startup"]
+            return run if run["state"] in ("done", "failed") else None
+
+        good = wait_for("the start", 90, lambda: ended(rows[0]))
+        assert (good["state"], good["exit_code"], good["error"]) == ("done", 0, None)
+        bad = wait_for("the start that fails", 90, lambda: ended(rows[1]))
+        assert (bad["state"], bad["exit_code"]) == ("failed", 3)
+        assert bad["error"] == "not with [redacted]"
+
+        identity = ("-i", laptop.identity)
+        assert laptop.broker("ssh", rows[0], *identity, "--", "cat started").stdout == "once\n"
+        proof = laptop.broker("ssh", rows[0], *identity, "--", "cat proof").stdout.split()[0]
+        assert proof == hashlib.sha256(f"{SECRET}\n".encode()).hexdigest()
+        told = [laptop.broker("reservations", "--each"), laptop.broker("reservations", "--history", rows[1])]
+        assert "exit code 3" in " ".join(told[0].stdout.split())
+        assert "start_failed" in told[1].stdout
+        answers = [client.get(f"/v1/reservations/{name}").text for name in rows]
+        answers += [world.client.get("/v1/audit").text, *(one.stdout + one.stderr for one in told)]
+        assert not any(SECRET in text for text in answers)
+        for name in rows:
+            client.delete(f"/v1/reservations/{name}")
+    folder = world.server.log.parent
+    kept = [file for file in folder.rglob("*") if file.is_file()]
+    assert not [file for file in kept if SECRET.encode() in file.read_bytes()]
+    mine = [file for file in folder.glob("broker.db*") if file.suffix != ".key"]
+    assert len(mine) > 0
+    assert not [file for file in (*mine, world.server.log) if b"PRIVATE KEY" in file.read_bytes()]
 
 
 def over(client: httpx.Client, name: str) -> bool | None:

@@ -12,7 +12,9 @@ import pytest
 import yaml
 
 from api.export.dstack import dstack_files
+from api.export.kueue import kueue_files
 from api.export.skypilot import skypilot_files
+from api.export.slurm import slurm_files
 from api.export.targets import Target, load_words
 from api.export.vllm import vllm_files
 from api.export.workload_facts import WorkloadFacts
@@ -86,6 +88,68 @@ def test_skypilot_reads_the_tasks(sky_tasks: dict[str, Any]) -> None:
     assert "--data-parallel-size 4" in chat["run"]
     batch = sky_tasks["w-8-summaries.sky.yaml"]["resources"]
     assert (batch["accelerators"], batch["disk_size"]) == ({"H100": 8}, 300)
+
+
+@pytest.mark.xdist_group("peers")
+def test_skypilot_runs_a_reserved_plan_on_its_pools(tmp_path: Path) -> None:
+    """As SkyPilot reads them, with the pools that ``broker hosts`` writes."""
+    pools = tmp_path / ".sky" / "ssh_node_pools.yaml"
+    pools.parent.mkdir()
+    names = ("pre-train-8b", "chat", "8-summaries")
+    pools.write_text(yaml.safe_dump({name: {"user": "root", "hosts": ["10.0.0.1"]} for name in names}))
+    for name, text in skypilot_files(the_plan(), CHAT, "plan.json", reserved=True).files.items():
+        (tmp_path / name).write_text(text)
+    environ = {
+        "HOME": str(tmp_path),
+        "SKY_RUNTIME_DIR": str(tmp_path),
+        "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
+    }
+    found = run("skypilot", "accept_skypilot.py", str(tmp_path), environ=environ)
+    told = {name: task["resources"] for name, task in found.items()}
+    assert told["pre-train-8b.sky.yaml"]["infra"] == "ssh/pre-train-8b"
+    assert told["chat-1.sky.yaml"]["infra"] == told["chat-2.sky.yaml"]["infra"] == "ssh/chat"
+    assert told["w-8-summaries.sky.yaml"]["accelerators"] == {"H100": 8}
+
+
+@pytest.mark.xdist_group("peers")
+def test_dstack_runs_a_reserved_plan_on_its_fleets(tmp_path: Path) -> None:
+    for name, text in dstack_files(the_plan(), CHAT, "plan.json", reserved=True).files.items():
+        (tmp_path / name).write_text(text)
+    found = run("dstack", "accept_dstack.py", str(tmp_path), environ={"HOME": str(tmp_path)})
+    assert not [name for name in found if ".fleet." in name]
+    service = found["chat-2.dstack.yml"]
+    assert (service["fleets"][0]["name"], service["backends"]) == ("chat", None)
+    assert found["pre-train-8b.dstack.yml"]["fleets"][0]["name"] == "pre-train-8b"
+
+
+EXPORTS = {
+    Target.SKYPILOT: skypilot_files,
+    Target.DSTACK: dstack_files,
+    Target.VLLM: vllm_files,
+    Target.KUEUE: kueue_files,
+    Target.SLURM: slurm_files,
+}
+
+
+@pytest.mark.parametrize("target", EXPORTS)
+def test_every_file_says_whether_it_buys(target: Target) -> None:
+    plan, files_of = the_plan(), EXPORTS[target]
+    drafts, held = (files_of(plan, CHAT, "plan.json", reserved=one).files for one in (False, True))
+    buys = target in (Target.SKYPILOT, Target.DSTACK)
+    for text in drafts.values():
+        assert ("Running this buys capacity: do not reserve the plan too" in text) is buys
+        assert ("This buys nothing" in text) is not buys
+    for text in held.values():
+        assert "this runs on its machines and rents none" in text
+        assert f"broker hosts {plan.plan_id} --format" in text
+
+
+def test_a_reserved_plan_is_run_whoever_sold_it() -> None:
+    plan = a_plan(placed("sfcompute", "h100", "hayesvalley", "run", WorkloadKind.TRAINING))
+    assert set(skypilot_files(plan, {}, "plan.json", reserved=True).files) == {"run.sky.yaml"}
+    script = slurm_files(plan, {}, "plan.json", reserved=True).files["run.sbatch"]
+    assert "#SBATCH --partition=run\n" in script
+    assert "#SBATCH --gres=gpu:h100-sxm-80gb:8\n" in script, "as `broker hosts --format slurm` has it"
 
 
 @pytest.mark.xdist_group("peers")

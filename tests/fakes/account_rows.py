@@ -8,8 +8,9 @@ from datetime import datetime
 
 from broker.domain.basics.account import ApiKey, AuditEntry, IdempotencyKey, RememberedAnswer, Session
 from broker.domain.basics.errors import ConcurrentChange, NotFound
-from broker.domain.basics.machines import SshKey
+from broker.domain.basics.machines import KeyPair, PublicKey, SshKey
 from broker.domain.basics.page import Page
+from broker.store.accounts.own_ssh_key import make_key_pair
 from tests.fakes.tables import Repository, page_of
 
 
@@ -87,6 +88,17 @@ class Accounts(Repository):
 
     async def install_id(self) -> str:
         return "test"
+
+    async def find_own_key(self) -> KeyPair | None:
+        return next(iter(self._tables.own_keys), None)
+
+    async def find_own_public_key(self) -> PublicKey | None:
+        return next((pair.public for pair in self._tables.own_keys), None)
+
+    async def own_public_key(self) -> PublicKey:
+        if not self._tables.own_keys:
+            self._tables.own_keys.append(make_key_pair())
+        return self._tables.own_keys[0].public
 
 
 class Keys(Repository):

@@ -105,6 +105,8 @@ class FakeProvider:
     most_keys: int | None = None
     barred_because: str = ""
     needs_keys: bool = False
+    takes_keys: bool = True
+    takes_script: bool = True
     ssh_port: int = 22
     kept_keys: list[frozenset[str]] = field(default_factory=list)
     orders: list[Order] = field(default_factory=list)
@@ -152,9 +154,13 @@ class FakeProvider:
         """Why nobody could enter a machine."""
         return "" if keys or not self.needs_keys else "no public SSH key goes with the order"
 
+    def opens_to_keys(self, offer: Offer) -> bool:
+        """Whether machines open to the keys of their order."""
+        return self.takes_keys
+
     def runs_script(self, offer: Offer) -> bool:
-        """Whether orders carry a script: yes."""
-        return True
+        """Whether orders carry a script."""
+        return self.takes_script
 
     async def drop_keys(self, find_kept: FindKept) -> None:
         """Removes registered keys."""

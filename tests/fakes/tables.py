@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from broker.domain.basics.access import TeamScope
 from broker.domain.basics.account import ApiKey, AuditEntry, RememberedAnswer, Session
 from broker.domain.basics.errors import ConcurrentChange, Conflict, NotFound
-from broker.domain.basics.machines import SshKey
+from broker.domain.basics.machines import KeyPair, SshKey
 from broker.domain.basics.page import Page
 from broker.domain.holding.launches import LaunchAttempt, LaunchOutcome
 from broker.domain.holding.reservation import Reservation
@@ -52,6 +52,7 @@ class Committed:
     launches: dict[tuple[str, LaunchOutcome], LaunchAttempt] = field(default_factory=dict)
     reoptimizations: list[Reoptimization] = field(default_factory=list)
     keys: MutableMapping[str, ApiKey] = field(default_factory=dict)
+    own_keys: list[KeyPair] = field(default_factory=list)
     ssh_keys: dict[str, SshKey] = field(default_factory=dict)
     networks: dict[tuple[str, str], SellerNetwork] = field(default_factory=dict)
     sessions: dict[str, Session] = field(default_factory=dict)

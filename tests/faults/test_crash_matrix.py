@@ -66,9 +66,9 @@ OF_ONE_KIND = {
 OF_WINDOWS = {"reservation.granted", "reservation.scheduled", "reservation.billed"}
 """Passed in the stories of sellers of windows, which the nightly profile plays."""
 
-OF_NO_STORY = {"reservation.too_dear", "reservation.exchange_rate", "move.retry"}
-"""Passed where a seller charges more than it quoted, an exchange rate moves, or nothing is bought in place of
-refused nodes; no story has them."""
+OF_NO_STORY = {"reservation.too_dear", "reservation.exchange_rate", "move.retry", "call.start"}
+"""Passed where a seller charges more than it quoted, an exchange rate moves, nothing is bought in place of
+refused nodes, or machines are started over SSH; no story has them."""
 
 LEAST_POINTS = 30 if NIGHTLY else 2
 EFFECT_NOT_STORED = ["call.order.after", "call.release.after"]

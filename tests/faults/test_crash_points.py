@@ -14,8 +14,8 @@ import pytest
 from broker.crash_points import VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
-PROVIDER_CALLS = {"reserve", "release", "find_lease", "list_leases", "quote"}
-"""The calls of ``broker.ports.holding.Reserver`` that leave this machine."""
+PROVIDER_CALLS = {"reserve", "release", "find_lease", "list_leases", "quote", "start"}
+"""The calls of the ports in ``broker.ports.holding`` that leave this machine to change or learn something."""
 
 TWO_STEPS = """
 async def act(uow, reserver, lease):

@@ -63,6 +63,7 @@ from api.schemas.holding.reservation import (
     ReservationRequest,
     ReservationsForm,
     SizeForm,
+    StartupRunForm,
     UnitForm,
 )
 from api.schemas.imports.answers import StartingPointQuestion
@@ -94,6 +95,7 @@ from broker.domain.basics.machines import Machine, SshKey
 from broker.domain.basics.webhook import Delivery, Webhook
 from broker.domain.holding.plan_holding import NodesHeld, PlanHolding
 from broker.domain.holding.reservation import Reservation, Unit
+from broker.domain.holding.startup_run import StartupRun
 from broker.domain.market.market import PricePoint
 from broker.domain.planning.lanes import DividedService, Division
 from broker.domain.spend.budget_effects import BudgetEffect
@@ -130,6 +132,7 @@ VIEWS: Mapping[type[BaseModel], type] = {
     PlanQuoteForm: QuotedPlan,
     SshKeyForm: SshKey,
     UnitForm: Unit,
+    StartupRunForm: StartupRun,
     ReservationForm: Reservation,
     StandingForm: _Shown,
     PlanHoldingForm: PlanHolding,
@@ -160,6 +163,8 @@ UNIT_MONEY = "told of the whole reservation: its price, what it owes and what it
 UNIT_TIMES = "told of the whole reservation: start, active_at, end, released_at"
 NOT_TOLD: Mapping[str, str] = {
     "AccessForm.Machine.ready_at": "EndpointForm tells it, as since",
+    "AccessForm.Access.is_entered": "a machine that nobody enters is not told",
+    "AccessForm.Access.server_port": "EndpointForm tells it, as port",
     "AccessForm.Access.ssh_host_key": "told as expected_host_key has it, also as first seen",
     "ApprovalForm.PlanRecord": "plan_id names the plan, which has a document of its own",
     "BudgetEffectForm.BudgetEffect.hides_others": "limit_usd and counted_usd are null where it does",
@@ -185,11 +190,13 @@ NOT_TOLD: Mapping[str, str] = {
     "KeyForm.ApiKey.sha256": "a hash of the secret",
     "ModelForm.ModelShape": "config/models.csv has the sizes of layers, with their sources",
     "MonthCloseForm.ClosedMonth.month": "it is told as YYYY-MM",
+    "OrderQuoteForm.Intent.placement": "an order of one offer is of no plan",
     "OrderQuoteForm.Intent.requested": "the caller asked for it",
     "OrderQuoteForm.Intent.workload": "the caller named it",
     "OrderQuoteForm.Offer": OFFER,
     "HoldQuoteForm.Reservation": "the reservation has a document of its own",
     "PlanQuoteForm.Plan": "the plan has a document of its own",
+    "ReservationForm.MachineSetup.is_engine": "the workload of the plan says it",
     "ReservationForm.MachineSetup.keys": "ssh_keys, as names and fingerprints",
     "ReservationForm.MachineSetup.left_keys": "ssh_keys_left_out, as names and fingerprints",
     "ReservationForm.MachineSetup.served": "EndpointForm tells what it leads to",
@@ -214,6 +221,7 @@ NOT_TOLD: Mapping[str, str] = {
     "StandingForm.Variant.position": "the comparison has its plans in this order",
     "WebhookForm.Webhook.created_by": "the history of the webhook names who",
     "WebhookForm.Webhook.secret": "it is in the answer that makes the webhook alone",
+    "StartupRunForm.StartupRun.tries": "the wait for the next try counts them",
     "UnitForm.Unit.tag": "the broker's own name for an order",
     "UnitForm.Unit.price_usd_per_node_hour": UNIT_MONEY,
     "UnitForm.Unit.paid_usd": UNIT_MONEY,

@@ -425,6 +425,9 @@ class Overruns:
     async def find_overruns_of_extension(self, row: Reservation, end: datetime) -> tuple[str, ...]:
         return ()
 
+    async def find_overruns_of_hold(self, record: PlanRecord, plan: Plan, held: Plan) -> tuple[str, ...]:
+        return ()
+
     async def find_overruns_of_exchange(
         self, leaving: Sequence[Reservation], wanted: Sequence[Reservation], adds: str
     ) -> tuple[str, ...]:

@@ -61,10 +61,13 @@ async def test_secrets_lie_sealed_and_change_keys_at_a_start(tmp_path: Path) -> 
         await unit.webhooks.add(HOOK)
         await unit.accounts.remember(answer)
         await unit.accounts.complete(replace(answer, status=201, body=HOOK.secret, headers="{}"))
+        own = await unit.accounts.own_public_key()
+        assert await unit.accounts.own_public_key() == own
         await unit.commit()
     await store.close()
     lying = b"".join(part.read_bytes() for part in tmp_path.glob("broker.db*"))
     assert HOOK.secret.encode() not in lying
+    assert b"PRIVATE KEY" not in lying
 
     store = create_store(url, secrets_key=f"{NEW}, {OLD}")
     assert await store.seal_secrets()
@@ -80,6 +83,10 @@ async def test_secrets_lie_sealed_and_change_keys_at_a_start(tmp_path: Path) -> 
         kept = await unit.accounts.remember(answer)
         assert kept is not None
         assert kept.body == HOOK.secret
+        pair = await unit.accounts.find_own_key()
+        assert pair is not None
+        assert pair.public == own
+        assert "PRIVATE KEY" in pair.private
     await store.close()
 
     store = create_store(url, secrets_key=OLD)

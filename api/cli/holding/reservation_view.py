@@ -14,7 +14,14 @@ from api.cli.tables import print_section
 from api.client import BrokerClient
 from api.figures import day_and_time, hours, plural, usd
 from api.plan_words import who_words
-from api.reserved_fleets import ReservedFleet, count_words, grouped_fleets, size_words, steps_words
+from api.reserved_fleets import (
+    ReservedFleet,
+    count_words,
+    grouped_fleets,
+    size_words,
+    start_words,
+    steps_words,
+)
 from api.schemas.holding.reservation import FleetForm, ReservationForm
 from api.sections import Cell, Section, tone
 from broker.domain.basics.account import AuditEntry
@@ -60,6 +67,7 @@ def print_reservations(
                     _span(fleet.start, fleet.end),
                     *_costs(costs.get(frozenset(row.reservation_id for row in fleet.rows))),
                     *_apart(fleet.first),
+                    *_starts(fleet.first),
                     *filter(None, [fleet.first.reason]),
                 ),
             ),
@@ -162,6 +170,15 @@ def left_out_words(row: ReservationForm) -> str:
     opened, left = (", ".join(keys) for keys in (row.ssh_keys, row.ssh_keys_left_out))
     count = plural(len(row.ssh_keys), "key")
     return f"{row.provider} opens a machine to {count} of an order: {opened}; not to {left}"
+
+
+def _starts(row: ReservationForm) -> Iterator[str]:
+    """How the start of each unit stands, with the last line of what it said."""
+    for unit in row.units:
+        if unit.startup is not None:
+            which = f" of unit {unit.ordinal}" if len(row.units) > 1 else ""
+            said = (unit.startup.error or "").splitlines()[-1:]
+            yield ": ".join([f"start{which}: {start_words(unit.startup)}", *said])
 
 
 def wait_until(

@@ -124,7 +124,7 @@ async def _facts(product: Product, team: str | None, checks: tuple[Check, ...]) 
 
 
 async def _installed(product: Product) -> tuple[Check, ...]:
-    """Who leads the timetable, the database's clock, and the key of stored secrets."""
+    """Who leads the timetable, the database's clock, the key of stored secrets, and the own SSH key."""
     leader = await product.store.find_leader()
     running = (
         Check("leader", Finding.WARNING, "no broker runs: nothing is polled, and leases are not followed")
@@ -143,7 +143,10 @@ async def _installed(product: Product) -> tuple[Check, ...]:
     else:
         says = "BROKER_SECRETS_KEY is not set, so the database keeps the secrets of webhooks as they are"
         found.append(Check("secrets key", Finding.WARNING, says))
-    return tuple(found)
+    async with product.store.unit_of_work(EVERY_TEAM) as uow:
+        own = await uow.accounts.find_own_public_key()
+    says = "made with the first start over SSH" if own is None else own.fingerprint
+    return (*found, Check("own SSH key", Finding.FINE, says))
 
 
 def _clock(answers: Mapping[str, Held]) -> Check:

@@ -12,7 +12,9 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from api.cli.configuration import load_settings
 from api.cli.output import Json, print_json, read_text, say, stdout, write_text
+from api.client import connect
 from api.export.dstack import dstack_files
 from api.export.ical import ical_files
 from api.export.kueue import kueue_files
@@ -21,10 +23,11 @@ from api.export.skypilot import skypilot_files
 from api.export.slurm import slurm_files
 from api.export.targets import Skipped, Target
 from api.export.vllm import vllm_files
-from api.export.workload_facts import NO_FACTS, Facts, WorkloadFacts, facts_of
+from api.export.workload_facts import NO_FACTS, Facts, WorkloadFacts, facts_of, written_models
 from api.schemas.plans.plan import read_plan
 from api.schemas.workloads.workloads import read_workloads
 from broker.domain.basics.errors import FieldProblem, InputError
+from broker.ports.planning import BusinessStatus
 
 app = typer.Typer(add_completion=False)
 EXPORTS = {
@@ -40,7 +43,12 @@ NO_MODEL = "some files name no model; give --workloads FILE or --model, or set t
 
 @app.command()
 def export(
-    plan: Annotated[Path, typer.Argument(help="Plan document, as broker plan --output writes it.")],
+    plan: Annotated[
+        str,
+        typer.Argument(
+            metavar="PLAN", help="Plan document, as broker plan --output writes it, or the id of a plan."
+        ),
+    ],
     to: Annotated[Target, typer.Option(help="The tool.")],
     output: Annotated[
         Path | None, typer.Option(help="Folder for the files; else they are printed, one after the other.")
@@ -61,16 +69,27 @@ def export(
     """Write a plan as SkyPilot tasks, dstack fleets with their runs, vLLM configurations, Kueue queues with
     their workloads, Slurm scripts, or a calendar of its windows.
 
+    The files of a reserved plan run on its own machines (`broker hosts`). Those of another one for SkyPilot
+    and dstack buy capacity themselves, which their first line says.
+
     What the tool does not know is named on stderr, and under `skipped` in the JSON. A file that would break a
     rule of the document (a place, a host, a number format) is not written. Exit code 2 when nothing is left.
 
     Example: broker export plan.json --to skypilot --output tasks
+
+    Example: broker export plan-01jd… --to slurm
     """
-    text = read_text(plan)
-    read = read_plan(text, str(plan))
+    file = Path(plan)
+    if plan.startswith("plan-") and not file.exists():
+        with connect(load_settings()) as client:
+            made = client.wait_for_plan(plan)
+        read, document = made.plan, made.document
+    else:
+        text = read_text(file)
+        read, document = read_plan(text, plan), json.loads(text)
     chosen = _chosen(model or (), {one.workload for one in read.placements})
-    facts = _facts(workloads, plan, json.loads(text), read.as_of, chosen)
-    exported = EXPORTS[to](read, facts, str(plan))
+    facts = _facts(workloads, file, document, read.as_of, chosen)
+    exported = EXPORTS[to](read, facts, plan, reserved=document.get("standing") == BusinessStatus.RESERVED)
     files = exported.files
     if output is not None:
         _write(output, files)
@@ -139,8 +158,7 @@ def _facts(
     else:
         return {name: WorkloadFacts(model=model, is_chosen=True) for name, model in chosen.items()}
     request = read_workloads(text, source=str(source), base=base, now=as_of)
-    written = yaml.safe_load(text).get("workloads") or ()
-    return facts_of(request, {str(row.get("name")): str(row.get("model")) for row in written}, chosen)
+    return facts_of(request, written_models(yaml.safe_load(text)), chosen)
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> None:

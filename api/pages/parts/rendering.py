@@ -36,6 +36,7 @@ from api.plan_words import (
 )
 from api.promise_words import at_start_words, hold_now_words
 from api.release_words import estimate_words
+from api.reserved_fleets import start_words
 from api.sections import tone
 from broker.domain.basics.access import scope_of
 from broker.domain.basics.account import Caller, Scope
@@ -100,6 +101,7 @@ templates.env.filters.update(
     saved=saved_usd,
     quality=quality_words,
     step_words=words.step_words,
+    start_words=start_words,
     who=lambda entry: who_words(entry.actor, entry.actor_name),
 )
 templates.env.tests["costs_the_same"] = costs_the_same

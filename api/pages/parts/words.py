@@ -45,6 +45,8 @@ STEP_WORDS: Mapping[str, str] = {
     "reservation.changed": "Changed",
     "reservation.extend": "Extended",
     "reservation.hold": "To be held before its start",
+    "reservation.start_done": "Start done",
+    "reservation.start_failed": "Start failed",
     "reservation.release": "Release asked for",
     "reservation.release_refused": "Release refused for now",
     "reservation.gone": "Seen gone at the provider",

@@ -31,6 +31,7 @@ from broker.domain.holding.reservation import (
     Unit,
     UnitState,
 )
+from broker.domain.holding.startup_run import StartupState
 from broker.domain.market.offer import Tier
 from broker.domain.market.seller_mode import SellerMode
 from broker.domain.planning.startup import Startup
@@ -48,8 +49,10 @@ class Fit(StrEnum):
 
 
 def machines_of(unit: Unit) -> tuple[Machine, ...]:
-    """The machines of a unit that is held; an address that was given back may be somebody else's now."""
-    return unit.machines if unit.state is UnitState.HELD else ()
+    """The machines of a unit that is held, and that can be entered; an address that was given back may be
+    somebody else's now."""
+    is_held = unit.state is UnitState.HELD
+    return tuple(one for one in unit.machines if is_held and one.access.is_entered)
 
 
 def access_reason(unit: Unit) -> str | None:
@@ -94,11 +97,26 @@ class AccessForm(BaseModel):
     reachable_at: Annotated[Instant | None, Field(description="When its SSH port first answered.")] = None
 
 
+class StartupRunForm(BaseModel):
+    """What became of the start of a unit's machines.
+
+    ``state``: ``ordered`` went with the order, and the seller does not tell its outcome; ``waiting`` is run
+    by the broker over SSH once the machines answer, then it is ``running``, ``done`` or ``failed``;
+    ``impossible``: the order holds capacity alone.
+    """
+
+    state: StartupState
+    at: Instant
+    exit_code: int | None
+    error: Annotated[str | None, From(lambda run: run.error or None)]
+
+
 class UnitForm(BaseModel):
     """What one order of a reservation bought: a node, or a block of nodes.
 
     ``access`` is how its first node is entered (null: see ``access_reason``), ``machines`` every node in the
     seller's order. ``reachable_at`` is when the SSH port of its last node first answered (null: not yet).
+    ``startup``: the start of its machines (null: none was asked for, or it is of before the broker noted it).
     """
 
     ordinal: int
@@ -109,6 +127,7 @@ class UnitForm(BaseModel):
     access_reason: Annotated[str | None, From(access_reason)]
     reachable_at: Annotated[Instant | None, From("reachable_at")]
     machines: Annotated[list[AccessForm], From(machines_of)]
+    startup: StartupRunForm | None = None
 
 
 class ReservationForm(BaseModel):

@@ -257,6 +257,10 @@ class _Reader:
         if row.policy.mix_sandbox:
             self._wrong(f"{at}/policy/mix_sandbox", "it in the document's policy: it is of the whole plan")
         self._check_measured(row.measured, f"{at}/measured")
+        if row.startup is not None and row.startup.engine and not isinstance(row, Serving):
+            self._wrong(
+                f"{at}/startup/engine", "it of a service: a script or an image starts other workloads"
+            )
         own = form.confidence if row.confidence is None else row.confidence
         row = replace(row, team=row.team or form.team, confidence=own)
         if isinstance(row, Training):

@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -38,6 +38,8 @@ class Access:
 
     ``private_host`` is its address in the seller's own network (None: not said). ``console_url`` is its page
     at the seller. ``ssh_host_key`` is the public key by which the machine proves itself, as ``kind base64``.
+    ``server_port`` is where the seller publishes the port of the machine's server (None: at the same port).
+    ``is_entered`` False: it has a server and no way in.
     """
 
     host: str
@@ -46,6 +48,8 @@ class Access:
     private_host: str | None = None
     console_url: str | None = None
     ssh_host_key: str | None = None
+    server_port: int | None = None
+    is_entered: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,14 @@ class PublicKey:
     def fingerprint(self) -> str:
         """The fingerprint as OpenSSH prints it: ``SHA256:`` and unpadded Base64."""
         return fingerprint_of(self.line)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """The installation's own SSH key. ``private`` is its private half in OpenSSH's format."""
+
+    private: str = field(repr=False)
+    public: PublicKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ and the outcome of a step."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 
@@ -47,8 +47,9 @@ class Intent:
     """``nodes`` nodes of ``offer`` to buy for ``[start, end)``; ``end`` None means until released.
 
     ``requested`` is the time asked for, if it differs: the provider's grid changed it, or the capacity is
-    held before it is needed.
-    ``limit_usd_per_node_hour`` is the highest price to accept; None sets no limit.
+    held before it is needed. ``limit_usd_per_node_hour`` is the highest price to accept; None sets no limit.
+    ``placement`` is that of the plan which asks for it; None: no plan does, or nodes that were lost are
+    bought again.
     """
 
     offer: Offer
@@ -58,6 +59,7 @@ class Intent:
     workload: str | None = None
     requested: Wish | None = None
     limit_usd_per_node_hour: Decimal | None = None
+    placement: Placement | None = field(default=None, compare=False, repr=False)
 
 
 def leaves_cheaply(offer: Offer) -> bool:
@@ -139,12 +141,14 @@ def intents_of(
         early = early_spans(placement, offer, now) if hold is Hold.NOW else ()
         for span in early:
             wish = Wish(span.window.start, span.window.end)
-            found.append(Intent(offer, span.nodes, now, span.window.end, placement.workload, wish, limit))
+            found.append(
+                Intent(offer, span.nodes, now, span.window.end, placement.workload, wish, limit, placement)
+            )
         for window, nodes in () if early else _pieces(placement, offer):
             begun = _begun(placement, offer, window, now, patience, ordinal)
             if begun is not None:
-                asked = _wish(placement, begun)
-                found.append(Intent(offer, nodes, begun.start, begun.end, placement.workload, asked, limit))
+                asked, (start, end) = _wish(placement, begun), (begun.start, begun.end)
+                found.append(Intent(offer, nodes, start, end, placement.workload, asked, limit, placement))
     return buying_order(found, now)
 
 

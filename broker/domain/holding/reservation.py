@@ -13,9 +13,11 @@ from broker.domain.basics.machines import Access, Machine, PublicKey
 from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Segment, Window, Wish
 from broker.domain.holding.machine_setup import NO_SETUP, MachineSetup
+from broker.domain.holding.startup_run import StartupRun
 from broker.domain.market.billing import holding_cost_usd
 from broker.domain.market.offer import Offer
 from broker.domain.market.window_grid import usable_window
+from broker.domain.planning.startup import Container
 from broker.domain.planning.window_use import WindowUse, use_of
 
 
@@ -122,7 +124,8 @@ class Unit:
     ``is_price_confirmed`` as reported for the lease, else as quoted just before the order (None: neither is
     known, so the offer's price applies).
     Access: ``machines`` are its nodes where the provider says how they are entered; ``access_note`` says why
-    it does not, or where to look. Both are as last listed.
+    it does not, or where to look. Both are as last listed. ``startup``: the start of its machines (None:
+    none was asked for, or nothing is known of it).
     """
 
     ordinal: int
@@ -141,6 +144,7 @@ class Unit:
     is_price_confirmed: bool = False
     machines: tuple[Machine, ...] = field(default=(), compare=False)
     access_note: str = field(default="", compare=False)
+    startup: StartupRun | None = None
 
     @property
     def reachable_at(self) -> datetime | None:
@@ -316,6 +320,8 @@ class Order:
     ``keys`` are the public SSH keys of those who enter the machine, and ``script`` is the shell script of its
     first start, with secrets (empty: none). ``network`` has the seller's ids, by kind, of the network that
     was made for its machines (empty: none was).
+    ``container``: what a seller of containers starts in place of
+    its own image and the script. ``server_port``: the port of a server that others are to reach (None: none).
     """
 
     tag: str
@@ -328,6 +334,8 @@ class Order:
     keys: tuple[PublicKey, ...] = ()
     script: str = field(default="", repr=False)
     network: Mapping[str, str] = field(default_factory=dict, hash=False)
+    container: Container | None = None
+    server_port: int | None = None
 
     @property
     def bid_usd_per_node_hour(self) -> Decimal:

@@ -41,7 +41,9 @@ Variable = Annotated[doc.VariableValue | SecretName, doc.prepared(_variable)]
 class Startup:
     """What a machine starts with: a shell script, or a container image with its command.
 
-    ``env`` are its environment variables; a secret is stored by its name only.
+    ``engine``: in place of both, the server of a service as its plan places it; when it is reserved, an image
+    and a command are made of that. ``env`` are its environment variables; a secret is stored by its name
+    only.
     """
 
     __pydantic_config__ = doc.NO_OTHER_FIELDS
@@ -49,12 +51,13 @@ class Startup:
     script: doc.Script | None = None
     image: doc.Image | None = None
     command: doc.Script | None = None
+    engine: bool = False
     env: Annotated[Mapping[doc.Variable, Variable], doc.FEW] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        """Raises ValueError unless there is a script or an image, and a command only for an image."""
-        if (self.script is None) == (self.image is None):
-            raise ValueError("either a script or an image")
+        """Raises ValueError unless there is one of them, and a command only for an image."""
+        if (self.script is not None) + (self.image is not None) + self.engine != 1:
+            raise ValueError("either a script, an image, or engine: true")
         if self.command is not None and self.image is None:
             raise ValueError("a command only with an image; a script states its own")
 
@@ -87,6 +90,29 @@ class StartupSecrets:
         return f"this installation has no secret {name} (BROKER_SECRET_{name})"
 
 
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container image that a seller itself starts. ``env`` has the values of secrets."""
+
+    image: str
+    command: str
+    env: Mapping[str, str] = field(repr=False)
+
+
+def container_of(startup: Startup | None, secrets: Mapping[str, str]) -> Container | None:
+    """The container that ``startup`` names; None for a script. ``secrets`` as in ``startup_script``."""
+    if startup is None or startup.image is None:
+        return None
+    return Container(startup.image, startup.command or "", _environment(startup, secrets))
+
+
+def _environment(startup: Startup, secrets: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: secrets[value.secret] if isinstance(value, SecretName) else value
+        for name, value in startup.env.items()
+    }
+
+
 def startup_script(startup: Startup | None, secrets: Mapping[str, str]) -> str:
     """The shell script that a machine runs at its first start; empty without one.
 
@@ -95,10 +121,7 @@ def startup_script(startup: Startup | None, secrets: Mapping[str, str]) -> str:
     """
     if startup is None:
         return ""
-    env = {
-        name: secrets[value.secret] if isinstance(value, SecretName) else value
-        for name, value in startup.env.items()
-    }
+    env = _environment(startup, secrets)
     exports = [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
     if startup.script is not None:
         lines = startup.script.splitlines()

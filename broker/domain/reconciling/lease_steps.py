@@ -19,7 +19,8 @@ from broker.domain.holding.reservation import (
     Unit,
     UnitState,
 )
-from broker.domain.planning.startup import StartupSecrets, startup_script
+from broker.domain.holding.startup_run import StartupState
+from broker.domain.planning.startup import StartupSecrets, container_of, startup_script
 from broker.domain.reconciling.ending import never_came_up
 from broker.domain.reconciling.reconciling import (
     ended,
@@ -28,14 +29,17 @@ from broker.domain.reconciling.reconciling import (
 
 
 def order_of(reservation: Reservation, unit: Unit, now: datetime, secrets: StartupSecrets) -> Order:
-    """The order for ``unit``, at list price. ``secrets`` are for the script of its machines.
+    """The order for ``unit``, at list price. ``secrets`` are for the start of its machines, which goes with
+    the order unless the broker runs it over SSH.
 
-    Raises OrderRejected if that script needs a secret that the reservation's team cannot use.
+    Raises OrderRejected if that start needs a secret that the reservation's team cannot use.
     """
-    provider, startup = reservation.offer.provider, reservation.setup.startup
+    provider, run = reservation.offer.provider, unit.startup
+    startup = reservation.setup.startup if run is None or run.state is StartupState.ORDERED else None
     for name in () if startup is None else startup.secret_names:
         if why := secrets.why_not(name, reservation.team):
             raise OrderRejected(provider, f"nothing was ordered: {why}")
+    mine = secrets.of_team(reservation.team)
     window, wait = None, timedelta(0)
     if reservation.offer.window is not None and reservation.end is not None:
         window = Window(reservation.start, reservation.end)
@@ -49,7 +53,9 @@ def order_of(reservation: Reservation, unit: Unit, now: datetime, secrets: Start
         limit_usd_per_node_hour=None if reservation.offer.contract else reservation.limit_usd_per_node_hour,
         quoted_usd_per_node_hour=None if reservation.offer.contract else unit.price_usd_per_node_hour,
         keys=reservation.setup.keys,
-        script=startup_script(startup, secrets.of_team(reservation.team)),
+        script=startup_script(startup, mine),
+        container=container_of(startup, mine),
+        server_port=None if reservation.setup.served is None else reservation.setup.served.port,
     )
 
 

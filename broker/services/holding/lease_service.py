@@ -49,6 +49,7 @@ from broker.domain.holding.reservation import (
     UnitState,
 )
 from broker.domain.holding.seller_network import network_of_region
+from broker.domain.holding.startup_run import StartupRun, StartupState
 from broker.domain.market.exchange import ExchangeRate, age_words, rate_on
 from broker.domain.market.offer import Offer
 from broker.domain.moving.moving import is_beside
@@ -398,6 +399,17 @@ class LeaseService:
         row = replace(reservation, granted=window)
         span = f"{window.start.isoformat()} to {window.end.isoformat()}"
         return await self._write(row, "reservation.granted", actor, span)
+
+    async def note_start(
+        self, reservation: Reservation, ordinal: int, run: StartupRun, actor: str
+    ) -> Reservation:
+        """Stores how the start of a unit's machines stands, with an audit entry once it is over."""
+        row = reservation.with_unit(replace(reservation.units[ordinal], startup=run))
+        code = "" if run.exit_code is None else f", exit code {run.exit_code}"
+        said = f"unit {ordinal}{code}" + (f": {run.error}" if run.error else "")
+        failed = run.state is StartupState.FAILED
+        action = "reservation.start_failed" if failed else "reservation.start_done"
+        return await self._write(row, action, actor, said, is_news=run.is_over)
 
     async def extend(self, reservation: Reservation, end: datetime, actor: str) -> Reservation:
         """Stores a later end as the requested one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 from broker.domain.basics.errors import FieldProblem, InputError, NotFound
@@ -20,6 +21,10 @@ from broker.ports.unit_of_work import UnitOfWork
 DRAIN_MINUTES = 5.0
 HEALTH_PATH = "/health"
 """The health path of vLLM, SGLang and TensorRT-LLM's server alike."""
+EngineStart = Callable[[str, PlanRequest, Placement, Startup], Startup]
+"""The image and command that run the server of a placement: of the plan's document, its request, the
+placement, and the start that asks for it. Raises InputError."""
+StartOf = Callable[[Placement, Startup], Startup]
 Wish = tuple[AccessWish, Startup | None, Served | None]
 NO_SETUPS: Mapping[str | None, MachineSetup] = MappingProxyType({})
 
@@ -27,14 +32,16 @@ NO_SETUPS: Mapping[str | None, MachineSetup] = MappingProxyType({})
 class MachineSetups:
     """Finds setups. ``read_request`` reads a plan's stored document (None: plans state nothing).
 
-    ``secrets`` are those of the installation.
+    ``secrets`` are those of the installation. ``engine_start`` None: no engine can be started.
     """
 
     def __init__(
         self,
         read_request: Callable[[str], PlanRequest] | None = None,
         secrets: StartupSecrets | None = None,
+        engine_start: EngineStart | None = None,
     ) -> None:
+        self._engine_start = engine_start
         self._read_request = read_request
         self._secrets = secrets or StartupSecrets()
 
@@ -84,9 +91,19 @@ class MachineSetups:
         )
         if problems:
             raise InputError("startup", problems)
+        is_engine = startup is not None and startup.engine
         if access is AccessWish.NONE:
-            return MachineSetup(access, (), startup)
-        return NO_SETUP if not keys and startup is None else MachineSetup(access, keys, startup)
+            return MachineSetup(access, (), startup, is_engine=is_engine)
+        if not keys and startup is None:
+            return NO_SETUP
+        return MachineSetup(access, keys, startup, is_engine=is_engine)
+
+    async def starts_of_engines(self, uow: UnitOfWork, plan_id: str | None) -> StartOf | None:
+        """The start of the server of each placement of a plan; None without a plan."""
+        if plan_id is None or self._read_request is None or self._engine_start is None:
+            return None
+        document = (await uow.plans.find(plan_id)).document
+        return partial(self._engine_start, document, self._read_request(document))
 
     def _instead(self, name: str, team: str) -> str:
         return with_nearest(f"a secret that team {team} may use", name, self._secrets.of_team(team))

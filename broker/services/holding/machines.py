@@ -1,4 +1,4 @@
-"""Looks after held machines: whether they can be reached, and which keys their sellers still have."""
+"""Looks after held machines: whether they can be reached, their start, and which keys their sellers have."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from broker.domain.holding.machine_setup import MachineSetup
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.ports.holding import MachineProbing, Reserver
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWorkFactory
+from broker.services.holding.machine_starts import MachineStarts, awaits_start
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ REACHABLE = "reservation.reachable"
 class MachinesService:
     """Asks machines of active reservations whether they answer, and removes public keys that nobody needs.
 
-    ``reservers`` by provider key.
+    ``reservers`` by provider key. ``starts`` None: no machine is started over SSH.
     """
 
     def __init__(
@@ -36,7 +37,9 @@ class MachinesService:
         probe: MachineProbing,
         clock: Clock,
         notifier: Notifier,
+        starts: MachineStarts | None = None,
     ) -> None:
+        self._starts = starts
         self._uow_factory = uow_factory
         self._reservers = reservers
         self._probe = probe
@@ -50,13 +53,17 @@ class MachinesService:
         async with self._uow_factory(EVERY_TEAM) as uow:
             rows = await uow.reservations.find_open()
         await self._reach(rows)
+        if self._starts is not None and any(awaits_start(row, unit) for row in rows for unit in row.units):
+            async with self._uow_factory(EVERY_TEAM) as uow:
+                rows = await uow.reservations.find_open()
+            await self._starts.run_once(rows)
         await self._tidy(rows)
 
     async def _reach(self, rows: Sequence[Reservation]) -> None:
         """Asks the machines that have not answered yet, and stores which did."""
         active = (row for row in rows if row.state is ReservationState.ACTIVE)
         waiting = [(row, unit) for row in active for unit in row.units if unit.state is UnitState.HELD]
-        found = await asyncio.gather(*(self._seen(row.setup, unit) for row, unit in waiting))
+        found = await asyncio.gather(*(self._seen(row, unit) for row, unit in waiting))
         changed = {
             (row.reservation_id, unit.ordinal): (machines, unit.access_note)
             for (row, unit), machines in zip(waiting, found, strict=True)
@@ -77,18 +84,24 @@ class MachinesService:
                 body: dict[str, object] = {"reservation_id": row.reservation_id, "plan_id": row.plan_id}
                 await self._notifier.notify(REACHABLE, row.team, body)
 
-    async def _seen(self, setup: MachineSetup, unit: Unit) -> tuple[Machine, ...]:
-        return tuple(await asyncio.gather(*(self._ask(setup, machine) for machine in unit.machines)))
+    async def _seen(self, row: Reservation, unit: Unit) -> tuple[Machine, ...]:
+        is_entered = row.setup.access is AccessWish.SSH or awaits_start(row, unit)
+        return tuple(
+            await asyncio.gather(
+                *(self._ask(row.setup, machine, is_entered=is_entered) for machine in unit.machines)
+            )
+        )
 
-    async def _ask(self, setup: MachineSetup, machine: Machine) -> Machine:
+    async def _ask(self, setup: MachineSetup, machine: Machine, *, is_entered: bool) -> Machine:
         """``machine`` as it is now: whether it can be entered, and whether its server is healthy."""
-        if setup.access is AccessWish.SSH and machine.reachable_at is None:
+        if is_entered and machine.access.is_entered and machine.reachable_at is None:
             async with self._slots:
                 key = await self._probe.host_key(machine.access)
             if key is not None:
                 machine = replace(machine, reachable_at=self._clock.now(), host_key=key)
         if setup.served is not None:
-            url = f"http://{machine.access.host}:{setup.served.port}{setup.served.health_path}"
+            port = machine.access.server_port or setup.served.port
+            url = f"http://{machine.access.host}:{port}{setup.served.health_path}"
             async with self._slots:
                 is_healthy = await self._probe.is_healthy(url)
             ready_at = machine.ready_at or self._clock.now()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from broker.domain.basics.account import AuditEntry, IdempotencyKey
-from broker.domain.basics.errors import Conflict, FieldProblem, StockHeld, StockShort
+from broker.domain.basics.errors import Conflict, FieldProblem, InputError, StockHeld, StockShort
 from broker.domain.basics.identity import ENTROPY_BYTES, make_id
 from broker.domain.basics.machines import AccessWish
 from broker.domain.basics.window import Wish
@@ -22,12 +22,15 @@ from broker.domain.holding.holding_orders import (
 )
 from broker.domain.holding.machine_setup import MachineSetup
 from broker.domain.holding.reservation import Reservation
+from broker.domain.holding.startup_run import StartupRun, StartupState
 from broker.ports.unit_of_work import Clock, UnitOfWork
 from broker.services.holding.lease_service import LeaseService
-from broker.services.holding.machine_setups import NO_SETUPS, MachineSetups
+from broker.services.holding.machine_setups import NO_SETUPS, MachineSetups, StartOf
 from broker.services.holding.order_gate import OrderGate
 from broker.services.planning.quota_gate import QuotaGate
 
+CAPACITY_ALONE = "the order holds capacity alone: start it in the instances that you launch into it"
+NO_ENGINE = FieldProblem("/startup/engine", "true", "a script or an image: only a plan knows its engines")
 HOW_TO_ENTER = "a public key of the team or of yourself: `broker ssh-keys --add ~/.ssh/id_ed25519.pub`"
 
 
@@ -80,17 +83,27 @@ class ReservationCreator:
         await self.orders.take_turn(uow)
         install_id = await uow.accounts.install_id()
         found = await self.setups.find(uow, team, actor, plan_id, {one.workload for one in wanted}, setups)
+        own = await uow.accounts.find_own_public_key()
+        found = {name: setup.without(own) for name, setup in found.items()}
         for intent in wanted:
             self._require_access(intent, found[intent.workload])
         known = await self._quotas.find_competing(uow, wanted, team, plan_id, check=not though_none_left)
+        engines = None
+        if any(setup.is_engine for setup in found.values()):
+            engines = await self.setups.starts_of_engines(uow, plan_id)
         drafts = []
         for intent in wanted:
             if not though_none_left:
                 require_stock(intent, known)
             draft = self._reservation(intent, install_id, team, actor, plan_id)
-            most_keys = self._lease_service.reserver(intent.offer.provider).most_keys
-            setup = found[intent.workload].with_at_most(most_keys)
-            draft = replace(draft, replaces=replaces, setup=setup)
+            reserver = self._lease_service.reserver(intent.offer.provider)
+            setup = with_engine(found[intent.workload], intent, engines)
+            setup, run = await self._startup_of(uow, intent, setup)
+            # A start over SSH lets in the other keys; else the seller takes only the first ones.
+            is_let_in = run is not None and run.is_the_brokers
+            setup = setup.with_at_most(None if is_let_in else reserver.most_keys)
+            units = tuple(replace(unit, startup=run) for unit in draft.units)
+            draft = replace(draft, replaces=replaces, setup=setup, units=units)
             known.append(draft)
             drafts.append(draft)
         await self.orders.require_within_caps(uow, drafts, self._clock.now())
@@ -146,6 +159,23 @@ class ReservationCreator:
             limit_usd_per_node_hour=intent.limit_usd_per_node_hour,
         )
 
+    async def _startup_of(
+        self, uow: UnitOfWork, intent: Intent, setup: MachineSetup
+    ) -> tuple[MachineSetup, StartupRun | None]:
+        """``setup`` with the key for a start over SSH where the seller takes no script, and the run of its
+        start."""
+        if setup.startup is None:
+            return setup, None
+        now, offer = self._clock.now(), intent.offer
+        reserver = self._lease_service.reserver(offer.provider)
+        if reserver.runs_script(offer):
+            return setup, StartupRun(StartupState.ORDERED, now)
+        if not reserver.opens_to_keys(offer):
+            return setup, StartupRun(StartupState.IMPOSSIBLE, now, error=CAPACITY_ALONE)
+        own = await uow.accounts.own_public_key()
+        # It comes first, as a seller may let in one key alone; the script lets in the others.
+        return replace(setup, keys=(own, *setup.keys)), StartupRun(StartupState.WAITING, now)
+
     def _require_access(self, intent: Intent, setup: MachineSetup) -> None:
         """Raises Conflict if nobody could enter the machines of ``intent``, although somebody is to."""
         if setup.access is AccessWish.NONE:
@@ -169,6 +199,26 @@ class ReservationCreator:
             team=reservation.team,
             detail=f"{what}; {why}" if why else what,
         )
+
+
+def with_engine(setup: MachineSetup, intent: Intent, engines: StartOf | None) -> MachineSetup:
+    """``setup`` with the server of the placement that ``intent`` is of, where the document asks for it.
+
+    Nodes of no placement run the server that ``setup`` has. Raises Conflict if the server cannot be started.
+    """
+    if not setup.is_engine or setup.startup is None:
+        return setup
+    if engines is None or intent.placement is None:
+        if setup.startup.engine:
+            raise Conflict(f"nothing was ordered of {intent.offer.offer_id}: {NO_ENGINE.expected}").naming(
+                NO_ENGINE
+            )
+        return setup
+    try:
+        return replace(setup, startup=engines(intent.placement, setup.startup))
+    except InputError as error:
+        words = f"nothing was ordered of {intent.offer.offer_id}, whose server cannot be started"
+        raise Conflict(f"{words}: {error}").naming(*error.problems) from error
 
 
 def require_stock(intent: Intent, known: Sequence[Reservation]) -> None:

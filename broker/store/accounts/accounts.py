@@ -11,8 +11,10 @@ from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
 
 from broker.domain.basics.account import AuditEntry, IdempotencyKey, RememberedAnswer
 from broker.domain.basics.errors import ConcurrentChange, NotFound
+from broker.domain.basics.machines import KeyPair, PublicKey
 from broker.domain.basics.page import Page
 from broker.store.accounts.key_tables import ApiKeyRow
+from broker.store.accounts.own_ssh_key import OWN_KEY, OWN_PUBLIC_KEY, make_key_pair, public_key_of
 from broker.store.accounts.sealing import Seal
 from broker.store.accounts.webhook_tables import OutboxRow, outbox_values
 from broker.store.columns import row_as, values_of
@@ -167,6 +169,30 @@ class SqlAccountRepository:
                 "fact of the installation", INSTALL_ID, "the database was not migrated by the broker"
             )
         return value
+
+    async def find_own_public_key(self) -> PublicKey | None:
+        """The public half of the installation's own SSH key; None before its first use."""
+        line = await self._session.scalar(select(MetaRow.value).where(MetaRow.name == OWN_PUBLIC_KEY))
+        return None if line is None else public_key_of(line)
+
+    async def own_public_key(self) -> PublicKey:
+        """The public half of the installation's own SSH key, which is made once."""
+        found = await self.find_own_public_key()
+        if found is None:
+            pair = make_key_pair()
+            sealed = {"name": OWN_KEY, "value": self._seal.close(pair.private)}
+            if await insert_or_keep(self._session, MetaRow, sealed):
+                public = {"name": OWN_PUBLIC_KEY, "value": pair.public.line}
+                await insert_or_keep(self._session, MetaRow, public)
+            found = await self.find_own_public_key()
+        assert found is not None
+        return found
+
+    async def find_own_key(self) -> KeyPair | None:
+        """The installation's own SSH key; None before its first use. Raises InputError as ``Seal.open``."""
+        public = await self.find_own_public_key()
+        stored = await self._session.scalar(select(MetaRow.value).where(MetaRow.name == OWN_KEY))
+        return None if public is None or stored is None else KeyPair(self._seal.open(stored), public)
 
 
 def _claim(team: str, key: str, route: str) -> ColumnElement[bool]:

@@ -1,6 +1,7 @@
 """Secrets at rest: encrypted with a key that is not in the database.
 
-The secrets of webhooks have to be read again for signatures, so they cannot be hashed like API keys. The
+The secrets of webhooks and the installation's private SSH key have to be read again for signatures, so they
+cannot be hashed like API keys. The
 first of the given keys encrypts, and all of them decrypt; to change the key, put the new one in front of the
 old one.
 """
@@ -21,8 +22,9 @@ from sqlalchemy import and_, select, tuple_, update
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.settings import SHORTEST_SECRETS_KEY
 from broker.store.accounts.key_files import write_secret
+from broker.store.accounts.own_ssh_key import OWN_KEY
 from broker.store.accounts.webhook_tables import WebhookRow
-from broker.store.tables import RememberedAnswerRow
+from broker.store.tables import MetaRow, RememberedAnswerRow
 from broker.store.team_session import TeamSession
 from broker.store.writes import table_of
 
@@ -103,8 +105,12 @@ def seal_of(given: str | None, database: Path | None) -> Seal:
 
 
 async def seal_all(session: TeamSession, seal: Seal) -> None:
-    """Encrypts all secrets with the first key. InputError if a webhook's secret cannot be decrypted."""
-    table = table_of(WebhookRow)
+    """Encrypts all secrets with the first key. InputError if one that is used cannot be decrypted."""
+    table, meta = table_of(WebhookRow), table_of(MetaRow)
+    own_key = select(meta.c.value).where(meta.c.name == OWN_KEY)
+    for stored in (await session.scalars(own_key)).all():
+        renewed = update(meta).where(meta.c.name == OWN_KEY).values(value=seal.renew(stored))
+        await session.execute(renewed)
     for webhook_id, stored in (await session.execute(select(table.c.webhook_id, table.c.secret))).all():
         values = {"secret": seal.renew(stored)}
         await session.execute(update(table).where(table.c.webhook_id == webhook_id).values(**values))

@@ -17,6 +17,7 @@ from broker.domain.basics.page import Page
 from broker.domain.basics.window import Window, Wish
 from broker.domain.holding.machine_setup import NO_SETUP, MachineSetup
 from broker.domain.holding.reservation import OPEN_STATES, Reservation, ReservationState, Unit, UnitState
+from broker.domain.holding.startup_run import StartupRun
 from broker.domain.market.billing import billed_seconds
 from broker.domain.market.offer import Offer
 from broker.domain.reconciling.entering import MachinesByUnit
@@ -322,6 +323,7 @@ def _unit_values(reservation: Reservation) -> list[Values]:
             "price_per_node_hour_micro_usd": _micro(unit.price_usd_per_node_hour),
             "is_price_confirmed": unit.is_price_confirmed,
             "machines": to_document(unit.machines),
+            "startup": None if unit.startup is None else to_document(unit.startup),
             "access_note": unit.access_note,
         }
         for unit in reservation.units
@@ -379,6 +381,7 @@ def _unit(row: UnitRow) -> Unit:
         price_usd_per_node_hour=_usd(row.price_per_node_hour_micro_usd),
         is_price_confirmed=row.is_price_confirmed,
         machines=from_document(tuple[Machine, ...], row.machines or []),
+        startup=None if row.startup is None else from_document(StartupRun, row.startup),
         access_note=row.access_note,
     )
 

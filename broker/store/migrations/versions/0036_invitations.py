@@ -8,7 +8,7 @@ from alembic import op
 from broker.store.columns import UtcDateTime
 
 revision = "0036"
-down_revision = "0033"
+down_revision = "0034"
 branch_labels = None
 depends_on = None
 

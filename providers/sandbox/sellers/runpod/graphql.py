@@ -185,6 +185,8 @@ class GraphQLFields:
             bid_usd=None if bid is None else Decimal(str(bid)),
             disk_gb=int(wanted.get("containerDiskInGb") or 20) + int(wanted.get("volumeInGb") or 0),
             environment=wanted.get("env"),
+            arguments=str(wanted.get("dockerArgs") or ""),
+            ports=tuple(filter(None, str(wanted.get("ports") or "").split(","))),
         )
         entry = self._orders.deploy(order, loses_capacity)
         return {"id": entry.instance_id, "machineId": "mach-" + entry.instance_id[:8]}

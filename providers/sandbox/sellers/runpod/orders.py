@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from broker.domain.basics.machines import SSH_PORT
 from providers.sandbox.ledger import Entry, Tariff
 from providers.sandbox.market import InventoryItem
 from providers.sandbox.seller import Lifecycle, SellerState
@@ -41,6 +42,8 @@ class PodOrder:
     bid_usd: Decimal | None = None
     disk_gb: int = 20
     environment: Any = None
+    arguments: str = ""
+    ports: tuple[str, ...] = ()
 
 
 class PodOrders:
@@ -85,7 +88,13 @@ class PodOrders:
             item,
             order.name,
             Tariff(usd_per_hour),
-            {"image": order.image, "gpus": order.gpus, "environment": order.environment},
+            {
+                "image": order.image,
+                "gpus": order.gpus,
+                "environment": order.environment,
+                "arguments": order.arguments,
+                "ports": list(order.ports),
+            },
             instance_id=self._seller.new_id(14),
             units=order.gpus,
             fails=loses_capacity,
@@ -97,6 +106,18 @@ class PodOrders:
             return None
         host, port = self._seller.address(entry), self._seller.ssh_port
         return {"host": host, "port": port, "username": "root", "command": f"ssh root@{host} -p {port}"}
+
+    def runtime(self, entry: Entry) -> dict[str, Any] | None:
+        """The mapped ports of a pod that runs: each is that of its machine."""
+        if self.status(entry) != "RUNNING":
+            return None
+        rows = []
+        for port, _, kind in (one.partition("/") for one in entry.detail["ports"]):
+            public = self._seller.ssh_port if int(port) == SSH_PORT else int(port)
+            rows.append(
+                {"private": int(port), "public": public, "type": kind, "ip": self._seller.address(entry)}
+            )
+        return {"ports": rows}
 
     def status(self, entry: Entry) -> str:
         """PROVISIONING, STARTING, RUNNING; ERROR where capacity was lost."""

@@ -164,6 +164,8 @@ class RunPod(SellerProtocol):
             places=places(body.get("dataCenterIds")),
             disk_gb=_count(body, "disk", 20),
             environment=body.get("env"),
+            arguments=str(body.get("args") or ""),
+            ports=tuple(map(str, body.get("ports") or ())),
         )
         if not order.image:
             raise Refusal(self.malformed_body("image or templateId is required"))
@@ -191,6 +193,8 @@ class RunPod(SellerProtocol):
             "status": self._orders.status(entry),
             "actions": ["stop", "restart"] if running else [],
             "image": entry.detail["image"],
+            "args": entry.detail["arguments"],
+            "runtime": self._orders.runtime(entry),
             "gpu": {"id": entry.sku, "count": entry.detail["gpus"]},
             "cloud": entry.zone,
             "dataCenterId": entry.region if entry.zone == SECURE else None,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from decimal import Decimal
@@ -38,6 +39,9 @@ _GPU_RAM_MIB = {
 }
 _HOURS_PER_MONTH = 720
 _LONGEST_PAGE = 25
+_EVERY = "0.0.0.0"  # noqa: S104  of a host, as Vast shows it
+_ALONE = "args"
+"""The way to run an image with its own entry point, without an SSH server."""
 _USUAL_PAGE = 5
 _SHOWN_ROWS = 64
 _TERM = timedelta(days=90)
@@ -263,6 +267,9 @@ class Vast(SellerProtocol):
                 "is_bid": is_bid,
                 "stopped": stopped,
                 "onstart": body.get("onstart"),
+                "runtype": body.get("runtype") or "ssh",
+                "args": shlex.split(body.get("args_str") or "") or body.get("args") or [],
+                "env": body.get("env") or {},
             },
             instance_id=contract,
             tier="spot" if is_bid else "on_demand",
@@ -325,6 +332,8 @@ class Vast(SellerProtocol):
             "num_gpus": entry.detail["gpus"],
             "geolocation": entry.region,
             "image_uuid": entry.detail["image"],
+            "image_runtype": entry.detail["runtype"],
+            "image_args": entry.detail["args"],
             "is_bid": entry.detail["is_bid"],
             "actual_status": actual,
             "status_msg": message,
@@ -337,11 +346,19 @@ class Vast(SellerProtocol):
             "public_ipaddr": address,
             "ssh_host": "ssh5.vast.ai",
             "ssh_port": 12345,
-            "ports": {"22/tcp": [{"HostIp": "0.0.0.0", "HostPort": str(self.seller.ssh_port)}]}  # noqa: S104
-            if address
-            else None,
-            "extra_env": [],
+            "ports": self._ports(entry) if address else None,
+            "extra_env": list(entry.detail["env"].items()),
         }
+
+    def _ports(self, entry: Entry) -> dict[str, list[dict[str, str]]] | None:
+        """The mapped ports: 22, unless the image runs alone, and those of ``env``; each is its machine's."""
+        asked = [
+            name.removeprefix("-p ").partition(":")[2] for name in entry.detail["env"] if name[:3] == "-p "
+        ]
+        mapped = {port: port for port in asked}
+        if entry.detail["runtype"] != _ALONE:
+            mapped["22"] = str(self.seller.ssh_port)
+        return {f"{port}/tcp": [{"HostIp": _EVERY, "HostPort": to}] for port, to in mapped.items()} or None
 
 
 def _passes(found: Any, rule: Any) -> bool:
