@@ -14,7 +14,7 @@ from broker.domain.planning.workload import TrainingStack
 from optimizer.calibration.tables.training_rows import fit_probability
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.performance.intervals import memory_margin, memory_regime
+from optimizer.performance.intervals import even, memory_margin, memory_regime
 from optimizer.performance.training.estimate import software_of
 from tests.placement.market import training
 
@@ -29,7 +29,9 @@ CARD_BYTES = 80 * 2**30
 
 def test_the_upper_quarter_is_where_three_of_four_cards_hold_the_run() -> None:
     for half_width in (0.06, 0.16, 0.41):
-        assert fit_probability(1.0, memory_margin(half_width), half_width) == pytest.approx(0.75, abs=1e-3)
+        assert fit_probability(1.0, memory_margin(half_width), even(half_width)) == pytest.approx(
+            0.75, abs=1e-3
+        )
 
 
 @pytest.mark.parametrize("software", list(TrainingStack))

@@ -15,13 +15,14 @@ from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, number
 from optimizer.performance.constants.calibrated import Calibration
 from optimizer.performance.constants.serving import ServingRates, engine_on
+from optimizer.performance.constants.spread import SERVING, Question, load_spread, question_words
 from optimizer.performance.hardware.sku_arrays import Hardware, SingleHardware
 from optimizer.performance.intervals import (
     NO_ROWS,
     Closeness,
     memory_margin,
     provenance_of,
-    serving_relative,
+    serving_sides,
     with_interval,
 )
 from optimizer.performance.serving.cold_start import cold_start_s
@@ -336,15 +337,29 @@ class ServingCore:
         known, near = bool(hw.calibrated) and workload.speculation is None, NO_ROWS
         if self.own is not None and self.own.moves(workload):
             near = self.own.closeness(workload, precision, sku.gpu, replica, most.load.batch)
-        relative = serving_relative(
-            isinstance(workload, Batch),
-            known,
-            measured is not None,
-            self.calibration.intervals,
-            workload.model.is_moe,
-            near,
-        )
-        return with_interval(value, relative, provenance_of(measured is not None, known, near))
+        question = self._question(workload, precision, sku.gpu, replica, most.load)
+        batch, constants = isinstance(workload, Batch), self.calibration.intervals
+        sides = serving_sides(question, batch, measured is not None, constants, load_spread(), near)
+        return with_interval(value, sides, provenance_of(measured is not None, known, near))
+
+    def _question(
+        self, workload: Serving | Batch, precision: Precision, gpu: str, replica: Replica, load: Load
+    ) -> Question:
+        """What the estimate is asked for. Nobody measured an engine with speculative decoding by itself."""
+        model, lengths = workload.model, lengths_of(workload)
+        form = format_of(precision, self.calibration, model.packed_in(precision))
+        engine = self.engine_class(workload, gpu)
+        software = engine if workload.speculation is None else f"{engine} with speculation"
+        architecture = self.gpus[gpu].arch
+        words = question_words(gpu, architecture, model.name, software, f"{form.dense}/{form.experts}")
+        numbers = {
+            "size": model.active_params / 1e9,
+            "gpus": float(replica.tp * replica.pp * replica.dp),
+            "batch": max(float(load.batch), 1.0),
+            "input": float(lengths.input_tokens),
+            "output": float(lengths.output_tokens),
+        }
+        return Question(SERVING, words, numbers, experts=model.is_moe)
 
     def _metrics(
         self,

@@ -19,6 +19,7 @@ from broker.domain.planning.workload import Measurement, Precision, Training, Tr
 from optimizer.performance.arrays import Array, Mask, as_array, number
 from optimizer.performance.constants.calibrated import Calibration
 from optimizer.performance.constants.groups import Software
+from optimizer.performance.constants.spread import TRAINING, Question, load_spread, question_words
 from optimizer.performance.hardware.sku_arrays import Hardware, SingleHardware
 from optimizer.performance.intervals import (
     NO_ROWS,
@@ -26,7 +27,8 @@ from optimizer.performance.intervals import (
     memory_margin,
     memory_regime,
     provenance_of,
-    training_relative,
+    step_regime,
+    training_sides,
     with_interval,
 )
 from optimizer.performance.shapes import Shapes, build_shape
@@ -46,6 +48,8 @@ class Case:
     """
 
     workload: Training
+    gpu: str
+    layout: Parallelism
     shapes: Shapes
     hw: Hardware
     nodes: int
@@ -205,11 +209,12 @@ class TrainingCore:
         shapes = one.shapes
         if measured is not None and (trusted or able):
             rate = (measured.tokens_per_s or 0.0) / measured.gpus * gpus
-            return Case(workload, shapes, hw, nodes, best, step_tokens(workload) / rate, measured=True)
+            step_s = step_tokens(workload) / rate
+            return Case(workload, sku.gpu, layout, shapes, hw, nodes, best, step_s, measured=True)
         if not able:
             return None
         step_s, closeness = self._shifted(workload, sku.gpu, gpus, layout, float(best.total))
-        return Case(workload, shapes, hw, nodes, best, step_s, measured=False, closeness=closeness)
+        return Case(workload, sku.gpu, layout, shapes, hw, nodes, best, step_s, False, closeness)
 
     def _shifted(
         self, workload: Training, gpu: str, gpus: int, layout: Parallelism, step_s: float
@@ -242,15 +247,23 @@ class TrainingCore:
             "goodput": float(goodput),
         }
         known, near = bool(hw.calibrated), case.closeness
-        relative = training_relative(
-            workload.model.is_moe,
-            known,
-            case.measured,
-            calibration.intervals,
-            near,
-            software=software_of(workload),
-        )
-        return with_interval(value, relative, provenance_of(case.measured, known, near))
+        software = software_of(workload)
+        regimes = step_regime(software, workload.model.is_moe), memory_regime(software)
+        question = self._question(case)
+        sides = training_sides(question, regimes, case.measured, calibration.intervals, load_spread(), near)
+        return with_interval(value, sides, provenance_of(case.measured, known, near))
+
+    def _question(self, case: Case) -> Question:
+        workload, model = case.workload, case.workload.model
+        software, number_format = software_of(workload), workload.precision.value
+        words = question_words(case.gpu, self.gpus[case.gpu].arch, model.name, software, number_format)
+        numbers = {
+            "size": model.active_params / 1e9,
+            "gpus": case.nodes * float(case.hw.gpus_per_node),
+            "batch": float(case.layout.micro_batch),
+            "input": float(workload.sequence_length),
+        }
+        return Question(TRAINING, words, numbers, experts=model.is_moe)
 
 
 def degrees_of(layout: Parallelism) -> NDArray[np.int64]:
