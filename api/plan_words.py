@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 from broker.domain.basics.money import ZERO
 from broker.domain.planning.comparison import Objective
 from broker.domain.planning.plan import Baseline, Placement, Plan, PlanStatus, Why
+from broker.domain.planning.workload import WorkloadKind
 
 STRATEGIES: Mapping[str, str] = {
     "single_shape": "one node type for all",
@@ -49,6 +50,7 @@ ONE_TOKEN = 0.01
 TIGHT_SHARE = 0.05
 """A service that has less of its objective to spare is told of in the first sentence of a plan."""
 NOTHING_SHARE = 0.005
+MOST_TOLD = 0.99
 NEAR_TIES_BUY = "fewer pools, sellers or starts, or an earlier end"
 
 
@@ -73,6 +75,23 @@ def spare_words(objective: Objective) -> str:
     """What is left of an objective: ``3 % to spare``."""
     share = objective.spare
     return "nothing to spare" if share < NOTHING_SHARE else f"{100 * share:.0f} % to spare"
+
+
+def chance_words(placements: Sequence[Placement]) -> str | None:
+    """The chance of a workload: ``It is done in time with a chance of 82 %``; None if it is not known."""
+    chance = placements[0].chance
+    if chance is None:
+        return None
+    is_service = placements[0].kind is WorkloadKind.SERVING
+    what = "It meets its objective in every hour" if is_service else "It is done in time"
+    return f"{what} with a chance of {share_words(chance)}"
+
+
+def share_words(chance: float) -> str:
+    """A chance in percent, never rounded to 0 or 100: ``82 %``, ``more than 99 %``."""
+    if chance > MOST_TOLD:
+        return f"more than {100 * MOST_TOLD:.0f} %"
+    return f"less than {100 * (1 - MOST_TOLD):.0f} %" if chance < 1 - MOST_TOLD else f"{100 * chance:.0f} %"
 
 
 def objective_words(objective: Objective) -> str:

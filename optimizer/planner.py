@@ -14,6 +14,7 @@ from broker.domain.planning.cost_estimate import CostEstimate
 from broker.domain.planning.lanes import Division
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.planning_time import require_time
+from broker.domain.planning.simulation import Simulation
 from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import PlanOptions, Progress, ProgressSink
 from optimizer.memo_cache import MemoCache
@@ -24,8 +25,11 @@ from optimizer.placement.fleets.dividing import divide
 from optimizer.placement.pipeline import limit_clock, make_plan
 from optimizer.placement.replan.replan import Replanned, replan
 from optimizer.placement.replan.warm import WarmStart
+from optimizer.placement.rules.case import Case
+from optimizer.placement.rules.chances import with_chances
 from optimizer.placement.rules.check import check_plan
 from optimizer.placement.runtime.stopwatch import Stopwatch, clock_of
+from optimizer.simulation import simulate
 
 MOST_APART = timedelta(days=1)
 """The most time between a plan and the market that it is checked against, which may be of a later poll."""
@@ -65,8 +69,7 @@ class JointPlanner:
         require_time(len(request.workloads), options.time_limit_s)
         _compile(progress)
         plan = make_plan(request, offers, as_of, options, self._estimator, self._terms, progress, self._memo)
-        self._require_valid(plan, request, offers)
-        return plan
+        return self._checked(plan, request, offers)
 
     def estimate(self, request: PlanRequest, offers: Sequence[Offer], as_of: datetime) -> CostEstimate:
         """What each workload would cost alone, without a search: see ``CostEstimate``. Raises InputError."""
@@ -90,8 +93,7 @@ class JointPlanner:
         found = replan(
             request, offers, as_of, options, self._estimator, warm, self._terms, whole, progress, self._memo
         )
-        self._require_valid(found.plan, request, offers)
-        return found
+        return replace(found, plan=self._checked(found.plan, request, offers))
 
     def divide(
         self,
@@ -112,14 +114,26 @@ class JointPlanner:
 
         return divide(request, offers, as_of, self._estimator, self._terms, self._memo, judged, least_saving)
 
-    def _require_valid(self, plan: Plan, request: PlanRequest, offers: Sequence[Offer]) -> None:
+    def _checked(self, plan: Plan, request: PlanRequest, offers: Sequence[Offer]) -> Plan:
+        """The plan with the chances of its workloads. Raises PlanInvalid."""
+        plan = with_chances(plan, Case.of(plan, request, offers, self._estimator, self._terms))
         violations = self.check(plan, request, offers)
         if violations:
             raise PlanInvalid(violations)
+        return plan
 
     def check(self, plan: Plan, request: PlanRequest, offers: Sequence[Offer]) -> tuple[str, ...]:
         """Every violation in plain words, none for a valid plan; never calls the solver."""
         return check_plan(plan, request, offers, self._estimator, self._terms)
+
+    def simulate(
+        self, plan: Plan, request: PlanRequest, offers: Sequence[Offer], draws: int, seed: int
+    ) -> Simulation:
+        """What may happen to a valid plan, over ``draws`` draws. Raises PlanInvalid."""
+        violations = self.check(plan, request, offers)
+        if violations:
+            raise PlanInvalid(violations)
+        return simulate(plan, request, offers, self._estimator, self._terms, draws, seed)
 
     def check_times(self, plan: Plan, prices_at: datetime) -> tuple[str, ...]:
         """Violations of the times that a plan states, beside the time of the market's prices."""

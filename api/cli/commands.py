@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, CommandEntry] = {
     "divide": CommandEntry("api.cli.plans.divide", "Divide services by size of request.", PLAN),
     "cost-diff": CommandEntry("api.cli.plans.cost_diff", "What a change of a document costs.", PLAN),
     "check": CommandEntry("api.cli.plans.check", "Verify a plan independently.", PLAN),
+    "simulate": CommandEntry("api.cli.plans.simulate", "What may happen to a plan.", PLAN),
     "backtest": CommandEntry(
         "api.cli.plans.backtest", "Re-optimization policies over recorded prices.", PLAN
     ),
@@ -62,7 +63,9 @@ COMMANDS: Mapping[str, CommandEntry] = {
         "api.cli.finance.approvals", "Plans that need approval: approve or reject one.", HOLD
     ),
     "focus-check": CommandEntry("api.cli.finance.focus_check", "Check a FOCUS file.", HOLD),
-    "keys": CommandEntry("api.cli.installation.keys", "API keys: list, make, revoke.", CONNECT),
+    "keys": CommandEntry(
+        "api.cli.installation.keys", "API keys: list, make, revoke; invite a colleague.", CONNECT
+    ),
     "ssh-keys": CommandEntry("api.cli.installation.ssh_keys", "Public SSH keys for orders.", CONNECT),
     "settings": CommandEntry(
         "api.cli.installation.settings", "Every setting, its value, and where that comes from.", LOOK

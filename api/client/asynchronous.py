@@ -9,8 +9,9 @@ from typing import Self
 
 import httpx
 
-from api.client.calls import TIMEOUT_S, Call, PublishedCalls
+from api.client.calls import TIMEOUT_S, PublishedCalls
 from api.client.synchronous import address_and_key, authorization
+from api.client.transport import Call
 from broker.settings import Settings
 
 

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
-import httpx
-
-from api.client.answers import (
-    MadePlan,
-    ServerTimedOut,
-    failure_of,
-    made_or_waiting,
-    parsed,
-    problem_of,
-    read_plan_answer,
-)
+from api.client.answers import MadePlan, ServerTimedOut, made_or_waiting, read_plan_answer
+from api.client.transport import Call, Documents, Requests, once, part
 from api.schemas.accounts.audit import AuditForm
 from api.schemas.accounts.keys import KeyForm, KeyPage, NewKeyForm
 from api.schemas.accounts.ssh_keys import SshKeyForm, SshKeyPage
@@ -70,78 +59,17 @@ from broker.domain.spend.budgets import BudgetPeriod
 from broker.domain.spend.release_estimate import ReleaseEstimate
 from broker.domain.spend.spend import CostView, Interval
 
-PAGE = 200
 PAUSE_S = 0.5
 """Between two looks at a plan that is being made."""
 TIMEOUT_S = 60.0
 PLAN_TIMEOUT_S = 600.0
 
-T = TypeVar("T")
-Item = TypeVar("Item", covariant=True)
 Workloads = str | Path | Mapping[str, object]
 """A workloads document: YAML or JSON text, a file that holds it, or its fields."""
 
 
-class PageOf(Protocol[Item]):
-    """A part of a list, as every list answers."""
-
-    @property
-    def items(self) -> Sequence[Item]:
-        """What is listed."""
-        ...
-
-    @property
-    def next_cursor(self) -> str | None:
-        """Where the next part begins; None at the end."""
-        ...
-
-    @classmethod
-    def model_validate(cls, obj: Any) -> Self:
-        """The part that plain data says."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One request; a parameter that is None is not sent."""
-
-    method: str
-    path: str
-    params: Mapping[str, str | Sequence[str] | None] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: Mapping[str, object] | None = None
-    content: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Documents:
-    """A part of a list whose items are handed on as they are."""
-
-    items: Sequence[dict[str, Any]]
-    next_cursor: str | None
-
-    @classmethod
-    def model_validate(cls, obj: Any) -> Self:
-        """The part that plain data says. ValueError for what is no list."""
-        match obj:
-            case {"items": [*items], "next_cursor": cursor}:
-                return cls(items, cursor)
-        raise ValueError("no part of a list")
-
-
-class PublishedCalls(ABC):
-    """The calls of one server; lists are read page by page. A subclass sends requests and waits."""
-
-    def __init__(self, base_url: str) -> None:
-        self._base_url = base_url
-
-    @abstractmethod
-    async def _send(self, call: Call, params: Mapping[str, str | Sequence[str]]) -> httpx.Response:
-        """The answer. Raises what httpx raises."""
-
-    @abstractmethod
-    async def _pause(self, seconds: float) -> None:
-        """Waits."""
+class PublishedCalls(Requests):
+    """The calls of one server. A subclass sends requests and waits."""
 
     def list_offers(
         self,
@@ -167,14 +95,14 @@ class PublishedCalls(ABC):
 
     def list_providers(self) -> AsyncIterator[dict[str, Any]]:
         """The providers of the server with the health of their feeds, as documents."""
-        return self._each("/v1/providers", _Documents)
+        return self._each("/v1/providers", Documents)
 
     def list_offer_days(
         self, offer_id: str, since: str | None = None, until: str | None = None
     ) -> AsyncIterator[dict[str, Any]]:
         """The prices of one offer by UTC day, as documents; without times of the last 30 days."""
         wanted = {"interval": "day", "from": since, "to": until}
-        return self._each(f"/v1/offers/{quote(offer_id)}/prices", _Documents, wanted)
+        return self._each(f"/v1/offers/{quote(offer_id)}/prices", Documents, wanted)
 
     def list_gpu_days(
         self,
@@ -188,7 +116,7 @@ class PublishedCalls(ABC):
         """The prices of a GPU by UTC day, as documents; without times of the last 30 days."""
         by = "provider" if by_provider else "all"
         wanted = {"gpu": gpu, "tier": tier, "from": since, "to": until, "by": by}
-        return self._each("/v1/prices", _Documents, wanted)
+        return self._each("/v1/prices", Documents, wanted)
 
     async def forecast_offer(self, offer_id: str) -> dict[str, Any]:
         """The forecast of an offer's price, as a document. Raises NotFound."""
@@ -581,47 +509,8 @@ class PublishedCalls(ABC):
         """What current plans save against simpler strategies."""
         return await self._do(Call("GET", "/v1/spend/savings"), SAVINGS.read)
 
-    async def _do(self, call: Call, read: Callable[[Any], T]) -> T:
-        """What ``read`` makes of the JSON of the answer."""
-        return parsed(self._base_url, read, await self._ask(call))
-
-    async def _ask(self, call: Call) -> httpx.Response:
-        """The answer of a call. An error of the server is raised as the BrokerError that it means."""
-        given = {name: value for name, value in call.params.items() if value is not None}
-        try:
-            answer = await self._send(call, given)
-        except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise failure_of(self._base_url, f"{call.method} {call.path}", error) from error
-        if not answer.is_success:
-            raise problem_of(answer)
-        return answer
-
-    async def _each(
-        self, path: str, form: type[PageOf[Item]], wanted: Mapping[str, str | None] = MappingProxyType({})
-    ) -> AsyncIterator[Item]:
-        """The items of a list, page by page."""
-        cursor: str | None = None
-        while True:
-            params = {"limit": str(PAGE), **wanted, "cursor": cursor}
-            page = await self._do(Call("GET", path, params), form.model_validate)
-            for item in page.items:
-                yield item
-            cursor = page.next_cursor
-            if cursor is None:
-                return
-
 
 _YAML = {"Content-Type": "application/yaml"}
-
-
-def part(name: str) -> str:
-    """A path segment. Ids have no slash; one in a name must not lead to another route."""
-    return quote(name, safe="")
-
-
-def once(idempotency_key: str | None) -> dict[str, str]:
-    """The header with which a repeated request has the first answer again, and acts only once."""
-    return {"Idempotency-Key": idempotency_key or f"client-{uuid4()}"}
 
 
 def _budget(team: str, period: BudgetPeriod) -> str:

@@ -14,7 +14,8 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 import httpx
 
 from api.client.answers import failure_of, problem_of
-from api.client.calls import TIMEOUT_S, Call, PublishedCalls
+from api.client.calls import TIMEOUT_S, PublishedCalls
+from api.client.transport import Call
 from api.schemas.finance.spend import AS_OF_HEADER
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.settings import Settings

@@ -73,6 +73,12 @@ async def find_visitor(product: Product, token: str | None) -> Caller:
     return await product.keys.find_visitor(token)
 
 
+def address_of(request: Request, path: str) -> str:
+    """The whole address of one of our pages, as a browser reaches it."""
+    base = product_of(request).settings.public_url or str(request.base_url)
+    return base.rstrip("/") + path
+
+
 def _route(request: Request) -> str:
     return f"{request.method} {request.url.path}"
 

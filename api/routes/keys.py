@@ -14,6 +14,7 @@ from api.http.dependencies import (
     AnyCaller,
     Cursor,
     Limit,
+    address_of,
     answer_once,
     json_answer,
     listing,
@@ -22,7 +23,15 @@ from api.http.dependencies import (
 from api.http.operation_details import may_fail
 from api.http.strict_requests import FormRoute
 from api.routes.parameters import KeyId, OfTeam
-from api.schemas.accounts.keys import CallerForm, KeyForm, KeyPage, NewKey, NewKeyForm, key_to_document
+from api.schemas.accounts.keys import (
+    CallerForm,
+    KeyForm,
+    KeyPage,
+    NewKey,
+    NewKeyForm,
+    invitation_path,
+    key_to_document,
+)
 from api.schemas.base.forms import write
 from broker.domain.basics.access import default_scopes
 from broker.domain.basics.account import ApiKey
@@ -37,25 +46,31 @@ own = APIRouter(tags=["keys"])
 async def create_key(request: Request, caller: Administrator, wanted: Annotated[NewKey, Body()]) -> Response:
     """Creates a key for a team, or with team `*` one that reads, approves and sets budgets for every team.
 
-    Its secret is shown once and not stored.
+    Its secret is shown once and not stored. With `invitation_hours` it makes a link instead, which gives the
+    key to whoever opens and accepts it first.
     """
     keys = product_of(request).keys
 
     async def act() -> Answer:
         scopes = default_scopes(wanted.team) if wanted.scopes is None else frozenset(wanted.scopes)
-        key, secret = await keys.create_key(wanted.name, wanted.team, scopes, caller, wanted.expires_at)
-        return _made(key, secret)
+        key, secret = await keys.create_key(
+            wanted.name, wanted.team, scopes, caller, wanted.expires_at, invited_for=wanted.invited_for
+        )
+        if wanted.invitation_hours is None:
+            return _made(key, secret=secret)
+        return _made(key, invitation_url=address_of(request, invitation_path(secret)))
 
     async def again(stored: tuple[str, ...]) -> Answer:
-        return _made(await keys.find_key(caller, stored[0]), None)
+        return _made(await keys.find_key(caller, stored[0]))
 
     return await answer_once(request, caller, act, again)
 
 
-def _made(key: ApiKey, secret: str | None) -> Answer:
+def _made(key: ApiKey, *, secret: str | None = None, invitation_url: str | None = None) -> Answer:
     body, headers = key_to_document(key), {"Location": f"/v1/keys/{key.key_id}"}
-    kept = json_answer(201, {**body, "secret": None})
-    return replace(json_answer(201, {**body, "secret": secret}, headers), remembered=kept.body)
+    kept = json_answer(201, {**body, "secret": None, "invitation_url": None})
+    told = {**body, "secret": secret, "invitation_url": invitation_url}
+    return replace(json_answer(201, told, headers), remembered=kept.body)
 
 
 @router.get("", responses={200: {"model": KeyPage}}, dependencies=[KNOWN_NAMES])

@@ -23,7 +23,6 @@ SHARES = frozenset({"communication_share", "checkpoint_share", "goodput", "mfu"}
 SAME, NEAR = 0.95, 0.9
 GRID_STACK = "eager"
 NINTH_DECILE = 1.2815515655446004
-UPPER_QUARTER = 0.6744897501960817
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,14 +163,3 @@ def provenance_of(measured: bool, known_gpu: bool, near: Closeness = NO_ROWS) ->
     if measured or near.nearness >= SAME:
         return Provenance.MEASURED
     return Provenance.CALIBRATED if known_gpu or near.shrink <= NEAR else Provenance.MODELLED
-
-
-def memory_margin(half_width: float) -> float:
-    """Factor from predicted memory to its upper quartile (75 %), by which plans leave room.
-
-    Errors are lognormal, and w = ``half_width`` is the relative half-width of their 80 % interval:
-
-      (1 + w)^(0.6745 / 1.2816)
-    """
-    margin: float = (1.0 + half_width) ** (UPPER_QUARTER / NINTH_DECILE)
-    return margin

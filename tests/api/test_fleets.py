@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
+from api.pages.plans.reservation_view import progress_words
 from api.reserved_fleets import grouped_fleets
 from api.schemas.holding.reservation import ReservationForm
 from broker.domain.basics.access import EVERY_TEAM
@@ -148,3 +152,29 @@ async def test_the_page_and_the_terminal_tell_the_same_lines(home: Home) -> None
     page = (await visitor.get("/reservations")).text
     assert page.count('data-label="State"') == len(told)
     assert re.search(r"2 nodes now, 5 from .*14:00", re.sub(r"<[^>]+>", "", page))
+
+
+HELD, SCHEDULED, PENDING, RELEASING = (
+    a_row("one", begin, 3, 1, state=state)
+    for begin, state in ((0, S.HELD), (1, S.SCHEDULED), (1, S.PENDING), (0, S.RELEASING))
+)
+BOUGHT_EARLY = replace(HELD, state=S.SCHEDULED)
+
+
+@pytest.mark.parametrize(
+    ("rows", "releasing", "says", "is_done"),
+    [
+        ((), None, "Checking prices, stock and budgets", False),
+        ((HELD, PENDING, PENDING), None, "1 of 3 orders placed", False),
+        ((HELD, SCHEDULED, SCHEDULED), None, "1 of 1 order placed; ordered at their start: 2", True),
+        ((BOUGHT_EARLY, SCHEDULED), None, "1 of 1 order placed; ordered at their start: 1", True),
+        ((SCHEDULED,), None, "Nothing is ordered now; ordered at their start: 1", True),
+        ((HELD, HELD, RELEASING), 4, "2 of 4 released, 1 seen gone at their sellers", False),
+        ((RELEASING,), 4, "4 of 4 released, 3 seen gone at their sellers", False),
+        ((), 4, "4 of 4 released, 4 seen gone at their sellers", True),
+    ],
+)
+def test_progress_counts_what_is_done(
+    rows: Sequence[Reservation], releasing: int | None, says: str, is_done: bool
+) -> None:
+    assert progress_words(rows, releasing) == (says, is_done)

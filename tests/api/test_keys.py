@@ -7,6 +7,7 @@ import pytest
 from broker.domain.basics.account import Scope
 from tests.api.house import Home
 
+ONCE = ("secret", "invitation_url")
 WISH = {"name": "ci", "team": "research", "scopes": ["plans:read", "plans:write"]}
 
 
@@ -20,7 +21,7 @@ async def test_a_key_is_made_used_and_revoked(home: Home) -> None:
     assert (await team.get("/v1/plans")).status_code == 200
     assert (await team.get("/v1/spend/projection")).status_code == 403
     listed = (await team.get("/v1/keys")).json()["items"]
-    assert listed == [{name: value for name, value in made.items() if name != "secret"}]
+    assert listed == [{name: value for name, value in made.items() if name not in ONCE}]
     for _ in range(2):
         assert (await admin.delete(f"/v1/keys/{made['key_id']}")).status_code == 204
     assert (await team.get("/v1/plans")).status_code == 401
@@ -35,6 +36,21 @@ async def test_a_repeat_makes_one_key_and_shows_no_secret(home: Home) -> None:
     first, again = [(await admin.post("/v1/keys", json=WISH, headers=headers)).json() for _ in range(2)]
     assert first["secret"].startswith("broker_live_")
     assert again == {**first, "secret": None}
+
+
+async def test_an_invitation_is_a_link_that_a_repeat_does_not_have(home: Home) -> None:
+    admin = home.client()
+    wish, headers = {**WISH, "invitation_hours": 2}, {"Idempotency-Key": "k-2"}
+    first, again = [(await admin.post("/v1/keys", json=wish, headers=headers)).json() for _ in range(2)]
+    assert (first["secret"], again) == (None, {**first, "invitation_url": None})
+    browser = home.client(None)
+    assert "You are invited" in (await browser.get(first["invitation_url"])).text
+    assert (
+        await home.client(first["invitation_url"].partition("token=")[2]).get("/v1/me")
+    ).status_code == 401
+    for wrong in (0, 721, "soon"):
+        answer = await admin.post("/v1/keys", json={**WISH, "invitation_hours": wrong})
+        assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/invitation_hours")
 
 
 async def test_only_administrators_make_and_end_keys(home: Home) -> None:

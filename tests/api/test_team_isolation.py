@@ -579,7 +579,7 @@ FIELDS = {
     "public_key": PUBLIC_KEY,
     "url": "http://127.0.0.1:9/",
 }
-SIGNING = frozenset({"/signin", "/signout"})
+SIGNING = frozenset({"/signin", "/signin/invitation", "/signout"})
 PAGE_QUERIES = {
     "/plans/compare": "?plan=plan-held&plan=plan-draft",
     "/spend": "?group_by=workload",

@@ -131,7 +131,7 @@ def test_bad_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
         ("approvals --approve a --reject b", "--reject: found --approve beside it, expected one of both"),
         ("approvals --comment a", "--comment: found it alone, expected it beside --approve or --reject"),
         ("budgets --usd 5", "--usd: found it alone, expected it beside --set"),
-        ("keys --team a", "--team: found it alone, expected it beside --new"),
+        ("keys --team a", "--team: found it alone, expected it beside --new or --invite"),
         ("reservations --history a --open", "--open: found --history beside it, expected one of both"),
         ("prices --gpu L4 --offer a", "--gpu: found --offer beside it, expected one of both"),
     ],

@@ -1,4 +1,4 @@
-"""``budgets`` and ``approvals`` against a server, through the real command."""
+"""``spend``, ``budgets`` and ``approvals`` against a server, through the real command."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.running import broker, fake_server
 
+SPEND = ("GET", "/v1/spend/projection")
 BUDGET: dict[str, Any] = {
     "team": "research",
     "period": "month",
@@ -306,3 +307,40 @@ def test_a_team_is_said_to_be_new(tmp_path: Path) -> None:
         broker("plans", "--new", str(file), "--new-team", "--timeout", "0", env=server.env)
     asked = [path for method, path, *_ in server.seen if method == "POST"]
     assert ["new_team" in path for path in asked] == [False, True]
+
+
+def spend_document() -> dict[str, Any]:
+    rows = [
+        ("research", "projected", "100.50"),
+        ("research", "actual", "40.00"),
+        ("=x()", "actual", "1.00"),
+    ]
+    return {
+        "interval": "month",
+        "group_by": "team",
+        "currency": "USD",
+        "total_usd": "141.50",
+        "items": [
+            {"period": "2026-11-01T00:00:00Z", "group": group, "basis": basis, "usd": usd}
+            for group, basis, usd in rows
+        ],
+        "next_cursor": None,
+    }
+
+
+def test_spend_is_printed_with_its_sums() -> None:
+    with fake_server({SPEND: [(200, spend_document())]}) as server:
+        done = broker("spend", "--group-by", "team", env=server.env)
+    assert done.exit_code == 0, done.output
+    for word in ("2026-11", "research", "$100.50", "$41.00", "spent", "reserved", "planned", "$141.50"):
+        assert word in done.stdout
+    assert "group_by=team&interval=month" in server.seen[0][1]
+
+
+def test_spend_as_csv_is_exact_and_runs_no_formula(tmp_path: Path) -> None:
+    with fake_server({SPEND: [(200, spend_document())]}) as server:
+        done = broker("spend", "--csv", tmp_path / "spend.csv", env=server.env)
+    assert done.exit_code == 0, done.output
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "spend.csv").read_text())))
+    assert [row["usd"] for row in rows] == ["100.50", "40.00", "1.00"]
+    assert rows[2]["group"] == "'=x()"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -136,12 +137,15 @@ def test_a_draft_is_intended() -> None:
 
 
 def test_plans_are_listed() -> None:
-    draft = record_to_summary(a_record(PLACED), BusinessStatus.DRAFT)
+    document = json.dumps({"workloads": [{"name": "chat"}, {"name": "tune"}]})
+    draft = record_to_summary(replace(a_record(PLACED), document=document), BusinessStatus.DRAFT)
+    draft |= {"change": "twice the traffic", "based_on": "plan_0"}
     page = {"items": [WAITING, draft], "next_cursor": None}
     with fake_server({("GET", "/v1/plans"): [(200, page)]}) as server:
-        done = broker("plans", env=server.env)
+        done = broker("plans", env=server.env, width=80)
         listed = broker("plans", "--json", env=server.env)
     assert done.exit_code == 0, done.output
     assert "running" in done.stdout
-    assert "counts in planned spend" in done.stdout
+    for words in ("chat, tune", "what if: twice the traffic", "counts in planned spend"):
+        assert words in done.stdout
     assert {one["plan_id"] for one in json.loads(listed.stdout)["items"]} == {"plan_1"}

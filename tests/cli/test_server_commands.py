@@ -1,11 +1,8 @@
-"""``reserve``, ``reservations``, ``release`` and ``spend`` against a server, through the real command."""
+"""``reserve``, ``reservations`` and ``release`` against a server, through the real command."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -45,7 +42,6 @@ LIST = ("GET", "/v1/reservations")
 BEFORE = ("GET", "/v1/reservations/rsv_1/release")
 BEFORE_PLAN = ("GET", "/v1/plans/plan_1/release")
 SHORT = ("GET", "/v1/reservations/shortfalls")
-SPEND = ("GET", "/v1/spend/projection")
 
 
 ESTIMATE = {
@@ -261,43 +257,6 @@ def test_release_that_takes_longer_is_exit_code_9() -> None:
     assert done.exit_code == 9
     assert "owed" not in done.stderr, "nothing is said of money before it is over"
     assert "broker reservations" in done.stderr
-
-
-def spend_document() -> dict[str, Any]:
-    rows = [
-        ("research", "projected", "100.50"),
-        ("research", "actual", "40.00"),
-        ("=x()", "actual", "1.00"),
-    ]
-    return {
-        "interval": "month",
-        "group_by": "team",
-        "currency": "USD",
-        "total_usd": "141.50",
-        "items": [
-            {"period": "2026-11-01T00:00:00Z", "group": group, "basis": basis, "usd": usd}
-            for group, basis, usd in rows
-        ],
-        "next_cursor": None,
-    }
-
-
-def test_spend_is_printed_with_its_sums() -> None:
-    with fake_server({SPEND: [(200, spend_document())]}) as server:
-        done = broker("spend", "--group-by", "team", env=server.env)
-    assert done.exit_code == 0, done.output
-    for word in ("2026-11", "research", "$100.50", "$41.00", "spent", "reserved", "planned", "$141.50"):
-        assert word in done.stdout
-    assert "group_by=team&interval=month" in server.seen[0][1]
-
-
-def test_spend_as_csv_is_exact_and_runs_no_formula(tmp_path: Path) -> None:
-    with fake_server({SPEND: [(200, spend_document())]}) as server:
-        done = broker("spend", "--csv", tmp_path / "spend.csv", env=server.env)
-    assert done.exit_code == 0, done.output
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "spend.csv").read_text())))
-    assert [row["usd"] for row in rows] == ["100.50", "40.00", "1.00"]
-    assert rows[2]["group"] == "'=x()"
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "nonsense", "http://[", ""])
@@ -585,37 +544,6 @@ def test_a_word_needs_a_proposal() -> None:
         assert broker("reoptimizations", "--accept", env=server.env).exit_code == 2
         assert broker("reoptimizations", "reopt_1", "--accept", "--reject", env=server.env).exit_code == 2
         assert broker("reoptimizations", "reopt_1", "--accept", env=server.env).exit_code == 5
-
-
-KEY = {
-    "key_id": "0a1b",
-    "name": "ci",
-    "team": "research",
-    "scopes": ["plans:read"],
-    "created_at": "2026-11-24T00:00:00Z",
-    "expires_at": None,
-    "revoked_at": None,
-}
-
-
-def test_a_new_key_is_all_that_stdout_has() -> None:
-    with fake_server({("POST", "/v1/keys"): [(201, {**KEY, "secret": "broker_live_x"})]}) as server:
-        done = broker("keys", "--new", "ci", "--team", "research", "--days", "30", env=server.env)
-    assert (done.exit_code, done.stdout) == (0, "broker_live_x\n"), done.output
-    assert server.seen[0][:2] == ("POST", "/v1/keys")
-    assert "Idempotency-Key" in server.seen[0][2]
-
-
-def test_keys_are_listed_and_ended() -> None:
-    answers: dict[tuple[str, str], list[tuple[int, Any]]] = {
-        ("GET", "/v1/keys"): [(200, {"items": [KEY], "next_cursor": None})],
-        ("DELETE", "/v1/keys/0a1b"): [(204, {})],
-    }
-    with fake_server(answers) as server:
-        done = broker("keys", "--revoke", "0a1b", env=server.env)
-    assert done.exit_code == 0, done.output
-    assert "0a1b" in done.stdout
-    assert broker("keys", "--new", "ci").exit_code == 2
 
 
 def test_all_that_a_plan_holds_is_released() -> None:

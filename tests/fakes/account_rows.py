@@ -118,6 +118,19 @@ class Keys(Repository):
         mine = [key for key in self._tables.keys.values() if key.team == team and key.revoked_at is None]
         return tuple(sorted(mine, key=lambda key: (key.created_at, key.key_id)))
 
+    async def accept(self, invitation: ApiKey, sha256: str) -> bool:
+        found = self._tables.keys.get(invitation.sha256)
+        if found is None or found.revoked_at is not None:
+            return False
+        key = replace(found, sha256=sha256, invited_until=None)
+
+        def apply() -> None:
+            del self._tables.keys[invitation.sha256]
+            self._tables.keys[sha256] = key
+
+        self._staged.append(apply)
+        return True
+
     async def revoke(self, key_id: str, at: datetime) -> None:
         key = await self.find(key_id)
         ended = replace(key, revoked_at=key.revoked_at or at)

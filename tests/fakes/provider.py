@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -111,6 +113,7 @@ class FakeProvider:
     ledger: list[Instance] = field(default_factory=list)
     faults: defaultdict[str, list[Fault]] = field(default_factory=lambda: defaultdict(list))
     calls: list[str] = field(default_factory=list)
+    slow: threading.Event = field(default_factory=threading.Event)
 
     def fail(self, operation: str, *faults: Fault) -> None:
         """Lets the next calls of ``list_offers``, ``reserve``, ``list``, ``find`` or ``release`` go wrong."""
@@ -289,7 +292,9 @@ class FakeProvider:
         return [self._lease(i) for i in self.open_instances() if i.visible_at <= now]
 
     async def release(self, lease: Lease) -> None:
-        """Ends one."""
+        """Ends one, once ``slow`` is cleared."""
+        while self.slow.is_set():
+            await asyncio.sleep(0.01)
         fault = self._enter("release")
         if fault is Fault.LOST_BEFORE or fault is Fault.DOWN:
             raise ProviderUnavailable(self.provider, "down")

@@ -84,6 +84,40 @@ async def test_what_is_wrong_with_a_key_is_told_and_kept(
     assert not SECRET.findall(refused.text)
 
 
+LINK = re.compile(r"<code>http://broker(/signin/invitation\?token=[^<]+)</code>")
+
+
+async def test_a_colleague_takes_a_key_with_a_link_that_works_once(
+    home: Home, administrator: httpx.AsyncClient
+) -> None:
+    wanted = {"name": "grace", "team": "research", "role": "reader", "invite": "yes"}
+    made = await sent(administrator, "/admin/keys", "/admin/keys", **wanted)
+    (link,) = map(html.unescape, LINK.findall(made.text))
+    token = link.partition("token=")[2]
+    assert token not in (listed := (await administrator.get("/admin/keys?done=invited")).text)
+    assert "invited until" in listed
+    browser = home.client(None)
+    for _ in range(2):  # programs that look at links in messages open them too
+        assert "grace" in (await browser.get(link)).text
+    other_site = {"Sec-Fetch-Site": "cross-site"}
+    stolen = await browser.post("/signin/invitation", data={"token": token}, headers=other_site)
+    assert stolen.status_code == 403
+    taken = await browser.post("/signin/invitation", data={"token": token})
+    (secret,) = SECRET.findall(taken.text)
+    assert f"BROKER_URL=http://broker BROKER_KEY={secret}" in taken.text
+    assert "Team: research only" in (await browser.get("/plans")).text
+    own = (await home.client(html.unescape(secret)).get("/v1/me")).json()
+    assert (own["name"], own["scopes"]) == ("grace", ["plans:read", "spend:read"])
+    stranger = home.client(None)
+    for again in (
+        await stranger.get(link),
+        await stranger.post("/signin/invitation", data={"token": token}),
+        await stranger.post("/signin/invitation", content=b"\xff" * 9000),
+    ):
+        assert (again.status_code, "ask for another" in again.text) == (401, True), again.text
+    assert SESSION_COOKIE not in stranger.cookies
+
+
 async def test_a_team_sees_its_own_and_no_settings(home: Home, administrator: httpx.AsyncClient) -> None:
     await home.key("rivals")
     visitor = await member(home)

@@ -134,9 +134,26 @@ async def test_figures_that_moved_since_are_not_agreed_to(home: Home) -> None:
         assert (answer.status_code, home.house.provider.writes()) == (409, 0)
     assert (await client.post(f"{plan}/reserve", data=reserve)).status_code == 303
     assert len(home.house.provider.open_instances()) == 1
+    assert await told(client, f"{plan}/holding") == ["1 of 1 order placed", "end"]
     release = await form_of(client, plan, f"{plan}/release")
     assert (await client.post(f"{plan}/release", data=release)).status_code == 303
     assert home.house.provider.open_instances() == []
+
+
+async def told(client: httpx.AsyncClient, stream: str) -> list[str]:
+    """What a stream of events says until it ends."""
+    answer = await client.get(stream)
+    assert answer.headers["Content-Type"].startswith("text/event-stream"), answer.text
+    return re.findall("^data: (.*)$", answer.text, re.M)
+
+
+async def test_progress_is_told_to_who_sees_the_plan(home: Home) -> None:
+    client, plan = await visitor(home), f"/plans/{await a_plan(home)}"
+    assert await told(client, f"{plan}/holding") == ["Checking prices, stock and budgets"], "asked again"
+    stranger = home.client(None, cookies={SESSION_COOKIE: await home.key("rivals")})
+    assert (await stranger.get(f"{plan}/holding")).status_code == 404
+    over = await told(client, f"{plan}/holding?releasing=2")
+    assert over == ["2 of 2 released, 2 seen gone at their sellers", "end"]
 
 
 async def test_a_key_does_what_its_scopes_allow(home: Home) -> None:

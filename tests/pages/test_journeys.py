@@ -17,6 +17,13 @@ from tests.pages.seeding import RESEARCH_PLAN
 
 pytestmark = pytest.mark.xdist_group("browser")
 
+NOTE = """() => setInterval(() => {
+    const form = document.querySelector('form[action$="/release"]');
+    const told = form.querySelector('[role=status]').textContent;
+    localStorage.setItem('told', `${told}; ${form.querySelector('button').disabled}`);
+}, 50)"""
+"""Notes what the page says while it is being left: Playwright itself waits for the page that comes."""
+NOTED = "() => (localStorage.getItem('told') || '').startsWith('1 of 1') && localStorage.getItem('told')"
 SERIOUS = frozenset({"serious", "critical"})
 DAY_HOURS = 24
 
@@ -97,6 +104,29 @@ def test_from_a_wish_to_spend_and_back(shop: Site, shopping: Open) -> None:
     assert (cards(finance)["Total"], cards(finance)["Spent"]) == ("$41.00", "$41.00")
     team.reload()
     expect(team.get_by_role("heading", level=1)).to_contain_text("released")
+
+
+def test_a_release_that_takes_long_is_counted_and_its_button_rests(shop: Site, shopping: Open) -> None:
+    page = shopping(who="finance")
+    plan = asked(page, "slow-8b")
+    page.get_by_text("Approve $205.00…").click()
+    page.get_by_role("button", name="Approve $205.00").click()
+    page.get_by_text("Reserve for $205.00…").click()
+    page.get_by_role("button", name="Reserve for $205.00").click()
+    expect(page.get_by_role("status")).to_contain_text("Accepted: 1 order is bought.")
+    shop.house.provider.slow.set()
+    page.get_by_text("Release all of it…").click()
+    page.evaluate(NOTE)
+    beside = page.context.new_page()
+    beside.goto("/plans")
+    page.get_by_role("button", name="Release everything").click(no_wait_after=True)
+    try:
+        told = beside.wait_for_function(NOTED).json_value()
+    finally:
+        shop.house.provider.slow.clear()
+    assert told == "1 of 1 released, 0 seen gone at their sellers; true"
+    page.wait_for_url(f"{plan}?done=released")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("released")
 
 
 def test_progress_streams_into_the_page(shop: Site, shopping: Open) -> None:

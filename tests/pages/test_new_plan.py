@@ -19,7 +19,7 @@ def card(page: Page, name: str) -> Locator:
 
 def test_estimates_and_errors_follow_what_is_typed(shopping: Open) -> None:
     page = shopping(who="team")
-    page.goto("/plans/new")
+    page.goto("/plans/new?example=quickstart")
     run = card(page, "Training run: finetune-8b")
     said = run.locator("output")
     expect(said).to_contain_text("left out: 3 by the policy on providers, regions and hosts")
@@ -40,7 +40,7 @@ def test_estimates_and_errors_follow_what_is_typed(shopping: Open) -> None:
 
 def test_amounts_and_times_in_words_are_said_in_full(shopping: Open) -> None:
     page = shopping(PHONE, who="team")
-    page.goto("/plans/new")
+    page.goto("/plans/new?example=quickstart")
     run = card(page, "Training run: finetune-8b")
     tokens, done = run.get_by_label("Tokens to train on"), run.get_by_label("Done by")
     expect(tokens).to_have_accessible_description("2,000,000,000 tokens")
@@ -59,7 +59,7 @@ def test_amounts_and_times_in_words_are_said_in_full(shopping: Open) -> None:
 
 def test_form_and_text_are_one_document(shopping: Open) -> None:
     page = shopping(who="team")
-    page.goto("/plans/new")
+    page.goto("/plans/new?example=quickstart")
     card(page, "Training run: finetune-8b").get_by_label("Tokens to train on").fill("3e9")
     page.get_by_role("button", name="Document (YAML)").click()
     text = page.get_by_label("Workloads, as YAML or JSON")
@@ -79,7 +79,7 @@ def test_form_and_text_are_one_document(shopping: Open) -> None:
 
 def test_without_scripts_a_plan_is_made_of_cards_alone(shopping: Open) -> None:
     page = shopping(who="team", scripts=False)
-    page.goto("/plans/new")
+    page.goto("/plans/new?example=quickstart")
     page.get_by_role("button", name="Remove assistant-8b").click()
     page.get_by_role("button", name="Remove finetune-8b").click()
     expect(page.locator("section.workload h2")).to_have_count(0)
@@ -117,7 +117,7 @@ def test_a_document_that_has_no_form_stays_text(shopping: Open) -> None:
 
 def test_enter_in_a_field_plans_nothing(shopping: Open) -> None:
     page = shopping(who="team")
-    page.goto("/plans/new")
+    page.goto("/plans/new?example=quickstart")
     page.get_by_label("For days").press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("New plan")
     expect(card(page, "Service: assistant-8b").locator("output")).to_contain_text("left out")
@@ -126,7 +126,7 @@ def test_enter_in_a_field_plans_nothing(shopping: Open) -> None:
 @pytest.mark.parametrize(("size", "scheme"), [(DESK, "light"), (PHONE, "dark")])
 def test_no_finding_of_axe_on_cards_with_errors(shopping: Open, size: tuple[int, int], scheme: str) -> None:
     page = shopping(size, who="team", scheme=scheme)
-    page.goto("/plans/new")
+    page.goto("/plans/new?example=quickstart")
     for summary in page.locator("details.more summary").all():
         summary.click()
     page.get_by_label("Model").first.fill("Lama")
@@ -138,7 +138,7 @@ def test_no_finding_of_axe_on_cards_with_errors(shopping: Open, size: tuple[int,
 
 def test_a_command_line_becomes_a_card(shopping: Open) -> None:
     page = shopping(who="team", scripts=False)
-    page.goto("/plans/new")
+    page.goto("/plans/new?example=quickstart")
     pasted = page.get_by_label("The command of a server or of a training run")
     pasted.fill("ls -l")
     page.get_by_role("button", name="Add its workload").click()
@@ -167,7 +167,7 @@ def test_a_command_line_becomes_a_card(shopping: Open) -> None:
 
 def test_a_renamed_run_is_followed_and_problems_lead_to_their_fields(shopping: Open) -> None:
     page = shopping(who="team")
-    page.goto("/plans/new")
+    page.goto("/plans/new?example=quickstart")
     run, service = card(page, "Training run: finetune-8b"), card(page, "Service: assistant-8b")
     run.get_by_label("Name").fill("tune")
     after = service.get_by_label("Starts after the run")
@@ -186,12 +186,34 @@ def test_a_renamed_run_is_followed_and_problems_lead_to_their_fields(shopping: O
     expect(card(page, "Service: assistant-8b").get_by_label("Starts after the run")).to_have_value("tune")
 
 
+def test_the_form_begins_with_the_question_what_to_run(shopping: Open) -> None:
+    page = shopping(PHONE, who="team", scripts=False)
+    page.goto("/plans/new")
+    question = page.get_by_role("heading", name="What do you want to run?")
+    page.get_by_label("For days").fill("9")
+    page.get_by_label("For days").press("Enter")
+    expect(question).to_be_visible()
+    expect(page.get_by_role("button", name="Make a plan")).to_have_count(0)
+    page.get_by_role("button", name="Add a service").click()
+    expect(question).to_have_count(0)
+    service = card(page, "Service: service")
+    service.get_by_text("Further fields").click()
+    expect(service.get_by_label("Starts after the run").locator("option")).to_have_text("none (default)")
+    page.get_by_role("button", name="Add a training run").click()
+    service.get_by_text("Further fields").click()
+    service.get_by_label("Starts after the run").select_option("training")
+    page.get_by_role("button", name="Document (YAML)").click()
+    text = page.get_by_label("Workloads, as YAML or JSON").input_value()
+    assert "starts: {after: training}" in text
+    assert "days: 9" in text
+
+
 SHORT, LONG = "A short fine-tune, then a small service", "A pretraining run, then the model served"
 
 
 def test_an_example_wipes_nothing_that_cannot_be_brought_back(shopping: Open) -> None:
     page = shopping(PHONE, who="team")
-    page.goto("/plans/new")
+    page.goto("/plans/new?example=quickstart")
     undo = page.get_by_role("button", name="Undo")
     page.get_by_role("button", name=LONG).press("Enter")
     expect(page.get_by_role("button", name=LONG)).to_have_attribute("aria-current", "true")
@@ -211,7 +233,7 @@ def test_an_example_wipes_nothing_that_cannot_be_brought_back(shopping: Open) ->
 
 def test_what_is_removed_or_replaced_by_a_file_can_be_brought_back(shopping: Open) -> None:
     page = shopping(who="team", scripts=False)
-    page.goto("/plans/new")
+    page.goto("/plans/new?example=quickstart")
     run = card(page, "Training run: finetune-8b")
     run.get_by_label("Tokens to train on").fill("3e9")
     page.get_by_role("button", name="Remove finetune-8b").click()
@@ -235,7 +257,7 @@ def test_what_is_removed_or_replaced_by_a_file_can_be_brought_back(shopping: Ope
 
 def test_a_batch_of_each_night_is_written_out_and_taken_back(shopping: Open) -> None:
     page = shopping(who="team", scripts=False)
-    page.goto("/plans/new")
+    page.goto("/plans/new?example=quickstart")
     page.get_by_role("button", name="Add a batch").click()
     batch = card(page, "Batch: batch")
     batch.get_by_text("It recurs, such as each night").click()
@@ -253,7 +275,7 @@ def test_a_batch_of_each_night_is_written_out_and_taken_back(shopping: Open) -> 
 
 def test_no_finding_of_axe_where_something_recurs_or_can_be_undone(shopping: Open) -> None:
     page = shopping(PHONE, who="team")
-    page.goto("/plans/new")
+    page.goto("/plans/new?example=quickstart")
     page.get_by_role("button", name="Add a batch").click()
     page.get_by_role("button", name="Remove assistant-8b").click()
     page.get_by_text("It recurs, such as each night").click()

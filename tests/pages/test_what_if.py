@@ -163,7 +163,7 @@ def test_links_of_a_message_are_those_of_known_pages_alone() -> None:
     )
     assert str(linked(told)) == (
         f'&lt;b&gt;<a href="/reservations/{made}">{made}</a>&lt;/b&gt;: see plan-7 or x{made}; plan again: '
-        f'<a href="/plans/new">POST /v1/plans</a>, not POST /v1/plans/'
+        f'<a href="/plans/new">New plan</a>, not POST /v1/plans/'
         f'<a href="/reservations/{made}">{made}</a>/approve'
     )
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from broker.domain.basics.confidence import memory_margin
 from broker.domain.basics.estimate import Provenance
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.constants.spread import (
@@ -27,7 +28,6 @@ from optimizer.performance.intervals import (
     SAME,
     Closeness,
     at_deviation,
-    memory_margin,
     narrowed,
     provenance_of,
     quantile,
@@ -173,8 +173,9 @@ def test_a_step_is_as_sure_as_its_kind_of_stack() -> None:
 
 def test_the_upper_quarter_of_memory_lies_half_way_to_the_intervals_end_in_logs() -> None:
     """0.6745 of 1.2816 standard deviations: 1.5^0.5263."""
-    assert memory_margin(0.5) == pytest.approx(1.2379, abs=1e-4)
-    assert memory_margin(0.0) == 1.0
+    assert memory_margin(0.5, 0.5) == pytest.approx(1.2379, abs=1e-4)
+    assert memory_margin(0.5, 0.9) == pytest.approx(1.5, abs=1e-4)
+    assert memory_margin(0.0, 0.5) == 1.0
 
 
 def test_the_fitted_spread_has_every_block_and_widens_with_what_is_unlike() -> None:

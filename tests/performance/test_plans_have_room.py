@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus, load_models
+from broker.domain.basics.confidence import memory_margin
 from broker.domain.basics.estimate import Parallelism
 from broker.domain.market.sku import Fabric, FabricKind, IntraNode, LinkKind, Sku
 from broker.domain.planning.workload import TrainingStack
 from optimizer.calibration.tables.training_rows import fit_probability
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.performance.intervals import even, memory_margin, memory_regime
+from optimizer.performance.intervals import even, memory_regime
 from optimizer.performance.training.estimate import software_of
 from tests.placement.market import training
 
@@ -29,7 +30,7 @@ CARD_BYTES = 80 * 2**30
 
 def test_the_upper_quarter_is_where_three_of_four_cards_hold_the_run() -> None:
     for half_width in (0.06, 0.16, 0.41):
-        assert fit_probability(1.0, memory_margin(half_width), even(half_width)) == pytest.approx(
+        assert fit_probability(1.0, memory_margin(half_width, 0.5), even(half_width)) == pytest.approx(
             0.75, abs=1e-3
         )
 
@@ -44,7 +45,17 @@ def test_every_planned_layout_fits_at_its_upper_quarter(software: TrainingStack,
     assert fitting
     for n in fitting:
         held = table.estimate(0, 0, n)["memory_gb_per_gpu"] * 1e9
-        assert held * memory_margin(half_width) <= CARD_BYTES
+        assert held * memory_margin(half_width, 0.5) <= CARD_BYTES
+
+
+def test_more_confidence_leaves_more_room() -> None:
+    run = training(model=load_models()["Llama-3.3-70B"], sequence_length=8192)
+    half_width = load_calibration().intervals.training_memory[memory_regime(software_of(run))]
+    for confidence in (0.8, 0.95):
+        table = ESTIMATOR.training([replace(run, confidence=confidence)], [NODE], COUNTS)
+        for n in np.flatnonzero(table.fits[0, 0]).tolist():
+            held = table.estimate(0, 0, n)["memory_gb_per_gpu"] * 1e9
+            assert fit_probability(held, CARD_BYTES, even(half_width)) >= confidence - 1e-6
 
 
 def test_zero_shares_states_and_data_alone() -> None:

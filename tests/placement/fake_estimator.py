@@ -7,11 +7,12 @@ Serving: requests/s of the GPU × GPUs of the replica. Memory: a model fits wher
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from broker.domain.basics.confidence import MEDIAN, quantile_factor, work_factors
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.market.sku import Sku
 from broker.domain.planning.model_shape import GpuSpec
@@ -34,8 +35,29 @@ GPUS = {
 }
 
 
+TIMES, RATES = 0.1, 1 / 0.9 - 1
+"""Relative half-widths of the intervals of times and of rates."""
+
+
 def _estimate(value: dict[str, float]) -> Estimate:
     return Estimate(value, {k: v * 0.9 for k, v in value.items()}, {k: v * 1.1 for k, v in value.items()})
+
+
+def _sure_run(found: Estimate, run: Training, startup_hours: float) -> Estimate:
+    if run.planned_confidence == MEDIAN:
+        return found
+    work = found["hours"] - startup_hours
+    sure, mean = (startup_hours + work * factor for factor in work_factors(TIMES, run.planned_confidence))
+    return replace(found, at_confidence={"hours": sure}, expected_hours=mean)
+
+
+def _sure_service(found: Estimate, workload: Serving | Batch) -> Estimate:
+    if workload.planned_confidence == MEDIAN or isinstance(workload, Batch):
+        return found
+    slower = quantile_factor(RATES, workload.planned_confidence)
+    rate = found["requests_per_s_per_replica"] / slower
+    latencies = {name: found[name] for name in ("ttft_p95_ms", "itl_p95_ms")}
+    return replace(found, at_confidence={"requests_per_s_per_replica": rate, **latencies})
 
 
 def _memory_gb(params: float) -> float:
@@ -52,7 +74,11 @@ class FakeTrainingTable:
         for w, s, n in np.ndindex(*self.hours.shape):
             found = core.training_at(workloads[w], skus[s], int(counts[n]), self.layout(w, s, n))
             if found is not None:
-                self.hours[w, s, n] = found["hours"]
+                self.hours[w, s, n] = found.sure_hours
+        self.mean_share = np.ones(self.hours.shape)
+        for w, run in enumerate(workloads):
+            sure, mean = work_factors(TIMES, run.planned_confidence)
+            self.mean_share[w] = mean / sure
         self.fits = np.isfinite(self.hours)
         self.startup_hours = core.startup_hours
         self._without_room = np.zeros(self.fits.shape[:2], dtype=np.bool_)
@@ -64,7 +90,7 @@ class FakeTrainingTable:
 
     def hours_at(self, w: int, s: int, n: int, interruptions_per_hour: ArrayLike) -> NDArray[np.float64]:
         rates = np.atleast_1d(np.asarray(interruptions_per_hour, dtype=np.float64))
-        hours = np.array([self.estimate(w, s, n, float(rate))["hours"] for rate in rates])
+        hours = np.array([self.estimate(w, s, n, float(rate)).sure_hours for rate in rates])
         return hours.reshape(np.shape(interruptions_per_hour))
 
     def hours_at_each(
@@ -104,10 +130,14 @@ class FakeServingTable:
         self.configs = tuple(ServingConfig(Precision.BF16, tp, tp, 1) for tp in core.replica_sizes)
         shape = (len(workloads), len(skus), len(self.configs))
         self.requests_per_s, self.cold_start_s = np.zeros(shape), np.zeros(shape)
+        self.mean_share = np.ones(shape)
         for w, s, c in np.ndindex(*shape):
             found = core.serving_at(workloads[w], skus[s], Precision.BF16, self.layout(w, s, c), 1.0)
             if found is not None:
-                self.requests_per_s[w, s, c] = found["requests_per_s_per_replica"]
+                sure, mean = work_factors(RATES, workloads[w].planned_confidence)
+                is_batch = isinstance(workloads[w], Batch)
+                self.requests_per_s[w, s, c] = found.sure_requests_per_s / (sure if is_batch else 1.0)
+                self.mean_share[w, s, c] = mean / sure if is_batch else 1.0
                 self.cold_start_s[w, s, c] = found["cold_start_s"]
         self.fits = self.requests_per_s > 0
         self._without_room = np.zeros(self.fits.shape[:2], dtype=np.bool_)
@@ -169,7 +199,7 @@ class FakeEstimator:
         tokens_per_s = gpu.tokens_per_s * gpus
         hours = workload.tokens * (1 + workload.headroom) / tokens_per_s / 3600
         hours = hours * (1 + nodes * interruptions_per_hour) + self.startup_hours
-        return _estimate(
+        found = _estimate(
             {
                 "step_s": workload.global_batch_tokens / tokens_per_s,
                 "mfu": 0.4,
@@ -181,6 +211,7 @@ class FakeEstimator:
                 "goodput": 1.0,
             }
         )
+        return _sure_run(found, workload, self.startup_hours)
 
     def serving_at(
         self,
@@ -195,7 +226,7 @@ class FakeEstimator:
         if gpu is None or sku.gpus_per_node % layout.tp or precision not in workload.precisions or not fits:
             return None
         rate = gpu.requests_per_s * layout.tp
-        return _estimate(
+        found = _estimate(
             {
                 "requests_per_s_per_replica": rate,
                 "ttft_p95_ms": 500.0,
@@ -207,3 +238,4 @@ class FakeEstimator:
                 "cold_start_s": gpu.cold_start_s,
             }
         )
+        return _sure_service(found, workload)

@@ -82,7 +82,7 @@ def test_an_object_of_very_many_fields_is_one_problem() -> None:
         read_workloads(DOCUMENTS["fields"], source="w", base=None, now=NOON)
     (problem,) = error.value.problems
     assert problem.found == f"an object with team, horizon, f0, f1, f2 and {MANY - 2} more"
-    assert problem.expected == "at most the 5 fields team, horizon, budget, policy, workloads"
+    assert problem.expected == "at most the 6 fields team, horizon, budget, policy, confidence, workloads"
 
 
 def test_other_inputs_stop_too() -> None:

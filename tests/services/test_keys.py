@@ -229,3 +229,43 @@ async def test_a_session_ends_by_time_and_by_signing_out(
     clock.advance(seconds=SESSION_TIME.total_seconds())
     with pytest.raises(NotAuthenticated, match="has ended"):
         await keys.find_visitor(second)
+
+
+DAY = timedelta(days=1)
+
+
+async def test_an_invitation_is_exchanged_once_for_a_key_that_nobody_else_has_seen(
+    keys: KeysService, tables: Tables
+) -> None:
+    invited, token = await keys.create_key("grace", "research", READING, ADMIN, invited_for=DAY)
+    assert (await keys.find_invitation(token)).key_id == invited.key_id
+    for opens in (keys.verify, keys.sign_in, keys.find_visitor):
+        with pytest.raises(NotAuthenticated):
+            await opens(token)
+    key, secret = await keys.accept(token)
+    assert (await keys.verify(secret)).team == "research"
+    assert (key.key_id, key.invited_until) == (invited.key_id, None)
+    assert token not in repr(tables)
+    assert secret not in repr(tables)
+    for again in (keys.accept, keys.find_invitation):
+        with pytest.raises(NotAuthenticated, match="ask for another"):
+            await again(token)
+    actions = [(entry.action, entry.actor) for entry in tables.audit]
+    assert actions == [("key.invite", ADMIN.key_id), ("key.accept", invited.key_id)]
+
+
+async def test_an_invitation_ends_with_its_time_and_when_it_is_revoked(
+    keys: KeysService, clock: FakeClock
+) -> None:
+    late = (await keys.create_key("grace", "research", READING, ADMIN, invited_for=DAY))[1]
+    gone, taken_back = await keys.create_key("ada", "research", READING, ADMIN, invited_for=2 * DAY)
+    await keys.revoke(ADMIN, gone.key_id)
+    clock.advance(hours=24)
+    for token in (late, taken_back, "unknown", ""):
+        with pytest.raises(NotAuthenticated):
+            await keys.accept(token)
+
+
+async def test_only_administrators_invite(keys: KeysService) -> None:
+    with pytest.raises(NotPermitted):
+        await keys.create_key("grace", "research", READING, ALICE, invited_for=DAY)

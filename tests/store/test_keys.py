@@ -111,3 +111,14 @@ async def test_of_several_keys_given_at_once_one_stands(store: Store, database_u
         await each.close()
     assert len(await services[0].find_given_keys()) == 1
     assert all(outcome is None or isinstance(outcome, InputError) for outcome in outcomes)
+
+
+async def test_an_invitation_becomes_a_key_once_and_never_after_its_end(store: Store) -> None:
+    open_one = replace(KEY, invited_until=KEY.created_at)
+    revoked = replace(open_one, key_id="key-2", sha256="c" * 64, revoked_at=KEY.created_at)
+    await stored(store, open_one, revoked)
+    async with store.unit_of_work(EVERY_TEAM) as unit:
+        assert await unit.keys.find_by_hash(KEY.sha256) == open_one
+        accepted = [await unit.keys.accept(open_one, one * 64) for one in ("d", "e")]
+        assert (accepted, await unit.keys.accept(revoked, "f" * 64)) == ([True, False], False)
+        assert await unit.keys.find_by_hash("d" * 64) == replace(KEY, sha256="d" * 64)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import ProgrammingError
 
@@ -69,7 +70,8 @@ async def test_an_older_database_is_migrated(
 ) -> None:
     migrations = tmp_path / "migrations"
     shutil.copytree(schema.MIGRATIONS, migrations)
-    (migrations / "versions" / "0034_colour.py").write_text(NEXT, encoding="utf-8")
+    newest = ScriptDirectory(str(migrations)).get_current_head()
+    (migrations / "versions" / "9999_colour.py").write_text(NEXT.format(newest), encoding="utf-8")
     monkeypatch.setattr(schema, "MIGRATIONS", migrations)
 
     assert not await store.revision_is_current()
@@ -82,7 +84,7 @@ async def test_an_older_database_is_migrated(
 NEXT = """from alembic import op
 import sqlalchemy as sa
 
-revision, down_revision = "0034", "0033"
+revision, down_revision = "9999", "{}"
 
 
 def upgrade():

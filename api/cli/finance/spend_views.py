@@ -107,9 +107,7 @@ def _standing(line: ChangeLine) -> str:
     return " (new)" if line.is_new else ""
 
 
-BANDS = (
-    "P10 to P90: four cases of five as prices, run times and traffic may move, if nobody orders or releases"
-)
+BANDS = "P10 to P90: 80 % interval as prices, run times and traffic may move, if nobody orders or releases"
 NO_BANDS = "no band: nothing in this time depends on prices, run times or traffic that may still move"
 
 

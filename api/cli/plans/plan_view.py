@@ -30,6 +30,7 @@ from api.plan_sections import (
 )
 from api.plan_words import (
     STATUS_WORDS,
+    chance_words,
     is_tight,
     objective_words,
     priced_unit,
@@ -178,6 +179,8 @@ def _reason(fleet: Fleet) -> RenderableType:
     text.append("".join(map(_run, placements)) if is_run else _served(placements))
     if tightest is not None:
         text.append(f"Its objective: {objective_words(tightest)}.", "yellow" if is_tight(tightest) else "")
+    if (chance := chance_words(placements)) is not None:
+        text.append(f" {chance}.")
     unused = sum((placement.paid_unused_usd for placement in placements), ZERO)
     if unused:
         text.append(f" {usd(unused)} of it pays for time that is not used.")

@@ -245,10 +245,14 @@ def _made(client: BrokerClient, plan_id: str, timeout_s: float) -> MadePlan:
 
 def plans_section(found: Sequence[PlanSummaryForm]) -> Section:
     """One row for each plan, newest first."""
-    rows = [
-        (Cell(one.plan_id, (one.team,)), _standing_words(one), one.cost_usd, one.created_at) for one in found
-    ]
-    return Section(("=plan, team", "state", ">cost", "=made (UTC)"), rows, empty="no plans")
+    rows = [(Cell(one.plan_id, (one.team,)), _what(one), one.cost_usd, one.created_at) for one in found]
+    return Section(("=plan, team", "workloads, state", ">cost", "=made (UTC)"), rows, empty="no plans")
+
+
+def _what(one: PlanSummaryForm) -> Cell:
+    """The workloads of a plan, where it is, and for a variant what it changes."""
+    variant = [] if one.change is None else [f"what if: {one.change}"]
+    return Cell(", ".join(one.workload_names), (_standing_words(one), *variant))
 
 
 def _standing_words(one: PlanSummaryForm) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from fastapi import Request
 from fastapi.responses import Response
 
 from api.http.dependencies import product_of
 from api.pages.administration.tabs import act_or_correct, read_fields, show_tab
-from api.pages.parts.forms import act_once, new_once, proof_of, read_form
+from api.pages.parts.forms import act_once, read_form
 from api.pages.parts.rendering import page_router
 from api.pages.parts.session import PlanVisitor
 from api.schemas.accounts.ssh_keys import NewSshKey
@@ -60,30 +61,14 @@ async def remove_ssh_key(request: Request, caller: PlanVisitor, ssh_key_id: str)
     return await act_once(request, caller, form, act)
 
 
-async def _page(
-    request: Request,
-    caller: Caller,
-    *,
-    cursor: str | None = None,
-    status_code: int = 200,
-    notice: str = "",
-    problem: str = "",
-    given: Mapping[str, str] | None = None,
-) -> Response:
+async def _page(request: Request, caller: Caller, cursor: str | None = None, **told: Any) -> Response:
     product = product_of(request)
-    page = await product.ssh_keys.find_keys(caller, SHOWN, cursor)
     return show_tab(
         request,
         caller,
         "ssh_keys.html",
         "SSH keys",
-        status_code=status_code,
-        keys=page.items,
-        next_cursor=page.next_cursor,
+        page=await product.ssh_keys.find_keys(caller, SHOWN, cursor),
         teams=await product.names.find_teams(caller) if caller.may(Scope.ADMIN) else (),
-        notice=notice,
-        problem=problem,
-        given=given or {},
-        proof=proof_of(request),
-        once=new_once(),
+        **told,
     )

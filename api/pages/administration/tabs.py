@@ -9,7 +9,7 @@ from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 from pydantic import BaseModel
 
-from api.pages.parts.forms import SentForm, act_once
+from api.pages.parts.forms import SentForm, act_once, new_once, proof_of
 from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import AnyVisitor
 from api.schemas.base.document import Document
@@ -39,10 +39,15 @@ async def first_tab(_: AnyVisitor) -> Response:
 def show_tab(
     request: Request, caller: Caller, template: str, title: str, status_code: int = 200, **context: Any
 ) -> Response:
-    """A page of the administration with the tabs that the visitor may see."""
+    """A page of the administration with the tabs that the visitor may see, and what its forms need.
+
+    ``context`` may have the ``notice`` or ``problem`` of the last action, a ``secret`` that is shown once,
+    and the fields ``given`` to a form that is to be corrected.
+    """
     tabs = [(path, name) for path, name, scope in TABS if scope is None or caller.may(scope)]
     current = next((path for path, _ in tabs if request.url.path.startswith(path)), "")
-    return show(request, template, title, status_code, tabs=tabs, path=current, **context)
+    forms = {"given": {}, "proof": proof_of(request), "once": new_once(), **context}
+    return show(request, template, title, status_code, tabs=tabs, path=current, **forms)
 
 
 async def act_or_correct(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from fastapi import Request
 from fastapi.responses import Response
 
 from api.http.dependencies import product_of
 from api.pages.administration.tabs import act_or_correct, show_tab
-from api.pages.parts.forms import SentForm, act_once, new_once, proof_of, read_form
+from api.pages.parts.forms import SentForm, act_once, read_form
 from api.pages.parts.rendering import page_router
 from api.pages.parts.session import SpendVisitor
 from api.schemas.accounts.webhooks import NewWebhook
@@ -73,8 +74,6 @@ async def webhook_page(request: Request, caller: SpendVisitor, webhook_id: str, 
         origin=origin_of(webhook.url),
         deliveries=deliveries,
         notice=DONE.get(done, ""),
-        proof=proof_of(request),
-        once=new_once(),
     )
 
 
@@ -102,31 +101,15 @@ async def remove_webhook(request: Request, caller: SpendVisitor, webhook_id: str
     return await act_once(request, caller, form, act)
 
 
-async def _page(
-    request: Request,
-    caller: Caller,
-    *,
-    cursor: str | None = None,
-    status_code: int = 200,
-    notice: str = "",
-    problem: str = "",
-    secret: str = "",
-    given: Mapping[str, str] | None = None,
-) -> Response:
+async def _page(request: Request, caller: Caller, cursor: str | None = None, **told: Any) -> Response:
     page = await product_of(request).webhooks.find_webhooks(caller, SHOWN, cursor)
     return show_tab(
         request,
         caller,
         "webhooks.html",
         "Webhooks",
-        status_code=status_code,
+        page=page,
         webhooks=[(webhook, origin_of(webhook.url)) for webhook in page.items],
-        next_cursor=page.next_cursor,
         formats=list(WebhookFormat),
-        notice=notice,
-        problem=problem,
-        secret=secret,
-        given=given or {},
-        proof=proof_of(request),
-        once=new_once(),
+        **told,
     )

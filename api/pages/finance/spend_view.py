@@ -259,7 +259,5 @@ def is_wide(total: Quantiles) -> bool:
 
 def _spread(total: Quantiles) -> Card:
     ends = f"{usd(total.p10_usd.quantize(WHOLE))} to {usd(total.p90_usd.quantize(WHOLE))}"
-    says = (
-        f"four cases of five (P10 to P90; P50 {usd(total.p50_usd)}) as prices, run times and traffic may move"
-    )
+    says = f"80 % interval (P10 to P90; P50 {usd(total.p50_usd)}) as prices, run times and traffic may move"
     return Card("If nobody orders or releases", ends.replace(".00", ""), says)

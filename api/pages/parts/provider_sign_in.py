@@ -13,7 +13,7 @@ from fastapi import Query, Request
 from fastapi.responses import RedirectResponse, Response
 
 from api.http import errors
-from api.http.dependencies import SESSION_COOKIE, product_of
+from api.http.dependencies import SESSION_COOKIE, address_of, product_of
 from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import is_secure, local_path, require_same_origin, set_session
 from broker.domain.basics.errors import BrokerError, NotAuthenticated
@@ -32,7 +32,7 @@ async def to_provider(request: Request, next_: Annotated[str, Query(alias="next"
     """Sends the browser to the identity provider."""
     wanted = local_path(next_)
     try:
-        begun = await product_of(request).people.begin(wanted, _address(request, BACK))
+        begun = await product_of(request).people.begin(wanted, address_of(request, BACK))
     except BrokerError as error:
         return _refused(request, error, wanted)
     response = RedirectResponse(begun.url, 303)
@@ -66,7 +66,7 @@ async def from_provider(
         if iss and iss != product.settings.oidc_issuer:
             raise NotAuthenticated("the answer came from another identity provider")
         kept = request.cookies.get(STATE_COOKIE, "")
-        token, wanted = await product.people.finish(state, kept, code, _address(request, BACK))
+        token, wanted = await product.people.finish(state, kept, code, address_of(request, BACK))
     except BrokerError as refusal:
         page = _refused(request, refusal, "/")
     else:
@@ -83,7 +83,7 @@ async def sign_out(request: Request) -> Response:
     product, token = product_of(request), request.cookies.get(SESSION_COOKIE, "")
     onward = None
     if token.startswith(PERSON_PREFIX):
-        onward = await product.people.sign_out(token, _address(request, "/signin"))
+        onward = await product.people.sign_out(token, address_of(request, "/signin"))
     else:
         await product.keys.sign_out(token)
     response: Response = RedirectResponse("/signin", 303)
@@ -96,9 +96,3 @@ async def sign_out(request: Request) -> Response:
 def _refused(request: Request, error: BrokerError, wanted: str) -> Response:
     status = errors.kind_of(error).status
     return show(request, "signin.html", "Sign in", status, next=wanted, error=f"{error}.")
-
-
-def _address(request: Request, path: str) -> str:
-    """The whole address of one of our pages, as a browser reaches it."""
-    base = product_of(request).settings.public_url or str(request.base_url)
-    return base.rstrip("/") + path

@@ -23,6 +23,7 @@ from api.pages import TEMPLATES
 from api.pages.parts import words
 from api.plan_answer import costs_the_same
 from api.plan_words import (
+    chance_words,
     doing,
     folded,
     is_tight,
@@ -88,6 +89,7 @@ templates.env.filters.update(
     counted=plural,
     strategy=strategy,
     objective_words=objective_words,
+    chance_words=chance_words,
     code=words.with_code,
     sentences=sentences_of,
     folded=folded,

@@ -77,7 +77,7 @@ async def sign_in_page(request: Request, next_: Annotated[str, Query(alias="next
 async def sign_in(request: Request) -> Response:
     """Begins a session, sets its cookie, and redirects to the page that the visitor wanted."""
     require_same_origin(request)
-    form = _sign_in_form(await request.body())
+    form = sign_in_form(await request.body())
     key = form.get("key", [""])[0].strip()
     wanted = local_path(form.get("next", ["/"])[0])
     address, now = request.client.host if request.client else "", product_of(request).clock.now()
@@ -111,8 +111,8 @@ def is_secure(request: Request) -> bool:
     return request.url.scheme == "https" or public.startswith("https:")
 
 
-def _sign_in_form(body: bytes) -> dict[str, list[str]]:
-    """The fields of the sign-in form. Anybody may send it, so it must be small; else the key counts as
+def sign_in_form(body: bytes) -> dict[str, list[str]]:
+    """The fields of a form that anybody may send, so that it must be small; else its key or token counts as
     unknown."""
     if len(body) > LARGEST_SIGN_IN_BYTES:
         return {}

@@ -29,7 +29,11 @@ PAGE_OF: Mapping[str, str] = {
 """Where the page of an object stands, by the first part of its id."""
 _CODE = re.compile(r"`([^`]+)`")
 MADE_ID = re.compile(rf"\b({'|'.join(PAGE_OF)})-[0-9a-hjkmnp-tv-z]{{26}}\b")
-PAGE_OF_CALL: Mapping[str, str] = {"POST /v1/plans": "/plans/new", "GET /v1/offers": "/market"}
+PAGE_OF_CALL: Mapping[str, tuple[str, str]] = {
+    "POST /v1/plans": ("/plans/new", "New plan"),
+    "GET /v1/offers": ("/market", "Market"),
+}
+"""The page that does what a call of the API does, and its name."""
 API_ADDRESS = re.compile(rf"(?:{'|'.join(PAGE_OF_CALL)})(?![\w/])")
 STEP_WORDS: Mapping[str, str] = {
     "reservation.intend": "Wanted",
@@ -141,13 +145,14 @@ def sellers_named(told: str) -> str:
 
 
 def linked(told: str, here: str = "") -> Markup:
-    """A message in which each id, and each address of the API that a page stands for, leads to its page.
+    """A message in which each id leads to its page, and each call of the API that a page stands for is that
+    page.
 
     ``here`` is the page on which it stands; it is not linked to itself.
     """
     safe = str(escape(told))
     safe = MADE_ID.sub(lambda found: _link(f"{PAGE_OF[found[1]]}{found[0]}", found[0], here), safe)
-    safe = API_ADDRESS.sub(lambda found: _link(PAGE_OF_CALL[found[0]], found[0], here), safe)
+    safe = API_ADDRESS.sub(lambda found: _link(*PAGE_OF_CALL[found[0]], here), safe)
     return Markup(safe)  # noqa: S704  the text was escaped before
 
 

@@ -15,6 +15,7 @@ from broker.domain.basics.errors import (
     StalePlan,
     StockHeld,
 )
+from broker.domain.basics.money import CENT
 from broker.domain.holding.holding_orders import placement_cost_usd
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.market.offer import Offer
@@ -108,9 +109,10 @@ def _costs_now(placement: Placement, offers: Mapping[str, Offer]) -> str:
 def _next_best(placement: Placement) -> str:
     why = placement.why
     if why.next_best:
-        way = why.next_best[0]
-        return f"Next best when it was planned: {offer_words(way.offer_id)}, {signed_usd(way.more_usd)}."
-    if why.runner_up is not None:
-        more = why.runner_up.cost_usd - placement.cost_usd
-        return f"Next best when it was planned: {offer_words(why.runner_up.offer_id)}, {signed_usd(more)}."
-    return "No other way was found when it was planned."
+        offer_id, more = why.next_best[0].offer_id, why.next_best[0].more_usd
+    elif why.runner_up is not None:
+        offer_id, more = why.runner_up.offer_id, why.runner_up.cost_usd - placement.cost_usd
+    else:
+        return "No other way was found when it was planned."
+    much = "at the same cost" if abs(more) < CENT else signed_usd(more)
+    return f"Next best when it was planned: {offer_words(offer_id)}, {much}."

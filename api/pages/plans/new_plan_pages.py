@@ -32,7 +32,7 @@ from api.pages.plans.workload_cards import (
 )
 from api.plan_requests import ask_for_plan, estimate, options_of
 from api.schemas.imports.starting_points import StartingPoint, read_starting_point
-from api.schemas.workloads.document_edit import EditedDocument
+from api.schemas.workloads.document_edit import EditedDocument, empty_document
 from api.schemas.workloads.form_fields import NEW_WORKLOADS
 from api.schemas.workloads.recurrence import MOST_TIMES, PERIODS, write_out
 from api.schemas.workloads.shortest import as_yaml, shortened
@@ -82,17 +82,21 @@ class Writing:
 async def new_plan_page(
     request: Request,
     caller: PlanWritingVisitor,
-    example: str = "quickstart",
+    example: str = "",
     view: str = FORM,
     from_: Annotated[str | None, Query(alias="from")] = None,
 ) -> Response:
-    """The form, or the text with ``view=document``, of an example or of the document of a plan."""
+    """The form, or the text with ``view=document``, of an example or of the document of a plan; without
+    either a form without workloads, or the text of the first example.
+    """
     shown = DOCUMENT if view == DOCUMENT else FORM
     if from_ is not None:
         product = product_of(request)
         record = await product.planning.find_plan(caller, from_)
         short = await asyncio.to_thread(shortened, json.loads(record.document), product.clock.now())
         return await _page(request, Writing(as_yaml(short), shown, based_on=record))
+    if not example and shown == FORM:
+        return await _page(request, Writing(empty_document(caller.team), shown))
     name = example if example in EXAMPLE_NAMES else "quickstart"
     return await _page(request, Writing(_example_text(name, caller), shown, example=name))
 
@@ -118,6 +122,7 @@ async def _page(request: Request, writing: Writing) -> Response:
         "New plan",
         422 if problems else 200,
         cards=cards,
+        is_mixed=len(set(product_of(request).modes.values())) > 1,
         text=writing.text,
         example=writing.example,
         examples=EXAMPLE_NAMES,
@@ -243,9 +248,9 @@ def _brought_back(writing: Writing, form: SentForm, caller: Caller) -> Writing:
 
 
 def _own_text(writing: Writing, caller: Caller) -> str:
-    """The text, unless it is an example that nobody changed."""
-    examples = {_example_text(one, caller) for one in EXAMPLE_NAMES}
-    return "" if writing.text in examples else writing.text
+    """The text, unless it is empty or an example that nobody changed."""
+    unchanged = {empty_document(caller.team), *(_example_text(one, caller) for one in EXAMPLE_NAMES)}
+    return "" if writing.text in unchanged else writing.text
 
 
 def _rearranged(writing: Writing, action: str, which: str) -> Writing:

@@ -23,6 +23,7 @@ from api.pages.plans.failed_reserve import failed_reserve
 from api.pages.plans.what_if_view import questions_of
 from api.plan_answer import NO_OBJECTIVES, answer_of, objectives_in
 from api.plan_requests import ask_for_plan, ask_to_continue, event_of, find_holdings, options_of, plan_events
+from api.plan_words import state_words
 from api.reserved_fleets import ReservedFleet, accepted_words, fleets, size_words
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import (
@@ -52,6 +53,8 @@ DONE: Mapping[str, str] = {
     "not-intended": "This draft counts in planned spend no more.",
 }
 """What a page says after an action, by the word in its address."""
+MOST_STEPS = 24
+"""Steps of a fleet that the page lists."""
 RESERVED = "reserved"
 """The word after reserving, which is told by what is held."""
 
@@ -206,6 +209,7 @@ def _of_plan(record: PlanRecord, now: datetime, holding: PlanHolding | None) -> 
         "days": plan_view.held_days(plan),
         "kinds": plan_view.kinds_of(plan),
         "capacity": plan_view.capacity,
+        "most_steps": MOST_STEPS,
         "baselines": plan_view.baseline_rows(plan),
         "bound_share": plan_view.bound_share(plan),
         "told": tuple(plan_sections.told_of(plan, offer_words)),
@@ -227,7 +231,8 @@ async def progress(request: Request, caller: PlanVisitor, plan_id: str) -> Respo
             if event is None:
                 yield ": still at work\n\n"
                 continue
-            told = part.render(event=event).strip().splitlines()
+            state_now = state_words(str(event["state"]), None)
+            told = part.render(event=event, state_now=state_now).strip().splitlines()
             yield "".join(f"data: {line}\n" for line in told) + "\n"
         yield "event: end\ndata: end\n\n"
 

@@ -21,6 +21,7 @@ from api.plan_words import (
 )
 from api.release_words import released_words
 from api.schemas.base.times import find_time
+from api.schemas.plans.plan_record import workloads_of
 from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Window
 from broker.domain.holding.plan_holding import PlanHolding
@@ -87,11 +88,6 @@ def title_of(record: PlanRecord) -> str:
     """The title of a plan: its workloads."""
     names = workloads_of(record)
     return ", ".join(names) if names else "Plan"
-
-
-def workloads_of(record: PlanRecord) -> tuple[str, ...]:
-    """The names of the workloads in the document."""
-    return tuple(str(row.get("name", "")) for row in json.loads(record.document).get("workloads", ()))
 
 
 def budget_of(record: PlanRecord) -> Decimal | None:

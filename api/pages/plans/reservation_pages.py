@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
 from fastapi import Request
-from fastapi.responses import Response
+from fastapi.responses import Response, StreamingResponse
 
 from api.http.dependencies import product_of
 from api.pages.parts.forms import act_once, new_once, proof_of, read_form
@@ -20,6 +21,7 @@ from api.pages.plans.reservation_view import (
     latest_change,
     line_id,
     money_card,
+    progress_words,
     reservation_cards,
 )
 from api.reserved_fleets import fleets, size_words, steps_words
@@ -30,6 +32,8 @@ from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.services.holding.reserving_requests import PlanPart
 
 SHOWN, MOST_STEPS = 100, 200
+LOOKS, LOOK_S = 20, 0.5
+"""How often an answer about progress looks, and the seconds between."""
 DONE: Mapping[str, str] = {
     "ordered": "Ordered. Its state follows the provider's answers.",
     "extended": "It is held longer.",
@@ -116,6 +120,38 @@ async def release_plan(request: Request, caller: PlanVisitor, plan_id: str) -> R
         return whole if is_whole else fleet
 
     return await act_once(request, caller, form, act)
+
+
+@router.get("/plans/{plan_id}/holding")
+async def holding_progress(
+    request: Request,
+    caller: PlanVisitor,
+    plan_id: str,
+    workload: str = "",
+    offer_id: str = "",
+    releasing: int | None = None,
+) -> Response:
+    """How far the reserving of a plan, or the release of as many reservations as ``releasing``, is: a
+    server-sent part of its page after each change, and the event ``end``. Pages ask again until that comes.
+    """
+    product, part = product_of(request), PlanPart(plan_id, workload or None, offer_id or None)
+    await product.planning.find_plan(caller, plan_id)
+
+    async def lines() -> AsyncIterator[str]:
+        last = ""
+        for _ in range(LOOKS):
+            rows = await product.reservations.find_every(caller, plan_id=plan_id, open_only=True)
+            told, is_done = progress_words([row for row in rows if part.covers(row)], releasing)
+            if told != last:
+                yield f"data: {told}\n\n"
+            last = told
+            if is_done:
+                yield "event: end\ndata: end\n\n"
+            if is_done or not rows:
+                return
+            await asyncio.sleep(LOOK_S)
+
+    return StreamingResponse(lines(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
 @router.get("/reservations/{reservation_id}")

@@ -102,6 +102,25 @@ def failed_words(found: PartRelease) -> str:
     return f"release asked for {len(found.asked)} of {plural(whole, 'reservation')}; not for {each}"
 
 
+def progress_words(open_rows: Sequence[Reservation], releasing: int | None) -> tuple[str, bool]:
+    """How far the reserving of a plan is, and whether it is done; with ``releasing``, of how many the release
+    was asked for, how far that is.
+    """
+    states = Counter(row.state for row in open_rows)
+    if releasing is not None:
+        whole = max(releasing, len(open_rows))
+        asked = whole - len(open_rows) + states[ReservationState.RELEASING]
+        gone = whole - len(open_rows)
+        return f"{asked:,} of {whole:,} released, {gone:,} seen gone at their sellers", gone == whole
+    if not open_rows:
+        return "Checking prices, stock and budgets", False
+    pending = states[ReservationState.PENDING]
+    later = sum(row.state is ReservationState.SCHEDULED and not row.provider_references for row in open_rows)
+    now = len(open_rows) - later
+    bought = f"{now - pending:,} of {plural(now, 'order')} placed" if now else "Nothing is ordered now"
+    return f"{bought}; ordered at their start: {later:,}" if later else bought, not pending
+
+
 def _gpus(reservation: Reservation) -> str:
     sku = reservation.offer.sku
     return f"{reservation.nodes * sku.gpus_per_node} × {sku.gpu}"

@@ -15,6 +15,7 @@ from api.pages.parts.charts import Charts, Plot, both_widths, money_axis, opened
 from api.pages.parts.words import seller
 from api.schemas.base.times import find_time, parse_time
 from api.schemas.plans.comparison import ComparedPlan
+from api.schemas.workloads.form_fields import DOCUMENT_FIELDS, WORKLOAD_FIELDS, Entry, FormField
 from broker.domain.basics.money import usd_words
 from broker.ports.planning import PlanRecord
 
@@ -161,10 +162,19 @@ def _shift_words(hours: float) -> str:
 
 def _field_words(document: Mapping[str, Any], path: str) -> str:
     steps = path.split("/")[1:]
-    if steps[0] == "workloads":
-        name = document["workloads"][int(steps[1])]["name"]
-        return f"{' '.join(steps[2:])} of {name}".replace("_", " ")
-    return " ".join(steps).replace("_", " ")
+    if steps[0] != "workloads":
+        return _label(steps, DOCUMENT_FIELDS)
+    workload = document["workloads"][int(steps[1])]
+    return f"{_label(steps[2:], WORKLOAD_FIELDS[workload['kind']])} of {workload['name']}"
+
+
+def _label(steps: Sequence[str], fields: Sequence[FormField]) -> str:
+    """A number as the form calls it, else the path of the field in words."""
+    path = "/".join(steps)
+    label = next((one.label for one in fields if one.path == path and one.entry is Entry.NUMBER), None)
+    if label is None:
+        return " ".join(steps).replace("_", " ")
+    return label[0].lower() + label[1:] if label[1].islower() else label
 
 
 def cost_curve(field: str, points: Sequence[Point]) -> Charts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from api.schemas.base.document import MAX_SHOWN
@@ -32,7 +32,7 @@ KIND_WORDS: Mapping[WorkloadKind, str] = {
 MOST_CARDS = 20
 """A longer document is edited as text."""
 AFTER = next(one for one in WORKLOAD_FIELDS[WorkloadKind.SERVING] if one.path == "starts/after")
-"""The field of a service that names another workload."""
+"""The field of a service that names another workload: one of the runs of the document."""
 _OF_WORKLOAD = re.compile(r"/workloads/(\d+)(?=/|$)")
 
 
@@ -56,7 +56,7 @@ class ShownField:
     @property
     def can_mean(self) -> bool:
         """Whether it is an amount, a time or the name of a run, which is said in full beneath it."""
-        return self.field.entry in (Entry.NUMBER, Entry.TIME) or self.field is AFTER
+        return self.field.entry in (Entry.NUMBER, Entry.TIME) or self.field.path == AFTER.path
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -108,7 +108,6 @@ class DocumentCards:
     cards: tuple[Card, ...]
     problems: tuple[FieldProblem, ...] = ()
     beyond: tuple[str, ...] = ()
-    runs: tuple[str, ...] = field(default=())
 
     @property
     def wrong(self) -> tuple[tuple[str, str], ...]:
@@ -166,9 +165,6 @@ def build_cards(
         cards=cards,
         problems=tuple(others),
         beyond=beyond(rest, DOCUMENT_FIELDS),
-        runs=tuple(
-            str(row.get("name", "")) for row in document.workloads if row.get("kind") == WorkloadKind.TRAINING
-        ),
     )
 
 
@@ -193,7 +189,10 @@ def _card(
     row = document.workloads[index]
     kind = kind_of_workload(row)
     assert kind is not None
-    fields = [_shown(one, row, index, wrong, understood) for one in WORKLOAD_FIELDS[kind]]
+    rows = document.workloads
+    runs = tuple(title_of(one, at) for at, one in enumerate(rows) if one["kind"] == WorkloadKind.TRAINING)
+    known = (replace(one, choices=runs) if one is AFTER else one for one in WORKLOAD_FIELDS[kind])
+    fields = [_shown(one, row, index, wrong, understood) for one in known]
     return Card(
         index=index,
         kind=KIND_WORDS[kind],
@@ -211,7 +210,7 @@ def _shown(
     name, value = pointer_to(one, index), value_at(holder, one.steps)
     written = understood.written.get(name, "")
     says = meaning(one, value, written, understood.now, understood.start)
-    if one is AFTER and written.strip() and value is not None and written.strip() != shown(value):
+    if one.path == AFTER.path and written.strip() and value is not None and written.strip() != shown(value):
         says = f"{shown(value)}, as the run is called now"
     return ShownField(one, name, shown(value), wrong.get(name, ""), says)
 

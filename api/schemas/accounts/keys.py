@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,6 +12,9 @@ from api.schemas.base.times import Instant, ToldInstant
 from broker.domain.basics.account import ApiKey, Scope
 from broker.domain.planning.document_fields import TRIMMED
 
+LONGEST_INVITATION_HOURS = 30 * 24
+INVITATION = "/signin/invitation"
+"""The page on which an invitation is accepted."""
 Words = Annotated[str, Field(min_length=1, max_length=100, pattern=TRIMMED)]
 
 
@@ -18,6 +22,7 @@ class NewKey(BaseModel):
     """A key to create. Team ``*`` is the role over all teams, which reads and decides.
 
     ``scopes`` null: the usual ones of such a key. ``expires_at`` null: it is valid until it is revoked.
+    ``invitation_hours``: a link is made, with which somebody can take the key once within that time.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -26,10 +31,19 @@ class NewKey(BaseModel):
     team: Words
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope))] | None = None
     expires_at: ToldInstant | None = None
+    invitation_hours: Annotated[int, Field(ge=1, le=LONGEST_INVITATION_HOURS)] | None = None
+
+    @property
+    def invited_for(self) -> timedelta | None:
+        """How long the invitation stands; None for a key without one."""
+        return None if self.invitation_hours is None else timedelta(hours=self.invitation_hours)
 
 
 class KeyForm(BaseModel):
-    """A key without its secret. ``revoked_at`` null: it is not revoked."""
+    """A key without its secret. ``revoked_at`` null: it is not revoked.
+
+    ``invited_until``: it is an invitation that can be accepted until then; null: it is a key.
+    """
 
     key_id: str
     name: str
@@ -38,6 +52,7 @@ class KeyForm(BaseModel):
     created_at: Instant
     expires_at: Instant | None
     revoked_at: Instant | None
+    invited_until: Instant | None = None
 
 
 class CallerForm(BaseModel):
@@ -60,9 +75,17 @@ KeyPage = PageForm[KeyForm]
 
 
 class NewKeyForm(KeyForm):
-    """A new key with its secret. A repeated request is answered without it (``secret`` null)."""
+    """A new key with its secret, or an invitation with its link. A repeated request is answered without
+    either.
+    """
 
     secret: str | None
+    invitation_url: str | None = None
+
+
+def invitation_path(token: str) -> str:
+    """The path of the page that accepts the invitation with ``token``."""
+    return f"{INVITATION}?token={token}"
 
 
 def key_to_document(key: ApiKey) -> dict[str, Any]:

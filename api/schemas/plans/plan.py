@@ -52,7 +52,11 @@ Form(Parallelism, about="A parallel layout.", lenient=True)
 
 
 class EstimateForm(BaseModel):
-    """Metrics as flat numbers; ``low`` and ``high`` have the same names."""
+    """Metrics as flat numbers; ``low`` and ``high`` have the same names.
+
+    ``at_confidence`` are those that hold with the workload's confidence, and ``expected_hours`` is the mean
+    of ``hours``; both are absent where the workload is planned by medians.
+    """
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: Metrics
@@ -60,6 +64,8 @@ class EstimateForm(BaseModel):
     low: Metrics
     high: Metrics
     provenance: Provenance = Provenance.MODELLED
+    at_confidence: Metrics | None = None
+    expected_hours: NotNegative | None = None
 
     @model_validator(mode="after")
     def _same_metrics(self) -> EstimateForm:
@@ -70,7 +76,14 @@ class EstimateForm(BaseModel):
 
 
 def _estimate(form: EstimateForm) -> Estimate:
-    return Estimate(form.__pydantic_extra__, form.low, form.high, form.provenance)
+    return Estimate(
+        form.__pydantic_extra__,
+        form.low,
+        form.high,
+        form.provenance,
+        form.at_confidence or {},
+        form.expected_hours,
+    )
 
 
 def _metrics(estimate: Estimate) -> dict[str, Any]:
@@ -79,6 +92,8 @@ def _metrics(estimate: Estimate) -> dict[str, Any]:
         "low": dict(estimate.low),
         "high": dict(estimate.high),
         "provenance": str(estimate.provenance),
+        **({"at_confidence": dict(estimate.at_confidence)} if estimate.at_confidence else {}),
+        **({} if estimate.expected_hours is None else {"expected_hours": estimate.expected_hours}),
     }
 
 
@@ -128,7 +143,8 @@ Form(
     about="""One workload on one offer. Additions: ``window_use``, ``transfers``, ``work_share``,
     ``requests``, ``first_request``, ``engine``, ``cold_start``, ``disk_gb`` and ``memory_gb`` (null: the
     offer's default), ``billed_ahead``: the cost that is billed in blocks of more than an hour, and ``mode``:
-    whether its seller was ``real`` or the ``sandbox``'s when the plan was made (null: not known).""",
+    whether its seller was ``real`` or the ``sandbox``'s when the plan was made (null: not known).
+    ``chance``: that the workload is done in time, or meets its objective in every hour (null: not known).""",
     types={
         "segments": tuple[Annotated[Segment, SEGMENT], ...],
         "window_use": Annotated[WindowUse, WINDOW_USE],
@@ -138,6 +154,7 @@ Form(
         "work_share": Annotated[float, Field(gt=0, le=1)],
         "disk_gb": NotNegative,
         "memory_gb": NotNegative,
+        "chance": Annotated[float, Field(ge=0, le=1)],
     },
     optional={"zone": None, "replicas": 1},
     lenient=True,

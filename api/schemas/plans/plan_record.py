@@ -29,6 +29,11 @@ STATE = Field(
 )
 
 
+def workloads_of(record: PlanRecord) -> tuple[str, ...]:
+    """The names of the workloads in the document of a plan."""
+    return tuple(str(row.get("name", "")) for row in json.loads(record.document).get("workloads", ()))
+
+
 class AcceptedPlanForm(BaseModel):
     """The answer to a request for a plan; the header ``Location`` has its address."""
 
@@ -71,6 +76,7 @@ class StandingForm(BaseModel):
     is reserved.
     """
 
+    workload_names: Annotated[list[str], From(lambda shown: list(workloads_of(shown.record)))] = []
     state: Annotated[PlanState, From("record.state"), STATE]
     position: Annotated[int | None, Field(ge=1), From("place.position")] = None
     phase: Annotated[str | None, From("place.phase")] = None

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from broker.domain.planning.document_fields import Days, NotEmpty, OrNull, OrObject, Team, Usd
+from broker.domain.planning.document_fields import Confidence, Days, NotEmpty, OrNull, OrObject, Team, Usd
 from broker.domain.planning.workload import Batch, Policy, Serving, Training
 
 
@@ -39,4 +39,5 @@ class WorkloadsForm(WorkloadPart):
     horizon: HorizonForm
     budget: Annotated[BudgetForm, OrObject("usd", "number", 0)] | None = None
     policy: Annotated[Policy, OrNull] = Policy()
+    confidence: Confidence | None = None
     workloads: Annotated[list[AnyWorkload], NotEmpty()]

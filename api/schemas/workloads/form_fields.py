@@ -102,6 +102,7 @@ RULES = (
     _more("policy/tiers", "Tiers", Entry.LIST, f"any of {', '.join(Tier)}"),
     _more("policy/hosts", "Hosts", Entry.LIST, "datacenter; or datacenter, community"),
     _more("policy/compliance", "Compliance", Entry.LIST, "none; or soc2, iso27001"),
+    _number("confidence", "Chance to meet its aim", Unit.SHARE, "the document's", folded=True),
     _number("unplaced_usd", "Cost of leaving it out, USD", Unit.USD, "it must be placed", folded=True),
 )
 PRECISIONS = _more("precisions", "Number formats", Entry.LIST, "as published; or bf16, fp8")
@@ -116,6 +117,7 @@ DOCUMENT_FIELDS = (
     FormField("horizon/start", "Plan from", Entry.TIME, "now, tomorrow, next monday, 7 Dec", needed=True),
     _number("horizon/days", "For days", Unit.DAYS, "14", needed=True),
     _number("budget/usd", "Budget, USD", Unit.USD, "no limit"),
+    _number("confidence", "Chance to meet each aim", Unit.SHARE, "0.5, by medians", folded=True),
     _more("policy/mix_sandbox", "Sandbox and real sellers together", Entry.CHOICE, "false", "false", "true"),
 )
 WORKLOAD_FIELDS: Mapping[WorkloadKind, tuple[FormField, ...]] = {
@@ -158,7 +160,7 @@ WORKLOAD_FIELDS: Mapping[WorkloadKind, tuple[FormField, ...]] = {
         _more("traffic/shape", "Traffic over the day", Entry.CHOICE, TrafficShape.FLAT, *TrafficShape),
         _number("traffic/trough_share", "Least traffic as a share of the peak", Unit.SHARE, "1", folded=True),
         _more("traffic/peak_hour_utc", "Hour of the peak, UTC", Entry.NUMBER, "0"),
-        _more("starts/after", "Starts after the run", Entry.TEXT, "the name of a training workload"),
+        _more("starts/after", "Starts after the run", Entry.CHOICE, "none"),
         _more("starts/at", "Or starts at", Entry.TIME, "the start of the horizon"),
         _more("redundancy/zones", "In places", Entry.NUMBER, "1"),
         _more("redundancy/spare_replicas", "Spare replicas", Entry.NUMBER, "0"),

@@ -257,7 +257,8 @@ class _Reader:
         if row.policy.mix_sandbox:
             self._wrong(f"{at}/policy/mix_sandbox", "it in the document's policy: it is of the whole plan")
         self._check_measured(row.measured, f"{at}/measured")
-        row = replace(row, team=row.team or form.team)
+        own = form.confidence if row.confidence is None else row.confidence
+        row = replace(row, team=row.team or form.team, confidence=own)
         if isinstance(row, Training):
             return self._training(row, at)
         return self._batch(row, at) if isinstance(row, Batch) else self._serving(row, at, form)

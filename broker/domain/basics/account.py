@@ -26,7 +26,11 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A bearer key; only its SHA-256 is stored. ``expires_at`` None means valid until revoked."""
+    """A bearer key; only its SHA-256 is stored. ``expires_at`` None means valid until revoked.
+
+    With ``invited_until`` it is an invitation: ``sha256`` is that of the link's token, which opens nothing
+    but can be exchanged for the key until then.
+    """
 
     key_id: str
     name: str
@@ -36,9 +40,17 @@ class ApiKey:
     created_at: datetime
     revoked_at: datetime | None = None
     expires_at: datetime | None = None
+    invited_until: datetime | None = None
 
     def opens(self, now: datetime) -> bool:
-        """Whether the key is valid at ``now``: neither revoked nor expired."""
+        """Whether the key is valid at ``now``: no invitation, and neither revoked nor expired."""
+        return self.invited_until is None and self._stands(now)
+
+    def can_be_accepted(self, now: datetime) -> bool:
+        """Whether it is an invitation that can be exchanged for its key at ``now``."""
+        return self.invited_until is not None and now < self.invited_until and self._stands(now)
+
+    def _stands(self, now: datetime) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 

@@ -325,6 +325,11 @@ class Offer:
         )
 
 
+def is_held_on(offer: Offer) -> bool:
+    """Whether its capacity may be held until work is done: no window and no committed term ends it."""
+    return offer.window is None and offer.tier in (Tier.ON_DEMAND, Tier.SPOT)
+
+
 def _resized(
     sold: SoldAmount | None, now_gb: float | None, wanted_gb: float | None
 ) -> tuple[float | None, Decimal]:

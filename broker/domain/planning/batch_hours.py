@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from broker.domain.basics.confidence import MEDIAN, work_factors
 from broker.domain.basics.estimate import Estimate
 from broker.domain.basics.node_launch import COLD_START
 from broker.domain.planning.workload import Batch
@@ -34,6 +35,10 @@ def with_hours(
         kept = kept_share(batch, cold_start_s, interruptions_per_hour)
         return (cold_start_s + requests / (replicas * rate)) / kept / 3600
 
+    cold_s, rate = estimate.value[COLD_START], estimate.value[REQUEST_RATE]
+    is_median = batch.planned_confidence == MEDIAN
+    sure, mean = work_factors(rate / estimate.low[REQUEST_RATE] - 1, batch.planned_confidence)
+
     def told(metrics: Mapping[str, float], rates: Mapping[str, float]) -> Mapping[str, float]:
         return {**metrics, HOURS: hours(metrics[COLD_START], rates[REQUEST_RATE])}
 
@@ -42,4 +47,6 @@ def with_hours(
         value=told(estimate.value, estimate.value),
         low=told(estimate.low, estimate.high),
         high=told(estimate.high, estimate.low),
+        at_confidence={} if is_median else {HOURS: hours(cold_s, rate / sure)},
+        expected_hours=None if is_median else hours(cold_s, rate / mean),
     )

@@ -281,4 +281,5 @@ VariableValue = Annotated[str, Field(max_length=MOST_SCRIPT)]
 SECRET_NAME = r"^[A-Z][A-Z0-9_]{0,63}$"  # noqa: S105  a pattern, not a secret
 SecretKey = Annotated[str, Field(pattern=SECRET_NAME)]
 FEW = Field(max_length=100)
+Confidence = Annotated[Number, Limits(least=0.5, most=0.99)]
 DrainMinutes = Annotated[Number, Limits(least=0, most=720)]

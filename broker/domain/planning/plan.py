@@ -160,7 +160,8 @@ class Placement:
     it. ``billed_ahead`` is the part of the cost that is billed in blocks of more than an hour. ``cold_start``
     is that of a replica; None for runs and if the launch time is unknown. ``disk_gb`` and ``memory_gb`` are
     ordered of each node in place of the offer's defaults (None: the default, or what is fixed). ``mode`` says
-    whether its seller was real when the plan was made (None: not known).
+    whether its seller was real when the plan was made (None: not known). ``chance`` is that of the whole
+    workload to be done in time, or to meet its objective in every hour (None: not known).
     """
 
     workload: str
@@ -194,6 +195,7 @@ class Placement:
     disk_gb: float | None = None
     memory_gb: float | None = None
     mode: SellerMode | None = None
+    chance: float | None = None
 
     @property
     def is_prepaid_window(self) -> bool:

@@ -94,6 +94,7 @@ class HeldNodes:
 
 TrainingPrecision = Annotated[Precision, doc.OneOf(p for p in Precision if p is not Precision.INT4)]
 Precisions = Annotated[tuple[Precision, ...], doc.NotEmpty(), doc.OneOrList()]
+DEFAULT_CONFIDENCE = 0.5
 NO_LIMIT = 10**9
 """The value of a limit for which a document says ``null``."""
 
@@ -183,7 +184,7 @@ class WorkloadBase:
     """Fields of every workload. ``unplaced_usd`` is the penalty for not placing it; None: it is required.
 
     ``access`` says how people enter its machines (None: with SSH keys), and ``startup`` what these start
-    with.
+    with. ``confidence`` is the chance with which it is to meet its objective (None: the document's).
     """
 
     __pydantic_config__ = doc.NEEDS_KIND
@@ -197,6 +198,12 @@ class WorkloadBase:
     measured: tuple[Measurement, ...] = ()
     access: AccessWish | None = None
     startup: Startup | None = None
+    confidence: doc.Confidence | None = None
+
+    @property
+    def planned_confidence(self) -> float:
+        """The chance with which the workload is to meet its objective; 0.5 plans by medians."""
+        return DEFAULT_CONFIDENCE if self.confidence is None else self.confidence
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ LEAST_LEFT = timedelta(days=1)
 """A local key with less time before it expires is replaced."""
 SESSION_TIME = timedelta(hours=12)
 CALENDAR_ALONE = frozenset({Scope.CALENDAR_READ})
+USED_INVITATION = "this invitation was accepted already, was taken back, or is over: ask for another"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,11 @@ class KeysService:
         scopes: frozenset[Scope],
         by: Caller | None = None,
         expires_at: datetime | None = None,
+        invited_for: timedelta | None = None,
     ) -> tuple[ApiKey, str]:
         """A new key and its secret, which is never stored. ``by`` None: the installation creates it.
 
+        ``invited_for``: it is an invitation for that long, and the secret is the token that ``accept`` takes.
         InputError for an expiry in the past, and for scopes that a key of all teams may not have.
         """
         if by is not None:
@@ -73,11 +76,39 @@ class KeysService:
             problem = FieldProblem("/expires_at", expires_at.isoformat(), "a time in the future")
             raise InputError("key", (problem,))
         key, secret = self._new_key(name, team, scopes, expires_at)
+        if invited_for is not None:
+            secret = _urlsafe(self._random_bytes(SECRET_BYTES))
+            key = replace(key, sha256=_sha256(secret), invited_until=key.created_at + invited_for)
         async with self._units(EVERY_TEAM if by is None else scope_of(by)) as uow:
             await uow.keys.add(key)
             if by is not None:
                 await uow.accounts.bind(by.claim, (key.key_id,))
-            await uow.accounts.add_audit(_entry(key, "key.create", key.created_at, by))
+            action = "key.create" if invited_for is None else "key.invite"
+            await uow.accounts.add_audit(_entry(key, action, key.created_at, by))
+            await uow.commit()
+        return key, secret
+
+    async def find_invitation(self, token: str) -> ApiKey:
+        """The invitation with ``token``. Raises NotAuthenticated if it was accepted, revoked or is over."""
+        async with self._units(EVERY_TEAM) as uow:
+            found = await uow.keys.find_by_hash(_sha256(token))
+        if found is None or not found.can_be_accepted(self._clock.now()):
+            raise NotAuthenticated(USED_INVITATION)
+        return found
+
+    async def accept(self, token: str) -> tuple[ApiKey, str]:
+        """The key of an invitation and its secret. Its token opens nothing any more.
+
+        Raises NotAuthenticated as ``find_invitation`` does, also if two accept it at once.
+        """
+        found = await self.find_invitation(token)
+        secret = self._secret_of(found.key_id)
+        key = replace(found, sha256=_sha256(secret), invited_until=None)
+        async with self._units(EVERY_TEAM) as uow:
+            if not await uow.keys.accept(found, key.sha256):
+                raise NotAuthenticated(USED_INVITATION)
+            now = self._clock.now()
+            await uow.accounts.add_audit(_entry(key, "key.accept", now, _caller(key)))
             await uow.commit()
         return key, secret
 
@@ -271,9 +302,12 @@ class KeysService:
         self, name: str, team: str, scopes: frozenset[Scope], expires_at: datetime | None
     ) -> tuple[ApiKey, str]:
         key_id = self._random_bytes(ID_BYTES).hex()
-        secret = f"{KEY_PREFIX}_{key_id}_{_urlsafe(self._random_bytes(SECRET_BYTES))}"
-        now = self._clock.now()
+        secret, now = self._secret_of(key_id), self._clock.now()
         return ApiKey(key_id, name, team, scopes, _sha256(secret), now, expires_at=expires_at), secret
+
+    def _secret_of(self, key_id: str) -> str:
+        """A new secret of the key ``key_id``."""
+        return f"{KEY_PREFIX}_{key_id}_{_urlsafe(self._random_bytes(SECRET_BYTES))}"
 
 
 async def _end(uow: UnitOfWork, key: ApiKey, at: datetime, why: str) -> None:

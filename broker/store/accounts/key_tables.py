@@ -13,7 +13,7 @@ from broker.store.tables import Row
 
 
 class ApiKeyRow(Row):
-    """An API key, identified by its hash."""
+    """An API key or, with ``invited_until``, an invitation, identified by the hash of key or token."""
 
     __tablename__ = "api_keys"
     __table_args__ = (Index(None, "created_at", "key_id"),)
@@ -26,6 +26,7 @@ class ApiKeyRow(Row):
     created_at: Mapped[datetime]
     revoked_at: Mapped[datetime | None]
     expires_at: Mapped[datetime | None]
+    invited_until: Mapped[datetime | None]
 
 
 class SessionRow(Row):

@@ -58,6 +58,11 @@ class SqlKeyRepository:
         statement = select(ApiKeyRow).where(*standing).order_by(*_NEWEST_FIRST)
         return tuple(_key(row) for row in await self._session.scalars(statement))
 
+    async def accept(self, invitation: ApiKey, sha256: str) -> bool:
+        """Makes an invitation the key with this hash; False if it was accepted or revoked meanwhile."""
+        standing = and_(ApiKeyRow.sha256 == invitation.sha256, ApiKeyRow.revoked_at.is_(None))
+        return await update_one(self._session, ApiKeyRow, standing, {"sha256": sha256, "invited_until": None})
+
     async def revoke(self, key_id: str, at: datetime) -> None:
         """Revokes a key and ends its sessions; a key that is already revoked keeps its first time."""
         standing = and_(ApiKeyRow.key_id == key_id, ApiKeyRow.revoked_at.is_(None))
@@ -103,6 +108,7 @@ def _key_values(key: ApiKey) -> Values:
         "created_at": key.created_at,
         "revoked_at": key.revoked_at,
         "expires_at": key.expires_at,
+        "invited_until": key.invited_until,
     }
 
 
@@ -116,4 +122,5 @@ def _key(row: ApiKeyRow) -> ApiKey:
         created_at=row.created_at,
         revoked_at=row.revoked_at,
         expires_at=row.expires_at,
+        invited_until=row.invited_until,
     )

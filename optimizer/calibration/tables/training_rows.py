@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from broker.domain.basics.confidence import chance_below
 from broker.domain.market.sku import Sku
 from broker.domain.planning.model_shape import Attention, GpuSpec, ModelShape
 from optimizer.calibration.table_constants import load_table_constants
@@ -23,7 +23,7 @@ from optimizer.performance.arrays import Array, Places, as_array
 from optimizer.performance.constants.calibrated import Calibration
 from optimizer.performance.constants.spread import TRAINING, Question, Sides, load_spread, question_words
 from optimizer.performance.hardware.sku_arrays import GIB, Hardware, build_hardware
-from optimizer.performance.intervals import NINTH_DECILE, memory_regime, step_regime
+from optimizer.performance.intervals import memory_regime, step_regime
 from optimizer.performance.shapes import stack_shapes
 from optimizer.performance.training.compute import model_flops_per_token
 from optimizer.performance.training.layouts import Layouts, Row, stack_layouts
@@ -411,9 +411,6 @@ def _free_text(row: Mapping[str, str]) -> str:
 
 
 def fit_probability(held_bytes: float, card_bytes: float, sides: Sides) -> float:
-    """Probability that a GPU of ``card_bytes`` holds ``held_bytes``, whose interval has ``sides`` s:
-    Φ(1.28·ln(card/held)/s), with the upper side if the card has room, else with the lower one.
-    """
-    room = math.log(card_bytes / held_bytes)
-    side = sides.above if room > 0.0 else sides.below
-    return 0.5 * (1.0 + math.erf(NINTH_DECILE * room / side / math.sqrt(2.0)))
+    """Probability that a GPU of ``card_bytes`` holds ``held_bytes``, whose interval has ``sides``."""
+    used = sides if card_bytes > held_bytes else sides.inverse
+    return chance_below(card_bytes / held_bytes, used.over)

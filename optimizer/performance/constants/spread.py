@@ -41,6 +41,11 @@ class Sides:
         return Sides(self.below * factor, self.above * factor)
 
     @property
+    def over(self) -> float:
+        """P90 divided by the median, less 1."""
+        return math.expm1(self.above)
+
+    @property
     def inverse(self) -> Sides:
         """The sides of a rate, given those of its time."""
         return Sides(self.above, self.below)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from broker.domain.basics.confidence import MEDIAN, memory_margin, quantile_factor, work_factors
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.market.sku import Sku
 from broker.domain.planning.model_shape import GpuSpec, MixedWeights
@@ -15,12 +16,11 @@ from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, number
 from optimizer.performance.constants.calibrated import Calibration
 from optimizer.performance.constants.serving import ServingRates, engine_on
-from optimizer.performance.constants.spread import SERVING, Question, load_spread, question_words
+from optimizer.performance.constants.spread import SERVING, Question, Sides, load_spread, question_words
 from optimizer.performance.hardware.sku_arrays import Hardware, SingleHardware
 from optimizer.performance.intervals import (
     NO_ROWS,
     Closeness,
-    memory_margin,
     provenance_of,
     serving_sides,
     with_interval,
@@ -247,23 +247,33 @@ class ServingCore:
         self._hardware = SingleHardware(gpus, calibration)
 
     def most(
-        self, workload: Serving | Batch, precision: Precision, replica: Replica, hw: Hardware, gpu: str
+        self,
+        workload: Serving | Batch,
+        precision: Precision,
+        replica: Replica,
+        hw: Hardware,
+        gpu: str,
+        slower: tuple[float, float] = (1.0, 1.0),
     ) -> Most:
-        """The highest rate of one replica within the objective; ``gpu`` is its name.
+        """The highest rate of one replica within the objective; ``gpu`` is its name. ``slower``: factors on
+        the times of tokens and of first tokens.
 
         Own measurements nearby scale the times: the model is evaluated for the objective divided by these
         factors, and its rates are divided by the factor on tokens.
         """
         served, lengths = self._served(workload, precision, replica, hw, gpu), lengths_of(workload)
         batch, wanted = isinstance(workload, Batch), objective_of(workload)
-        limit = self.limit(served, lengths)
+        limit = self.limit(served, lengths, number(self.margin(workload)))
         found = self.most_of(served, lengths, wanted, limit, batch)
-        if self.own is None or not self.own.moves(workload):
+        token, first = slower
+        if self.own is not None and self.own.moves(workload):
+            logs = self.own.log_shifts(workload, precision, [gpu], replica, found.load.batch)
+            token, first = (factor * math.exp(log[0]) for factor, log in zip(slower, logs, strict=True))
+        if (token, first) == (1.0, 1.0):
             return found
-        logs = self.own.log_shifts(workload, precision, [gpu], replica, found.load.batch)
-        token, first = (number(math.exp(log[0])) for log in logs)
-        tighter = self.most_of(served, lengths, within(wanted, token, first), limit, batch)
-        return _stretched(tighter, token, first)
+        times = number(token), number(first)
+        tighter = self.most_of(served, lengths, within(wanted, *times), limit, batch)
+        return _stretched(tighter, *times)
 
     def sequences_told(self, engine: str, batch: bool) -> Array:
         """Sequences in flight per rank with which a replica is started: few for a service, and the engine's
@@ -272,9 +282,12 @@ class ServingCore:
         most = self.calibration.engines[engine].batch_most
         return number(most if batch else self.calibration.serving.batch_most)
 
-    def limit(self, served: ServedModel, lengths: Lengths) -> Array:
-        """Limit of sequences in flight; below 1 if memory, at its upper quartile, cannot hold even one."""
-        margin = memory_margin(self.calibration.intervals.kv)
+    def margin(self, workload: Serving | Batch) -> float:
+        """Factor on predicted memory with which a replica fits with the workload's confidence."""
+        return memory_margin(self.calibration.intervals.kv, workload.planned_confidence)
+
+    def limit(self, served: ServedModel, lengths: Lengths, margin: Array) -> Array:
+        """Limit of sequences in flight; below 1 if memory, ``margin`` times as full, cannot hold even one."""
         held = holds_one(served, lengths.input_tokens + lengths.output_tokens, margin)
         return xp.where(held, batch_limit(served, lengths, sequences_most(served)), 0.0)
 
@@ -333,19 +346,65 @@ class ServingCore:
             served = self._served(workload, precision, replica, hw, sku.gpu)
             load = _measured_load(served, lengths_of(workload), most, measured)
         value = self._metrics(workload, most, load, rate, hw, sku.gpu, usd_per_replica_hour)
-        # No published row states acceptance rates, so the effect of speculative decoding is only modelled.
-        known, near = bool(hw.calibrated) and workload.speculation is None, NO_ROWS
+        near = NO_ROWS
         if self.own is not None and self.own.moves(workload):
             near = self.own.closeness(workload, precision, sku.gpu, replica, most.load.batch)
-        question = self._question(workload, precision, sku.gpu, replica, most.load)
-        batch, constants = isinstance(workload, Batch), self.calibration.intervals
-        sides = serving_sides(question, batch, measured is not None, constants, load_spread(), near)
-        return with_interval(value, sides, provenance_of(measured is not None, known, near))
+        # No published row states acceptance rates, so the effect of speculative decoding is only modelled.
+        known, is_own = bool(hw.calibrated) and workload.speculation is None, measured is not None
+        sides = self.sides(workload, precision, sku.gpu, tp * pp, is_own, near)
+        found = with_interval(value, sides, provenance_of(is_own, known, near))
+        if isinstance(workload, Batch) or workload.planned_confidence == MEDIAN:
+            return found
+        sure = self._sure(workload, precision, replica, hw, sku.gpu, (near, measured))
+        return None if sure is None else replace(found, at_confidence=sure)
 
-    def _question(
-        self, workload: Serving | Batch, precision: Precision, gpu: str, replica: Replica, load: Load
-    ) -> Question:
-        """What the estimate is asked for. Nobody measured an engine with speculative decoding by itself."""
+    def _sure(
+        self,
+        workload: Serving,
+        precision: Precision,
+        replica: Replica,
+        hw: Hardware,
+        gpu: str,
+        evidence: tuple[Closeness, float | None],
+    ) -> dict[str, float] | None:
+        """The rate and the latencies of a replica that hold with the service's confidence; None if the
+        objective does not.
+        """
+        near, measured = evidence
+        if measured is not None:
+            factor = self.measured_factors(workload)[0]
+            served = self._served(workload, precision, replica, hw, gpu)
+            most = self.most(workload, precision, replica, hw, gpu)
+            load = _measured_load(served, lengths_of(workload), most, measured / factor)
+            return self._sure_metrics(workload, measured / factor, load)
+        gpus = float(replica.tp * replica.pp * replica.dp)
+        token, first, _ = self.factors(workload, precision, gpu, gpus, near)
+        most = self.most(workload, precision, replica, hw, gpu, (token, first))
+        rate = float(most.requests_per_s)
+        return self._sure_metrics(workload, rate, most.load) if rate > 0.0 else None
+
+    def _sure_metrics(self, workload: Serving, rate: float, load: Load) -> dict[str, float]:
+        objective = objective_of(workload)
+        between = 1e3 * float(xp.minimum(load.itl_p95_s, objective.itl_p95_s))
+        return {
+            "requests_per_s_per_replica": rate,
+            "ttft_p95_ms": 1e3 * float(xp.minimum(load.ttft_p95_s, objective.ttft_p95_s)),
+            **({} if has_one_token(workload) else {"itl_p95_ms": between}),
+        }
+
+    def sides(
+        self,
+        workload: Serving | Batch,
+        precision: Precision,
+        gpu: str,
+        gpus: float,
+        measured: bool,
+        near: Closeness,
+    ) -> dict[str, Sides]:
+        """Sides of the interval of each metric of a replica of ``gpus``.
+
+        No published row tells the effect of speculative decoding, so an engine with it counts as unfamiliar.
+        """
         model, lengths = workload.model, lengths_of(workload)
         form = format_of(precision, self.calibration, model.packed_in(precision))
         engine = self.engine_class(workload, gpu)
@@ -354,12 +413,35 @@ class ServingCore:
         words = question_words(gpu, architecture, model.name, software, f"{form.dense}/{form.experts}")
         numbers = {
             "size": model.active_params / 1e9,
-            "gpus": float(replica.tp * replica.pp * replica.dp),
-            "batch": max(float(load.batch), 1.0),
+            "gpus": gpus,
             "input": float(lengths.input_tokens),
             "output": float(lengths.output_tokens),
         }
-        return Question(SERVING, words, numbers, experts=model.is_moe)
+        question = Question(SERVING, words, numbers, experts=model.is_moe)
+        batch, constants = isinstance(workload, Batch), self.calibration.intervals
+        return serving_sides(question, batch, measured, constants, load_spread(), near)
+
+    def factors(
+        self, workload: Serving | Batch, precision: Precision, gpu: str, gpus: float, near: Closeness
+    ) -> tuple[float, float, float]:
+        """Factors on the times of tokens and of first tokens that hold with the workload's confidence, and
+        the mean time of a batch's requests divided by the time that suffices.
+        """
+        sides, confidence = (
+            self.sides(workload, precision, gpu, gpus, False, near),
+            workload.planned_confidence,
+        )
+        if isinstance(workload, Batch):
+            time = sides["requests_per_s_per_replica"].inverse
+            sure, mean = work_factors(time.over, confidence)
+            return sure, 1.0, mean / sure
+        names = ("itl_p95_ms", "ttft_p95_ms")
+        token, first = (quantile_factor(sides[name].over, confidence) for name in names)
+        return token, first, 1.0
+
+    def measured_factors(self, workload: Serving | Batch) -> tuple[float, float]:
+        """The time that suffices and the mean time, divided by the median, at a rate that was measured."""
+        return work_factors(self.calibration.intervals.measured, workload.planned_confidence)
 
     def _metrics(
         self,

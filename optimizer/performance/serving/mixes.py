@@ -69,6 +69,9 @@ class MixedTable(ServingTable):
         together = [self._together(rates[mine], w) for w, mine in enumerate(rows)]
         self.requests_per_s: Array = np.stack(together) if together else empty
         self.cold_start_s: Array = np.stack([starts[mine].max(axis=0) for mine in rows]) if rows else empty
+        self.mean_share: Array = (
+            np.stack([self._table.mean_share[mine][0] for mine in rows]) if rows else np.ones_like(empty)
+        )
         self.fits: Mask = self.requests_per_s > 0
         self._without_room: Mask = np.zeros(self.fits.shape[:2], dtype=np.bool_)
 
@@ -123,26 +126,32 @@ def mixed_estimate(parts: Sequence[Part], found: Sequence[Estimate]) -> Estimate
     """Combines the estimates of each size."""
     if len(found) == 1:
         return found[0]
+    sure = [one.at_confidence for one in found]
     return Estimate(
         _mixed(parts, [one.value for one in found]),
         _mixed(parts, [one.low for one in found]),
         _mixed(parts, [one.high for one in found]),
         min((one.provenance for one in found), key=LEAST_SURE.index),
+        _worst(parts, sure) if all(sure) else {},
     )
 
 
 def _mixed(parts: Sequence[Part], metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    shares = [share for share, _ in parts]
     tokens = [share * one.traffic.output_tokens for share, one in parts if isinstance(one, Serving)]
-    rate = 1.0 / sum(
-        share / one["requests_per_s_per_replica"] for share, one in zip(shares, metrics, strict=True)
-    )
     usd = sum(part * one["usd_per_million_tokens"] for part, one in zip(tokens, metrics, strict=True))
+    worst = _worst(parts, metrics)
+    return worst | {
+        "tokens_per_s": worst["requests_per_s_per_replica"] * sum(tokens),
+        "usd_per_million_tokens": usd / sum(tokens),
+    }
+
+
+def _worst(parts: Sequence[Part], metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The rate of the mix, and all other metrics of the size that is worst in each."""
+    rate = 1.0 / sum(
+        share / one["requests_per_s_per_replica"] for (share, _), one in zip(parts, metrics, strict=True)
+    )
     over: Mapping[str, Callable[[Sequence[float]], float]] = {"kv_tokens": min}
     names = dict.fromkeys(name for one in metrics for name in one)
     worst = {name: over.get(name, max)([one[name] for one in metrics if name in one]) for name in names}
-    return worst | {
-        "requests_per_s_per_replica": rate,
-        "tokens_per_s": rate * sum(tokens),
-        "usd_per_million_tokens": usd / sum(tokens),
-    }
+    return worst | {"requests_per_s_per_replica": rate}

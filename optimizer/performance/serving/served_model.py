@@ -233,7 +233,7 @@ def cache_room(served: ServedModel) -> Array:
     return served.engine.cache_share * (_engine_bytes(served) - _set_aside(served))
 
 
-def holds_one(served: ServedModel, tokens: Array, margin: float) -> Mask:
+def holds_one(served: ServedModel, tokens: Array, margin: Array) -> Mask:
     """Whether a rank can hold one sequence of ``tokens`` tokens if all other memory is ``margin`` times the
     prediction.
 

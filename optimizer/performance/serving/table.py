@@ -12,6 +12,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from broker.domain.basics.confidence import MEDIAN
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.market.sku import Sku
 from broker.domain.planning.model_shape import MixedWeights
@@ -20,6 +21,7 @@ from broker.domain.planning.workload import Batch, Precision, Serving, ServingEn
 from optimizer.performance.arrays import Array, Mask, Places, as_array, stacked
 from optimizer.performance.constants.serving import engine_on
 from optimizer.performance.hardware.sku_arrays import build_hardware, kinds_of
+from optimizer.performance.intervals import NO_ROWS
 from optimizer.performance.serving.estimate import (
     WAYS,
     ServingConfig,
@@ -55,9 +57,16 @@ class _Cells:
         return _Cells(self.asked[places], self.kind[places], self.config[places])
 
 
+def _each_of(cells: _Cells) -> Iterator[_Cells]:
+    return (_Cells(*one) for one in zip(cells.asked, cells.kind, cells.config, strict=True))
+
+
 class ServingTable:
-    """Estimates of W×S×C; ``requests_per_s`` is the highest rate within the objective, 0 if a case does not
-    fit.
+    """Estimates of W×S×C.
+
+    ``requests_per_s`` is the highest rate that is within the objective with the workload's confidence, 0 if a
+    case does not fit. ``mean_share``: the mean time of a batch's requests divided by the time that suffices;
+    1 where medians are planned.
     """
 
     def __init__(self, core: ServingCore, workloads: Sequence[Serving | Batch], skus: Sequence[Sku]) -> None:
@@ -73,7 +82,7 @@ class ServingTable:
         )
         self._kinds, self._kind = kinds_of(skus)
         shape = (len(workloads), len(self._kinds), len(self.configs))
-        rates, starts = np.zeros(shape), np.zeros(shape)
+        rates, starts, share = np.zeros(shape), np.zeros(shape), np.ones(shape)
         single = {(c.precision, c.tp): place for place, c in enumerate(self.configs) if c.pp == c.dp == 1}
         self._single = np.asarray([single[c.precision, c.tp] for c in self.configs], dtype=np.intp)
         self._pipelined: Mask = np.asarray([c.pp > 1 for c in self.configs], dtype=np.bool_)
@@ -89,11 +98,12 @@ class ServingTable:
                 cells = every if self._workloads[alike[0]].model.is_moe else self._tensor_groups(every)
                 for engine, mine in self._by_engine(self._workloads[alike[0]].engine, cells):
                     self._formats[np.asarray(alike)[:, None], np.unique(mine.kind)] = True
-                    self._fill(precision, engine, alike, mine, rates, starts)
-        self._overlay_measured(rates)
+                    self._fill(precision, engine, alike, mine, (rates, starts, share))
+        self._overlay_measured(rates, share)
         self._drop_needless_pipelines(rates)
         self.requests_per_s: Array = rates[:, self._kind, :]
         self.cold_start_s: Array = starts[:, self._kind, :]
+        self.mean_share: Array = share[:, self._kind, :]
         self.fits: Mask = self.requests_per_s > 0
         self._without_room: Mask = np.zeros(self.fits.shape[:2], dtype=np.bool_)
 
@@ -151,12 +161,12 @@ class ServingTable:
         engine: str,
         asked: Sequence[int],
         cells: _Cells,
-        rates: Array,
-        starts: Array,
+        found: tuple[Array, Array, Array],
     ) -> None:
         """Memory of every case first, then the highest rate of those that fit; equal workloads are evaluated
-        once.
+        once. ``found``: rates, cold starts, and mean shares of time, to be filled.
         """
+        rates, starts, share = found
         same: dict[Hashable, list[int]] = {}
         for w in asked:
             same.setdefault(_physics_of(self._core, self._workloads[w]), []).append(w)
@@ -177,19 +187,20 @@ class ServingTable:
         for part in _parts(needed.size):
             some = every.at(needed[part])
             where = front[some.asked], some.kind, some.config
-            rates[where] = cases.most(some, limit[needed[part]])
+            rates[where], share[where] = cases.most(some, limit[needed[part]])
         self._tried[front] += np.bincount(cells.kind, minlength=len(self._kinds))
         for group in same.values():
-            for array in (rates, starts, self._fits_memory, self._tried):
+            for array in (*found, self._fits_memory, self._tried):
                 array[group[1:]] = array[group[0]]
 
-    def _overlay_measured(self, rates: Array) -> None:
+    def _overlay_measured(self, rates: Array, share: Array) -> None:
         """Replaces the model's rates by the user's own where format and degrees are possible.
 
         A measurement is that of one tensor group, so configurations with attention ranks get 0.
         """
         for w, workload in enumerate(self._workloads):
             gpus = {measured.gpu for measured in workload.measured}
+            sure, mean = self._core.measured_factors(workload)
             for k in (k for k, kind in enumerate(self._kinds) if kind.gpu in gpus):
                 spec, known = self._core.gpus.get(self._kinds[k].gpu), self._core.calibration.serving
                 for c in np.flatnonzero(self._allowed[k]):
@@ -198,7 +209,8 @@ class ServingTable:
                     size = self.configs[c].gpus_per_replica
                     measured = measurement_for(workload, self._kinds[k].gpu, size)
                     if measured is not None:
-                        rates[w, k, c] = 0.0 if self._has_ranks[c] else measured
+                        rates[w, k, c] = 0.0 if self._has_ranks[c] else measured / sure
+                        share[w, k, c] = mean / sure
                         self._fits_memory[w, k, c] |= not self._has_ranks[c]
 
     def _drop_needless_pipelines(self, rates: Array) -> None:
@@ -264,6 +276,7 @@ class _Cases:
         self._shapes = stack_shapes([workload.model for workload in workloads])
         self._lengths = [lengths_of(workload) for workload in workloads]
         self._objectives = [objective_of(workload) for workload in workloads]
+        self._margins = as_array([core.margin(workload) for workload in workloads])
         drafts = [speculation_of(workload) for workload in workloads]
         self._drafts = [draft for draft in drafts if draft is not None]
         able = [k for k, kind in enumerate(kinds) if kind.gpu in core.gpus]
@@ -278,30 +291,50 @@ class _Cases:
     def memory(self, cells: _Cells) -> tuple[Array, Array]:
         """Limit of sequences in flight, below 1 if memory cannot hold one; and the cold start."""
         served = self._served(cells)
-        return self._core.limit(served, self._lengths_at(cells)), self._core.cold_start(served)
+        limit = self._core.limit(served, self._lengths_at(cells), self._margins[cells.asked])
+        return limit, self._core.cold_start(served)
 
-    def most(self, cells: _Cells, limit: Array) -> Array:
-        """Requests/s within the objective."""
+    def most(self, cells: _Cells, limit: Array) -> tuple[Array, Array]:
+        """Requests/s within the objective with each workload's confidence; and the mean time of requests
+        divided by the time that suffices.
+        """
         lengths, objective = self._lengths_at(cells), stacked(self._objectives, cells.asked)
         found = self._core.most_of(self._served(cells), lengths, objective, limit, self._batch)
-        rates = found.requests_per_s
-        for asked in np.unique(cells.asked).tolist() if self._core.own is not None else ():
+        rates, share = found.requests_per_s, np.ones(len(cells.asked))
+        for asked in np.unique(cells.asked).tolist():
             places = np.flatnonzero(cells.asked == asked)
             stretch = self._stretch(asked, cells.at(places), found.load.batch[places])
             if stretch is not None:
-                rates[places] = self._stretched(cells.at(places), limit[places], *stretch)
-        return rates
+                token, first, share[places] = stretch
+                rates[places] = self._stretched(cells.at(places), limit[places], token, first)
+        return rates, share
 
-    def _stretch(self, asked: int, cells: _Cells, batch: Array) -> tuple[Array, Array] | None:
-        """Factors of own measurements nearby on tokens and first tokens of one workload; None if there are
-        none.
+    def _stretch(self, asked: int, cells: _Cells, batch: Array) -> tuple[Array, Array, Array] | None:
+        """Factors on tokens and first tokens of one workload, from own measurements nearby and its
+        confidence, and its mean time divided by that which suffices; None if medians without own rows are
+        planned.
         """
         own, workload = self._core.own, self._workloads[asked]
-        if own is None or not own.moves(workload):
+        moved = own is not None and own.moves(workload)
+        if not moved and workload.planned_confidence == MEDIAN:
             return None
-        gpus = [self._gpus[kind] for kind in cells.kind.tolist()]
-        token, first = own.log_shifts(workload, self._precision, gpus, self._replica(cells), batch)
-        return np.exp(token), np.exp(first)
+        gpus, replica = [self._gpus[kind] for kind in cells.kind.tolist()], self._replica(cells)
+        token, first = np.ones(len(gpus)), np.ones(len(gpus))
+        near = [NO_ROWS] * len(gpus)
+        if own is not None and moved:
+            logs = own.log_shifts(workload, self._precision, gpus, replica, batch)
+            token, first = (np.exp(log) for log in logs)
+            if workload.planned_confidence != MEDIAN:
+                near = [
+                    own.closeness(workload, self._precision, gpu, self._replica(one), batch[m])
+                    for m, (gpu, one) in enumerate(zip(gpus, _each_of(cells), strict=True))
+                ]
+        sizes = (replica.tp * replica.pp * replica.dp).tolist()
+        each = [
+            self._core.factors(workload, self._precision, *one) for one in zip(gpus, sizes, near, strict=True)
+        ]
+        of_token, of_first, share = (as_array(list(column)) for column in zip(*each, strict=True))
+        return token * of_token, first * of_first, share
 
     def _stretched(self, cells: _Cells, limit: Array, token: Array, first: Array) -> Array:
         """Requests/s if tokens take ``token`` and first tokens ``first`` times as long."""
@@ -342,7 +375,8 @@ def _physics_of(core: ServingCore, workload: Serving | Batch) -> Hashable:
     tokens = float(lengths.input_tokens), float(lengths.output_tokens)
     measured = workload.measured if core.own is not None and core.own.moves(workload) else ()
     decoding = workload.prefix_cache_hit_share, workload.speculation
-    return type(workload), workload.model, tokens, slo, workload.precisions, measured, decoding
+    asked = workload.planned_confidence
+    return type(workload), workload.model, tokens, slo, workload.precisions, measured, decoding, asked
 
 
 def _parts(size: int) -> Iterator[Places]:

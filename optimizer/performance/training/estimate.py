@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from broker.domain.basics.confidence import MEDIAN, memory_margin, work_factors
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.market.sku import Sku
 from broker.domain.planning.model_shape import GpuSpec
@@ -19,12 +20,11 @@ from broker.domain.planning.workload import Measurement, Precision, Training, Tr
 from optimizer.performance.arrays import Array, Mask, as_array, number
 from optimizer.performance.constants.calibrated import Calibration
 from optimizer.performance.constants.groups import Software
-from optimizer.performance.constants.spread import TRAINING, Question, load_spread, question_words
+from optimizer.performance.constants.spread import TRAINING, Question, Sides, load_spread, question_words
 from optimizer.performance.hardware.sku_arrays import Hardware, SingleHardware
 from optimizer.performance.intervals import (
     NO_ROWS,
     Closeness,
-    memory_margin,
     memory_regime,
     provenance_of,
     step_regime,
@@ -49,7 +49,6 @@ class Case:
 
     workload: Training
     gpu: str
-    layout: Parallelism
     shapes: Shapes
     hw: Hardware
     nodes: int
@@ -178,12 +177,12 @@ class TrainingCore:
         return self.calibration.software[software_of(workload)]
 
     def scenario(self, workload: Training, layouts: Layouts, hw: Hardware) -> Scenario:
-        """The workload's steps in ``layouts`` on ``hw``, whose memory must hold the upper quartile of the
-        prediction.
+        """The workload's steps in ``layouts`` on ``hw``, whose memory must hold what the run needs with its
+        confidence.
         """
         shapes, run = build_shape(workload.model), run_of(workload)
         half_width = self.calibration.intervals.training_memory[memory_regime(software_of(workload))]
-        margin = memory_margin(half_width)
+        margin = memory_margin(half_width, workload.planned_confidence)
         return Scenario(shapes, run, layouts, hw, self.software(workload), self.calibration, margin)
 
     def case(self, workload: Training, sku: Sku, nodes: int, layout: Parallelism) -> Case | None:
@@ -210,11 +209,11 @@ class TrainingCore:
         if measured is not None and (trusted or able):
             rate = (measured.tokens_per_s or 0.0) / measured.gpus * gpus
             step_s = step_tokens(workload) / rate
-            return Case(workload, sku.gpu, layout, shapes, hw, nodes, best, step_s, measured=True)
+            return Case(workload, sku.gpu, shapes, hw, nodes, best, step_s, measured=True)
         if not able:
             return None
         step_s, closeness = self._shifted(workload, sku.gpu, gpus, layout, float(best.total))
-        return Case(workload, sku.gpu, layout, shapes, hw, nodes, best, step_s, False, closeness)
+        return Case(workload, sku.gpu, shapes, hw, nodes, best, step_s, False, closeness)
 
     def _shifted(
         self, workload: Training, gpu: str, gpus: int, layout: Parallelism, step_s: float
@@ -247,23 +246,33 @@ class TrainingCore:
             "goodput": float(goodput),
         }
         known, near = bool(hw.calibrated), case.closeness
-        software = software_of(workload)
-        regimes = step_regime(software, workload.model.is_moe), memory_regime(software)
-        question = self._question(case)
-        sides = training_sides(question, regimes, case.measured, calibration.intervals, load_spread(), near)
-        return with_interval(value, sides, provenance_of(case.measured, known, near))
+        gpus = case.nodes * float(hw.gpus_per_node)
+        sides = self.sides(workload, case.gpu, gpus, case.measured, near)
+        found = with_interval(value, sides, provenance_of(case.measured, known, near))
+        if workload.planned_confidence == MEDIAN:
+            return found
+        startup = calibration.goodput.startup_s / 3600.0
+        sure, mean = (
+            startup + (value["hours"] - startup) * factor
+            for factor in work_factors(sides["hours"].over, workload.planned_confidence)
+        )
+        return replace(found, at_confidence={"hours": sure}, expected_hours=mean)
 
-    def _question(self, case: Case) -> Question:
-        workload, model = case.workload, case.workload.model
-        software, number_format = software_of(workload), workload.precision.value
-        words = question_words(case.gpu, self.gpus[case.gpu].arch, model.name, software, number_format)
+    def sides(
+        self, workload: Training, gpu: str, gpus: float, measured: bool, near: Closeness
+    ) -> dict[str, Sides]:
+        """Sides of the interval of each metric of a workload on ``gpus``."""
+        model, software = workload.model, software_of(workload)
+        architecture, number_format = self.gpus[gpu].arch, workload.precision.value
+        words = question_words(gpu, architecture, model.name, software, number_format)
         numbers = {
             "size": model.active_params / 1e9,
-            "gpus": case.nodes * float(case.hw.gpus_per_node),
-            "batch": float(case.layout.micro_batch),
+            "gpus": gpus,
             "input": float(workload.sequence_length),
         }
-        return Question(TRAINING, words, numbers, experts=model.is_moe)
+        question = Question(TRAINING, words, numbers, experts=model.is_moe)
+        regimes = step_regime(software, model.is_moe), memory_regime(software)
+        return training_sides(question, regimes, measured, self.calibration.intervals, load_spread(), near)
 
 
 def degrees_of(layout: Parallelism) -> NDArray[np.int64]:

@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from broker.domain.basics.confidence import MEDIAN, MEMORY_LEAST, work_factors
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.market.sku import Sku
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.workload import Training
 from optimizer.performance.arrays import Array, Mask, Places, as_array
 from optimizer.performance.hardware.sku_arrays import Hardware, build_hardware, kinds_of
+from optimizer.performance.intervals import NO_ROWS
 from optimizer.performance.training.estimate import (
     Case,
     TrainingCore,
@@ -57,7 +59,12 @@ class _Found:
 
 
 class TrainingTable:
-    """Estimates of W×S×N; ``hours`` (without spot interruptions) is inf if the run does not fit."""
+    """Estimates of W×S×N.
+
+    ``hours`` (without spot interruptions) suffice with each workload's confidence; inf if the run does not
+    fit. ``mean_share``: the mean of the hours after the start-up divided by those that suffice; 1 where
+    medians are planned.
+    """
 
     def __init__(
         self,
@@ -73,6 +80,7 @@ class TrainingTable:
         self._known = [kind for kind in kinds if kind.gpu in core.gpus]
         shape = (len(workloads), len(kinds), len(node_counts))
         hours, self._step_s = np.full(shape, np.inf), np.full(shape, np.inf)
+        self._sure, self._share = np.ones(shape), np.ones(shape)
         self._degrees: NDArray[np.int64] = np.ones((*shape, DEGREES), dtype=np.int64)
         self._joined: Mask = np.zeros(shape, dtype=np.bool_)
         self._formats: Mask = np.zeros(shape[:2], dtype=np.bool_)
@@ -81,6 +89,7 @@ class TrainingTable:
             places = np.asarray([number[kind] for kind in self._known], dtype=np.intp)
             self._fill(places, hours)
         self.hours: Array = hours[:, self._kind, :]
+        self.mean_share: Array = self._share[:, self._kind, :]
         self.fits: Mask = np.isfinite(self.hours)
         self._without_room: Mask = np.zeros(self.fits.shape[:2], dtype=np.bool_)
 
@@ -105,17 +114,24 @@ class TrainingTable:
             if key not in searched:
                 searched[key] = search(self._core, workload, kinds, hw.take(able), nodes)
             found, where = searched[key], places[able]
+            measured: Mask = np.zeros(found.step_s.shape, dtype=np.bool_)
             if workload.measured or self._core.own is not None:
                 found = found.copied()
                 _shift(self._core, workload, kinds, nodes, found)
                 for index, kind in enumerate(kinds):
-                    _overlay_measured(workload, kind, nodes, hw.nodes_most[able[index]], index, found)
+                    measured[index] = _overlay_measured(
+                        workload, kind, nodes, hw.nodes_most[able[index]], index, found
+                    )
             self._step_s[w, where], self._degrees[w, where] = found.step_s, found.degrees
             self._joined[w, where], self._tried[w, where] = found.fits_joined, found.tried
             per_node = hw.gpus_per_node[able][:, None]
-            hours[w, where] = held_hours(
+            self._sure[w, where], self._share[w, where] = _factors(
+                self._core, workload, kinds, nodes, found, measured
+            )
+            median = held_hours(
                 workload, found.step_s, nodes, per_node, as_array(0.0), self._core.calibration
             )
+            hours[w, where] = self._at_confidence(median, self._sure[w, where])
 
     @property
     def candidates(self) -> NDArray[np.int64]:
@@ -128,8 +144,8 @@ class TrainingTable:
         return self._core.calibration.goodput.startup_s / 3600.0
 
     def hours_at(self, w: int, s: int, n: int, interruptions_per_hour: ArrayLike) -> Array:
-        """Held hours with spot interruptions per NODE-hour, in the shape of the rates."""
-        return held_hours(
+        """Hours that suffice with spot interruptions per NODE-hour, in the shape of the rates."""
+        median = held_hours(
             self._workloads[w],
             as_array(self._step_s[w, self._kind[s], n]),
             as_array(self.node_counts[n]),
@@ -137,11 +153,14 @@ class TrainingTable:
             as_array(interruptions_per_hour),
             self._core.calibration,
         )
+        return self._at_confidence(median, as_array(self._sure[w, self._kind[s], n]))
 
     def hours_at_each(self, w: int, s: Places, n: Places, interruptions_per_hour: Array) -> Array:
-        """Held hours [M] of pairs of SKU and node count, each with its own interruptions per node-hour."""
+        """Hours [M] that suffice for pairs of SKU and node count, each with its own interruptions per
+        node-hour.
+        """
         per_node = as_array([sku.gpus_per_node for sku in self._skus])
-        return held_hours(
+        median = held_hours(
             self._workloads[w],
             self._step_s[w, self._kind[s], n],
             as_array(self.node_counts[n]),
@@ -149,6 +168,10 @@ class TrainingTable:
             interruptions_per_hour,
             self._core.calibration,
         )
+        return self._at_confidence(median, self._sure[w, self._kind[s], n])
+
+    def _at_confidence(self, hours: Array, factor: Array) -> Array:
+        return self.startup_hours + (hours - self.startup_hours) * factor
 
     def layout(self, w: int, s: int, n: int) -> Parallelism:
         """The layout with the least step time."""
@@ -191,7 +214,8 @@ class TrainingTable:
 def _physics_of(workload: Training) -> Hashable:
     """Cache key of a step: runs that differ only in tokens, dates or policy share their search."""
     sequences = float(run_of(workload).sequences)
-    return workload.model, workload.sequence_length, sequences, workload.precision, workload.software
+    asked = max(workload.planned_confidence, MEMORY_LEAST)
+    return workload.model, workload.sequence_length, sequences, workload.precision, workload.software, asked
 
 
 def search(
@@ -306,12 +330,37 @@ def _degrees(pairs: _Pairs, best: Places) -> NDArray[np.int64]:
     return np.stack([part[best] for part in parts], axis=2).astype(np.int64)
 
 
+def _factors(
+    core: TrainingCore,
+    workload: Training,
+    kinds: Sequence[Sku],
+    nodes: Array,
+    found: _Found,
+    measured: Mask,
+) -> tuple[Array, Array]:
+    """The hours that suffice divided by the median [S, N], and the mean hours divided by those."""
+    shape = found.step_s.shape
+    if workload.planned_confidence == MEDIAN:
+        return np.ones(shape), np.ones(shape)
+    is_own = core.own is not None and core.own.moves(workload)
+    sure, share = np.ones(shape), np.ones(shape)
+    for s, n in zip(*np.nonzero(np.isfinite(found.step_s)), strict=True):
+        near, count = NO_ROWS, float(nodes[n] * kinds[s].gpus_per_node)
+        if is_own and not measured[s, n] and core.own is not None:
+            near = core.own.closeness(workload, kinds[s].gpu, count, found.degrees[s, n][None, :])
+        hours = core.sides(workload, kinds[s].gpu, count, bool(measured[s, n]), near)["hours"]
+        most, mean = work_factors(hours.over, workload.planned_confidence)
+        sure[s, n], share[s, n] = most, mean / most
+    return sure, share
+
+
 def _overlay_measured(
     workload: Training, kind: Sku, nodes: Array, nodes_most: float, index: int, found: _Found
-) -> None:
-    """Replaces the model's step time by the user's; a measurement also shows that the run fits from that size
-    on.
+) -> Mask:
+    """Replaces the model's step time by the user's, and tells where [N]; a measurement also shows that the
+    run fits from that size on.
     """
+    replaced: Mask = np.zeros(len(nodes), dtype=np.bool_)
     for n, count in enumerate(nodes):
         gpus = int(count) * kind.gpus_per_node
         measured = measurement_for(workload, kind.gpu, gpus)
@@ -323,5 +372,7 @@ def _overlay_measured(
         found.step_s[index, n] = step_tokens(workload) / (
             (measured.tokens_per_s or 0.0) / measured.gpus * gpus
         )
+        replaced[n] = True
         if not fits:
             found.degrees[index, n] = (1, 1, gpus, 1, 1, 1, 0)
+    return replaced

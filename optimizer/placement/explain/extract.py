@@ -45,7 +45,7 @@ def _placement(
     problem = candidates.problem
     workload = problem.request.workload(column.workload)
     offer = problem.table.offers[piece.offer]
-    segments = build_segments(problem, piece.spans)
+    segments = build_segments(problem, piece.held)
     nodes = working_nodes(candidates, workload, piece)
     gpus = nodes * offer.sku.gpus_per_node
     layout, precision, replicas, gpus_each = _shape(candidates, workload, piece, nodes)
@@ -101,7 +101,7 @@ def _window_use(
     begin = max(segments[0].start, problem.instant(begins_s(problem, workload, piece.offer)))
     end = problem.instant(column.end_s)
     if len(column.pieces) > 1:
-        hours = estimate_of(candidates, workload, piece)["hours"]
+        hours = estimate_of(candidates, workload, piece).sure_hours
         end = begin + timedelta(microseconds=round(hours * 3.6e9))
     wanted = Window(begin, end)
     return use_of(terms, segments, wanted, cost_usd)
@@ -190,7 +190,7 @@ def _unused_usd(
     listed = offer.is_sold_whole
     billed = useful if listed else _billed_node_hours(offer, segments)
     if not isinstance(workload, Serving):
-        useful = nodes * estimate["hours"]
+        useful = nodes * estimate.mean_hours
     share = max(0.0, 1 - useful / billed) if billed > 0 else 0.0
     return to_cents(cost_usd * Decimal(share))
 

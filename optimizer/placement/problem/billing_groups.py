@@ -30,13 +30,16 @@ class Limit(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Terms:
-    """What the offers of each group [S] have in common; ``interrupted``: they can be interrupted."""
+    """What the offers of each group [S] have in common; ``interrupted``: they can be interrupted;
+    ``held_on``: they can be held until a run is done.
+    """
 
     kind: Ints
     min_s: Ints
     increment_s: Ints
     is_window: Bools
     interrupted: Bools
+    held_on: Bools
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -156,6 +159,7 @@ def build_billing_groups(table: OfferTable) -> BillingGroups:
         increment_s=table.increment_s[example],
         is_window=table.is_window[example],
         interrupted=table.interruptions_per_hour[example] > 0,
+        held_on=table.is_held_on[example],
     )
     prices, rank = np.unique(table.price_usd, return_inverse=True)
     by_price = _ranked(group * (len(prices) + 1) + rank.reshape(-1))

@@ -21,7 +21,8 @@ class Piece:
     """Nodes of one offer over time: ``spans`` are (start_s, end_s, nodes).
 
     ``choice`` is the index of the node count (training) or of the serving configuration; ``share`` of the
-    run's work is done there.
+    run's work is done there. ``spans`` are what stock must allow; ``held_s`` is how long the piece is held on
+    average, for which ``cost_cents`` pays (None: throughout its spans).
     """
 
     offer: int
@@ -29,6 +30,12 @@ class Piece:
     spans: tuple[Span, ...]
     cost_cents: int
     share: float = 1.0
+    held_s: int | None = None
+
+    @property
+    def held(self) -> tuple[Span, ...]:
+        """The spans that the plan holds and pays for."""
+        return self.spans if self.held_s is None else held_spans(self.spans, self.held_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,12 @@ class Column:
     def total_cents(self) -> int:
         """Objective coefficient: cost, lateness, delay and the cost of leaving what is held."""
         return self.cost_cents + self.penalty_cents + self.delay_cents + self.switching_cents
+
+
+def held_spans(spans: tuple[Span, ...], held_s: int) -> tuple[Span, ...]:
+    """One span cut to its first ``held_s`` seconds."""
+    ((start, end, nodes),) = spans
+    return ((start, min(end, start + held_s), nodes),)
 
 
 def with_switching(problem: Problem, column: Column) -> Column:

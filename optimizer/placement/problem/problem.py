@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.node_launch import NodeLaunch
 from broker.domain.market.launch_statistics import LAUNCH_PRIOR
-from broker.domain.market.offer import Offer, SizedId, StockLevel, Tier, WindowTerms
+from broker.domain.market.offer import Offer, SizedId, StockLevel, Tier, WindowTerms, is_held_on
 from broker.domain.market.sku import Sku
 from broker.domain.market.stock_pools import shared
 from broker.domain.moving.moving_costs import MovingTerms
@@ -53,7 +53,9 @@ class OfferTable:
     - ``count_terms_of`` indexes ``count_terms``: the node counts that a seller sells; ``ANY_COUNT`` if any
       count is sold.
     - ``billing_group_of`` numbers groups of offers with the same kind of node, minimum and increment of
-      billing, window or not, interruptible or not. Within a group only price, stock and place differ.
+      billing, window or not, interruptible or not, held on or not. Within a group only price, stock and place
+      differ.
+    - ``is_held_on``: capacity that may be held until a run is done, so that it is held for the mean hours.
     - ``zone_of``: a zone is a place, which is one operator's data centre or region, whoever sells it.
     - ``gone_s``: the second from which the offer no longer exists (``NEVER_GONE`` if nobody says).
     - ``stock_of``: the first row of the same offer in another size of its disk or memory, else the row
@@ -76,6 +78,7 @@ class OfferTable:
     gone_s: Ints
     interruptions_per_hour: Floats
     is_window: Bools
+    is_held_on: Bools
     pools: GpuPools
     count_terms_of: Ints
     count_terms: tuple[WindowTerms, ...]
@@ -275,6 +278,7 @@ def _offer_table(offers: tuple[Offer, ...], origin: datetime, assumed: int) -> O
     increment_s = ints(max(1, o.billing_increment_s) for o in offers)
     rates = floats((o.interruptions_per_hour or 0.0) if o.tier is Tier.SPOT else 0.0 for o in offers)
     is_window = np.fromiter((o.window is not None for o in offers), dtype=np.bool_, count=len(offers))
+    held_on = np.fromiter((is_held_on(o) for o in offers), dtype=np.bool_, count=len(offers))
     return OfferTable(
         offers=offers,
         skus=tuple(skus),
@@ -292,10 +296,11 @@ def _offer_table(offers: tuple[Offer, ...], origin: datetime, assumed: int) -> O
         gone_s=ints(_gone_s(o, origin) for o in offers),
         interruptions_per_hour=rates,
         is_window=is_window,
+        is_held_on=held_on,
         pools=build_pools(offers, assumed),
         count_terms_of=np.asarray(count_terms_of, dtype=np.int64),
         count_terms=count_terms,
-        billing_group_of=_billing_groups((kind_of, is_window, rates > 0, min_s, increment_s)),
+        billing_group_of=_billing_groups((kind_of, is_window, held_on, rates > 0, min_s, increment_s)),
         stock_of=_first_rows(offers),
     )
 

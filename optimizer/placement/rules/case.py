@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from broker.domain.market.offer import Offer, Tier
+from broker.domain.basics.window import Segment
+from broker.domain.market.offer import Offer, Tier, is_held_on
 from broker.domain.market.sku import SoldAmount
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.batch_hours import kept_share
@@ -170,10 +171,31 @@ def usable_stretches(
     return stretches
 
 
+def reserved(placement: Placement, offer: Offer) -> tuple[Segment, ...]:
+    """The segments for which capacity must be there: work that is held on average for less than suffices with
+    its confidence may be held on for that long.
+    """
+    sure = placement.estimate.at_confidence.get("hours")
+    if sure is None or not is_held_on(offer):
+        return placement.segments
+    *before, last = sorted(placement.segments)
+    begun = min(segment.start for segment in placement.segments)
+    until = begun + timedelta(seconds=math.ceil(round(sure * 3600, 6)))
+    return (*before, replace(last, end=max(last.end, until)))
+
+
 def run_end(placement: Placement, offer: Offer, not_before: datetime) -> datetime | None:
-    """The end of the run: ``estimate.hours`` of usable held time after its start; None if less is held."""
-    left = timedelta(hours=placement.estimate["hours"])
-    for start, end in usable_stretches(placement, offer, not_before):
+    """The end of the run with its confidence: the hours that suffice, of usable held time after its start.
+
+    None if less is held: less than the mean hours where capacity may be held on.
+    """
+    left = timedelta(hours=placement.estimate.sure_hours)
+    stretches = usable_stretches(placement, offer, not_before)
+    if placement.estimate.at_confidence and is_held_on(offer) and stretches:
+        held = sum((end - start for start, end in stretches), timedelta())
+        enough = held >= timedelta(hours=placement.estimate.mean_hours)
+        return stretches[0][0] + left if enough else None
+    for start, end in stretches:
         if end - start >= left:
             return start + left
         left -= end - start

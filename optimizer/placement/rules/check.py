@@ -17,6 +17,7 @@ from optimizer.performance.estimator import Estimator
 from optimizer.placement.rules import (
     assumed,
     available,
+    chances,
     form,
     holding,
     host,
@@ -66,4 +67,5 @@ def check_plan(
     senseless = tuple(form.violations(case))
     if senseless:
         return senseless
-    return tuple(sentence for rule in (identity, *RULES) for sentence in rule.violations(case))
+    found = tuple(sentence for rule in (identity, *RULES) for sentence in rule.violations(case))
+    return found or tuple(chances.violations(case))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from broker.domain.planning.plan import Placement
@@ -87,9 +87,18 @@ def _metrics(where: str, placement: Placement, workload: Workload) -> Iterator[s
         missing = needed - metrics.keys()
         if missing:
             yield f"{where}: estimate {name} lacks {', '.join(sorted(missing))}"
-        senseless = sorted(m for m, number in metrics.items() if not (math.isfinite(number) and number >= 0))
-        if senseless:
-            yield f"{where}: estimate {name} of {', '.join(senseless)} is not a number of at least 0"
+        yield from _senseless(where, name, metrics)
+    yield from _senseless(where, "at_confidence", told.at_confidence)
+    others: dict[str, object] = {"expected_hours": told.expected_hours, "chance": placement.chance}
+    for name, number in others.items():
+        if number is not None and not (isinstance(number, int | float) and math.isfinite(number)):
+            yield f"{where}: {name} is {number!r}, expected a number"
+
+
+def _senseless(where: str, name: str, metrics: Mapping[str, float]) -> Iterator[str]:
+    senseless = sorted(m for m, number in metrics.items() if not (math.isfinite(number) and number >= 0))
+    if senseless:
+        yield f"{where}: estimate {name} of {', '.join(senseless)} is not a number of at least 0"
 
 
 def _needed(workload: Workload) -> frozenset[str]:

@@ -11,7 +11,7 @@ from broker.domain.basics.window import Segment
 from broker.domain.market.offer import Offer, StockLevel, Tier, WindowKind, WindowTerms, fewest_gpus
 from broker.domain.planning.plan import Placement
 from broker.domain.planning.workload import Serving, Training, Workload
-from optimizer.placement.rules.case import Case
+from optimizer.placement.rules.case import Case, reserved
 
 LATE_LIMIT = timedelta(hours=24)
 
@@ -129,7 +129,7 @@ def _inside_free(segment: Segment, free: Sequence[Segment]) -> bool:
 def _stock(case: Case) -> Iterator[str]:
     held: defaultdict[str, list[Segment]] = defaultdict(list)
     for _, placement, _, offer in case.known():
-        held[offer.offer_id].extend(placement.segments)
+        held[offer.offer_id].extend(reserved(placement, offer))
     yield from _pools(case, held)
     for offer_id, segments in held.items():
         offer = case.offers[offer_id]

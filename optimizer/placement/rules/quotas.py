@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from broker.domain.planning.workload import HeldNodes, Quota
-from optimizer.placement.rules.case import Case, Known
+from optimizer.placement.rules.case import Case, Known, reserved
 
 Held = tuple[datetime, datetime, int, int]
 """Start, end, GPUs, nodes."""
@@ -33,7 +33,7 @@ def _broken(
             (segment.start, segment.end, segment.nodes * offer.sku.gpus_per_node, segment.nodes)
             for _, placement, _, offer in placed
             if offer.provider == quota.provider
-            for segment in placement.segments
+            for segment in reserved(placement, offer)
         ]
         others = [
             (h.window.start, h.window.end, h.gpus, h.nodes) for h in before if h.provider == quota.provider

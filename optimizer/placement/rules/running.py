@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from broker.domain.basics.estimate import Estimate
 from broker.domain.basics.node_launch import COLD_START, ColdStart, cold_start_of, with_launch
-from broker.domain.market.offer import Offer
+from broker.domain.market.offer import Offer, is_held_on
 from broker.domain.moving.moving_costs import checkpoint_gb
 from broker.domain.planning.batch_hours import HOURS, kept_share, with_hours
 from broker.domain.planning.plan import Placement
@@ -119,7 +119,8 @@ def _training(case: Case, where: str, placement: Placement, run: Training, offer
     end = run_end(placement, offer, not_before)
     if end is None:
         usable = sum(((b - a) / timedelta(hours=1) for a, b in stretches), 0.0)
-        yield f"{where}: the run needs {placement.estimate['hours']:.3f} h, {usable:.3f} h are usable"
+        needed = placement.estimate.mean_hours if is_held_on(offer) else placement.estimate.sure_hours
+        yield f"{where}: the run needs {needed:.3f} h, {usable:.3f} h are usable"
         return
     limit = run.deadline + (LATE_LIMIT if run.late_usd_per_hour is not None else timedelta(0))
     if end > limit + timedelta(microseconds=1):
@@ -128,6 +129,12 @@ def _training(case: Case, where: str, placement: Placement, run: Training, offer
 
 def _batch(case: Case, where: str, placement: Placement, batch: Batch, offer: Offer) -> Iterator[str]:
     not_before = case.not_before(batch, offer)
+    if placement.estimate.at_confidence:
+        end = run_end(placement, offer, not_before)
+        if end is None or end > batch.deadline + timedelta(seconds=1):
+            found = "less is held than it needs" if end is None else f"it ends {end.isoformat()}"
+            yield f"{where}: {found}, allowed until {batch.deadline.isoformat()}"
+        return
     kept = kept_share(batch, placement.estimate["cold_start_s"], interruptions_per_hour(offer))
     requests, done = requests_of(placement, batch), 0.0
     for start, end in usable_stretches(placement, offer, not_before):
@@ -149,7 +156,11 @@ def _estimate(
     told = placement.estimate
     if told.provenance is not expected.provenance:
         yield f"{where}: provenance is {told.provenance}, expected {expected.provenance}"
-    for name in ("value", "low", "high"):
+    if told.expected_hours is not None or expected.expected_hours is not None:
+        hours, mean = told.expected_hours or 0.0, expected.expected_hours or 0.0
+        if not math.isclose(hours, mean, rel_tol=RELATIVE_TOLERANCE):
+            yield f"{where}: estimate expected_hours is {told.expected_hours}, expected {mean}"
+    for name in ("value", "low", "high", "at_confidence"):
         found, wanted = getattr(told, name), getattr(expected, name)
         if set(found) != set(wanted):
             yield f"{where}: estimate {name} has metrics {sorted(found)}, expected {sorted(wanted)}"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
+from broker.domain.basics.confidence import MEDIAN
 from broker.domain.market.billing import holdings
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Placement
@@ -17,6 +19,7 @@ from broker.domain.planning.workload import Serving, TrafficShape
 from optimizer.placement.rules.case import Case
 
 HOUR = timedelta(hours=1)
+RATE, UPPER_END = "requests_per_s_per_replica", 0.9
 ROUNDING = 1e-9
 SECOND = timedelta(seconds=1)
 
@@ -27,21 +30,20 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class ReadyFleet:
-    """One placement's nodes over time: ready from the end of the cold start to the end of each holding."""
+    """One placement's nodes over time: ready from the end of the cold start to the end of each holding.
+
+    ``requests_per_s``: rate of one replica within the latency objective.
+    """
 
     placement: Placement
     offer: Offer
     ready: tuple[tuple[datetime, datetime, int], ...]
+    requests_per_s: float
 
     @property
     def zone(self) -> str:
         """The zone: a place, whoever sells there."""
         return self.offer.place
-
-    @property
-    def requests_per_s(self) -> float:
-        """Rate of one replica under the latency objective."""
-        return self.placement.estimate["requests_per_s_per_replica"]
 
     def replicas_at(self, instants_us: Ints, origin: datetime) -> Ints:
         """Ready replicas at each instant, in microseconds from ``origin``."""
@@ -88,7 +90,57 @@ def _fleets(case: Case, service: Serving) -> Iterator[ReadyFleet]:
             for holding in holdings(placement.segments)
             if holding.window.start + cold < holding.window.end
         )
-        yield ReadyFleet(placement, offer, ready)
+        yield ReadyFleet(placement, offer, ready, placement.estimate.sure_requests_per_s)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Supply:
+    """``demand`` in requests/s [T], and ready ``replicas`` of each placement [P, T]."""
+
+    demand: Floats
+    replicas: Ints
+
+
+def supply_of(case: Case, service: Serving) -> Supply | None:
+    """A placed fleet at every instant that matters; None if nothing is placed or due."""
+    fleets, begin = tuple(_fleets(case, service)), case.service_start(service)
+    if not fleets or begin is None:
+        return None
+    instants = _instants(case, fleets, _first_due(case, service, fleets, begin))
+    origin = case.request.horizon.start
+    when = np.array([_us(instant, origin) for instant in instants], dtype=np.int64)
+    if not len(when):
+        return None
+    return Supply(_demand(case, service, when), np.stack([f.replicas_at(when, origin) for f in fleets]))
+
+
+def chance_of(case: Case, service: Serving) -> float | None:
+    """The chance that a placed fleet carries the traffic of its tightest hour, spares not counted.
+
+    The logarithm of its capacity is normal: the median is that of median rates, and what holds with the
+    service's confidence (planned by medians: with 90 %) is that of the rates that hold with it. None if the
+    rates have no interval, or nothing is due.
+    """
+    fleets = tuple(_fleets(case, service))
+    begin = case.service_start(service)
+    if not fleets or begin is None:
+        return None
+    confidence, each = service.planned_confidence, [fleet.placement.estimate for fleet in fleets]
+    sure = [one.sure_requests_per_s for one in each]
+    if confidence == MEDIAN:
+        confidence, sure = UPPER_END, [one.low[RATE] for one in each]
+    instants = _instants(case, fleets, _first_due(case, service, fleets, begin))
+    rooms = []
+    for rates in ([one[RATE] for one in each], sure):
+        at = [replace(fleet, requests_per_s=rate) for fleet, rate in zip(fleets, rates, strict=True)]
+        demand, capacity, largest, _ = _supply(case, service, at, instants)
+        room = capacity - service.redundancy.spare_replicas * largest
+        rooms.append(room[demand > 0] / demand[demand > 0])
+    median, least = rooms
+    if not len(median) or (least <= 0).any() or (median <= least).any():
+        return None
+    spread = np.log(median / least)
+    return NormalDist().cdf(float((np.log(median) / spread).min()) * NormalDist().inv_cdf(confidence))
 
 
 def _service(case: Case, service: Serving, fleets: Sequence[ReadyFleet]) -> Iterator[str]:
@@ -140,18 +192,8 @@ def _first_short(
     case: Case, service: Serving, fleets: Sequence[ReadyFleet], instants: Sequence[datetime]
 ) -> tuple[int, str] | None:
     """The first instant at which zones, or requests/s after spares, do not suffice, and what is missing."""
-    origin = case.request.horizon.start
-    when = np.array([_us(instant, origin) for instant in instants], dtype=np.int64)
-    demand = _demand(case, service, when)
-    capacity, largest = np.zeros(len(when)), np.zeros(len(when))
-    by_place: dict[str, Floats] = {}
-    for fleet in fleets:
-        replicas = fleet.replicas_at(when, origin)
-        rate = replicas * fleet.requests_per_s
-        capacity += rate
-        largest = np.where(replicas > 0, np.maximum(largest, fleet.requests_per_s), largest)
-        by_place[fleet.zone] = by_place.get(fleet.zone, np.zeros(len(when))) + rate
-    redundancy, places = service.redundancy, np.stack(list(by_place.values()))
+    demand, capacity, largest, places = _supply(case, service, fleets, instants)
+    redundancy = service.redundancy
     left = capacity - redundancy.spare_replicas * largest
     share = redundancy.zone_loss_share if redundancy.survives_zone_loss else 0.0
     part = share / max(1, redundancy.zones - 1)
@@ -176,6 +218,23 @@ def _first_short(
     return at, (
         f"{without[at]:.4f} requests/s are left without the largest zone, {share * demand[at]:.4f} are asked"
     )
+
+
+def _supply(
+    case: Case, service: Serving, fleets: Sequence[ReadyFleet], instants: Sequence[datetime]
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Requests/s at each instant [T]: asked, carried, of the largest replica; and of each place [P, T]."""
+    origin = case.request.horizon.start
+    when = np.array([_us(instant, origin) for instant in instants], dtype=np.int64)
+    capacity, largest = np.zeros(len(when)), np.zeros(len(when))
+    by_place: dict[str, Floats] = {}
+    for fleet in fleets:
+        replicas = fleet.replicas_at(when, origin)
+        rate = replicas * fleet.requests_per_s
+        capacity += rate
+        largest = np.where(replicas > 0, np.maximum(largest, fleet.requests_per_s), largest)
+        by_place[fleet.zone] = by_place.get(fleet.zone, np.zeros(len(when))) + rate
+    return _demand(case, service, when), capacity, largest, np.stack(list(by_place.values()))
 
 
 def _demand(case: Case, service: Serving, when_us: Ints) -> Floats:

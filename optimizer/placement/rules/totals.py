@@ -53,9 +53,10 @@ def unused_usd(case: Case, placement: Placement, offer: Offer, cost_usd: Decimal
     useful = node_hours(placement.segments)
     workload = case.workloads[placement.workload]
     if isinstance(workload, Training):
-        useful = placement.nodes * placement.estimate["hours"]
+        useful = placement.nodes * placement.estimate.mean_hours
     elif isinstance(workload, Batch):
-        useful = placement.nodes * held_hours(placement, workload, offer)
+        told = placement.estimate.expected_hours
+        useful = placement.nodes * (held_hours(placement, workload, offer) if told is None else told)
     if billed <= 0:
         return ZERO
     return cost_usd * Decimal(max(0.0, 1 - useful / billed))

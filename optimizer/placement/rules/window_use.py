@@ -80,7 +80,8 @@ def _wanted(
     if isinstance(workload, Training):
         end = run_end(placement, offer, not_before)
         return None if end is None else (begin, end)
-    return begin, begin + timedelta(hours=held_hours(placement, workload, offer))
+    sure = placement.estimate.at_confidence.get("hours")
+    return begin, begin + timedelta(hours=held_hours(placement, workload, offer) if sure is None else sure)
 
 
 def _shared_s(start: datetime, end: datetime, first: datetime, last: datetime) -> float:

@@ -46,7 +46,9 @@ def _least_with(
     def work_s(offers: Ints) -> Floats:
         """Held seconds [M] of the whole run without its start."""
         same = np.full(len(offers), size, dtype=np.int64)
-        return np.maximum(interrupted_s(problem, estimates, run, sizes, offers, same) - startup_s, TINY_S)
+        share = np.where(table.is_held_on[offers], sizes.mean_share[table.sku_of[offers], size], 1.0)
+        needed = interrupted_s(problem, estimates, run, sizes, offers, same) - startup_s
+        return np.maximum(needed * share, TINY_S)
 
     offers = windows.offer[rows]
     needed_s = work_s(offers)

@@ -208,7 +208,9 @@ class _Pairs:
         terms = opened.groups.terms
         usable = sizes.plain[terms.kind] & (opened.groups.sizes > 0)[:, None] & ~terms.is_window[:, None]
         group, size = np.nonzero(usable)
-        held, _ = held_s(sizes.needed_s[terms.kind[group], size])
+        needed = sizes.needed_s[terms.kind[group], size]
+        mean = sizes.mean_s(terms.kind[group], size, needed)
+        held, _ = held_s(np.where(terms.held_on[group], mean, needed))
         factor = sizes.counts[size] * terms.billed_s(group, held) / 3600
         return cls(opened, group, size, np.asarray(factor, dtype=np.float64))
 
@@ -249,7 +251,7 @@ def _free_starts(
     offer, size, needed, starts = offer[fits], size[fits], needed[fits], starts[fits]
     held, length = held_s(needed)
     nodes = sizes.counts[size]
-    cost = nodes * table.node_cost_usd(offer, held)
+    cost = nodes * table.node_cost_usd(offer, sizes.billed_s(table, offer, size, needed))
     ways = Ways(offer, size, nodes, starts, starts + held, starts + length, cost, needed)
     return ways.where(ways.until_s <= table.gone_s[offer])
 

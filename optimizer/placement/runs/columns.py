@@ -13,7 +13,15 @@ import numpy as np
 from broker.domain.basics.estimate import Estimate
 from broker.domain.planning.batch_hours import kept_share
 from broker.domain.planning.workload import Batch, Training, part_of
-from optimizer.placement.problem.columns import Column, Piece, Span, late_cents, price_cents, with_switching
+from optimizer.placement.problem.columns import (
+    Column,
+    Piece,
+    Span,
+    held_spans,
+    late_cents,
+    price_cents,
+    with_switching,
+)
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.problem.transfers import handover_s, weights_place, with_transfers
@@ -73,15 +81,25 @@ def build_parts_column(
     return _column(problem, run, tuple(made)) if made else None
 
 
-def batch_needed_s(problem: Problem, estimates: Estimates, run: Batch, part: BatchPart) -> float:
-    """Held seconds of a part of a batch, with what interruptions lose."""
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """Seconds of a part of a run: those that suffice with its confidence, and their mean."""
+
+    sure_s: float
+    mean_s: float
+
+
+def batch_needed_s(problem: Problem, estimates: Estimates, run: Batch, part: BatchPart) -> Needed:
+    """Seconds of a part of a batch, with what interruptions lose."""
     row, kind = estimates.row_of[run.name], int(problem.table.sku_of[part.offer])
     size = estimates.serving.configs[part.choice].gpus_per_replica
     replicas = part.nodes * (int(problem.table.gpus_per_node[part.offer]) // size)
     cold_s = float(estimates.cold_s[row, kind, part.choice])
     rate = replicas * float(estimates.serving.requests_per_s[row, kind, part.choice])
     kept = kept_share(run, cold_s, float(problem.table.interruptions_per_hour[part.offer]))
-    return (cold_s + part.requests / rate) / kept
+    share = float(estimates.serving.mean_share[row, kind, part.choice])
+    work_s = part.requests / rate
+    return Needed((cold_s + work_s) / kept, (cold_s + work_s * share) / kept)
 
 
 def _part(
@@ -90,12 +108,12 @@ def _part(
     offer: int,
     choice: int,
     bought: Span,
-    needed: float,
+    needed: Needed,
     share: float = 1.0,
 ) -> tuple[Piece, float] | None:
     """A piece and the end of its work; None if its exact length exceeds a limit."""
     own_start, until, nodes = bought
-    held, length = (float(a[0]) for a in held_s(np.array([needed])))
+    held, length = (float(a[0]) for a in held_s(np.array([needed.sure_s])))
     is_window = problem.table.is_window[offer]
     begin = max(float(own_start), begins_s(problem, run, offer)) if is_window else float(own_start)
     if not is_window:
@@ -108,7 +126,11 @@ def _part(
     spans: tuple[Span, ...] = ((own_start, until, nodes),)
     if is_window and (listed := listed_spans(problem, offer, own_start, until, nodes)):
         spans = tuple(listed) if _is_listed(problem, offer) else spans
-    return Piece(offer, choice, spans, price_cents(problem, offer, spans), share), end
+    if not problem.table.is_held_on[offer] or needed.mean_s >= needed.sure_s:
+        return Piece(offer, choice, spans, price_cents(problem, offer, spans), share), end
+    mean = int(held_s(np.array([needed.mean_s]))[0][0])
+    cents = price_cents(problem, offer, held_spans(spans, mean))
+    return Piece(offer, choice, spans, cents, share, mean), end
 
 
 def _column(problem: Problem, run: Run, parts: tuple[tuple[Piece, float], ...]) -> Column:
@@ -154,11 +176,12 @@ def _is_listed(problem: Problem, offer: int) -> bool:
 
 def needed_s(
     problem: Problem, estimates: Estimates, run: Training, offer: int, choice: int, share: float = 1.0
-) -> float:
-    """Held seconds of a part of a run according to the estimate that the plan will show."""
+) -> Needed:
+    """Seconds of a part of a run according to the estimate that the plan will show."""
     rate = float(problem.table.interruptions_per_hour[offer])
     kind = int(problem.table.sku_of[offer])
-    return part_estimate(estimates, run, kind, choice, rate, share)["hours"] * 3600
+    estimate = part_estimate(estimates, run, kind, choice, rate, share)
+    return Needed(estimate.sure_hours * 3600, estimate.mean_hours * 3600)
 
 
 def part_estimate(

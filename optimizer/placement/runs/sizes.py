@@ -17,15 +17,16 @@ from broker.domain.planning.workload import Batch, Training
 from optimizer.placement.problem.billing_groups import NEVER, Limit, limit_of
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import GateLog, Opened, fit_gates
-from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
-from optimizer.placement.runs.candidates import Run, first_second, last_second
+from optimizer.placement.problem.problem import Bools, Floats, Ints, OfferTable, Problem
+from optimizer.placement.runs.candidates import Run, first_second, held_s, last_second
 from optimizer.placement.runtime.tuning import TUNING
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sizes:
-    """``needed_s`` [K, N]: held seconds without interruptions; inf if the run does not fit or may not have
-    the size.
+    """``needed_s`` [K, N]: seconds that suffice without interruptions; inf if the run does not fit or may not
+    have the size. ``mean_share`` [K, N]: the mean of the seconds after the start-up (``startup_s``) divided
+    by those that suffice.
 
     ``choice`` [K, N]: index of the node count or of the configuration; ``limit`` bounds its nodes. ``plain``
     and ``sure`` [K, N]: whether it meets the deadline without interruptions, and at the highest rate among
@@ -38,6 +39,21 @@ class Sizes:
     limit: Limit
     plain: Bools
     sure: Bools
+    mean_share: Floats
+    startup_s: Floats
+
+    def mean_s(self, kinds: Ints, size: Ints, needed_s: Floats) -> Floats:
+        """The mean of seconds [M] of which ``needed_s`` suffice, on nodes of each of ``kinds``."""
+        start = np.minimum(needed_s, self.startup_s[kinds, size])
+        mean: Floats = start + (needed_s - start) * self.mean_share[kinds, size]
+        return mean
+
+    def billed_s(self, table: OfferTable, offers: Ints, size: Ints, needed_s: Floats) -> Ints:
+        """Whole seconds [M] for which each of ``offers`` is held for work of ``needed_s``: their mean where
+        capacity may be held until the work is done.
+        """
+        mean = self.mean_s(table.sku_of[offers], size, needed_s)
+        return held_s(np.where(table.is_held_on[offers], mean, needed_s))[0]
 
     def in_time(self, opened: Opened) -> Bools:
         """Whether a size meets the deadline on every offer of a group [S, N]."""
@@ -55,9 +71,13 @@ def build_sizes(problem: Problem, estimates: Estimates, run: Run, opened: Opened
         choice = np.broadcast_to(np.arange(hours.shape[1]), hours.shape)
         counts = np.asarray(estimates.node_counts, dtype=np.int64)
         asked = _asked(problem, run, counts)
+        share = np.asarray(estimates.training.mean_share[row], dtype=np.float64)
+        startup_s = np.full(hours.shape, estimates.startup_hours * 3600)
         obstacles = [_run_obstacle(problem, estimates, run, kind, asked[kind]) for kind in kinds]
     else:
         hours, choice = _batch_hours(problem, estimates, run)
+        share = np.take_along_axis(estimates.serving.mean_share[row], choice, axis=1)
+        startup_s = np.take_along_axis(estimates.cold_s[row], choice, axis=1)
         obstacles = [estimates.serving.obstacle(row, kind) for kind in kinds]
         counts = batch_counts(problem)
         asked = np.ones(hours.shape, dtype=np.bool_)
@@ -72,7 +92,7 @@ def build_sizes(problem: Problem, estimates: Estimates, run: Run, opened: Opened
     span_s = float(last_second(problem, run) - first_second(problem, run))
     plain = needed_s <= span_s
     sure = plain & (_at_most_interrupted(problem, estimates, run, opened, needed_s, choice) <= span_s)
-    sizes = Sizes(counts, choice, needed_s, limit, plain, sure)
+    sizes = Sizes(counts, choice, needed_s, limit, plain, sure, share, startup_s)
     _deadline_gate(problem, estimates, run, opened, sizes, log)
     return sizes
 

@@ -141,7 +141,7 @@ class _Builder:
         offers = windows.offer[rows]
         listed = np.where(windows.whole[rows], windows.node_cost_usd[rows] / hours, table.price_usd[offers])
         np.minimum.at(usd, table.sku_of[offers], listed)
-        work_h = np.maximum(self.sizes.needed_s - self.startup_s, 1.0) / 3600
+        work_h = np.maximum((self.sizes.needed_s - self.startup_s) * self.sizes.mean_share, 1.0) / 3600
         least = (work_h * self.sizes.counts * usd[:, None]).min(axis=0, initial=np.inf)
         return iter(np.flatnonzero(least < self.whole_usd).tolist() if len(rows) else ())
 
@@ -151,7 +151,7 @@ class _Builder:
         if not len(at_windows.offer):
             return []
         free = self._free(size)
-        least = min(self._least_usd(at_windows), self._least_usd(free))
+        least = min(self._least_usd(size, at_windows), self._least_usd(size, free))
         if least >= self.whole_usd:
             self.left_usd = min(self.left_usd, least)
             return []
@@ -163,14 +163,17 @@ class _Builder:
         ]
         return [ways for ways in found if len(ways)]
 
-    def _least_usd(self, parts: _Parts) -> float:
+    def _least_usd(self, size: int, parts: _Parts) -> float:
         """Lower bound on a part's cost for a share of the run's work, divided by that share."""
         hour = self.problem.table.price_usd[parts.offer].copy()
         listed = np.flatnonzero((parts.row >= 0) & self.windows.whole[parts.row])
         rows = parts.row[listed]
         hours = (self.windows.free_until_s[rows] - self.windows.start_s[rows]) / 3600
         hour[listed] = self.windows.node_cost_usd[rows] / hours
-        return float((parts.nodes * hour * parts.whole_s / 3600).min(initial=np.inf))
+        table = self.problem.table
+        mean = self.sizes.mean_s(table.sku_of[parts.offer], self._sizes(size, parts.offer), parts.whole_s)
+        held = np.where(table.is_held_on[parts.offer], mean, parts.whole_s)
+        return float((parts.nodes * hour * held / 3600).min(initial=np.inf))
 
     def _at_windows(self, size: int) -> _Parts:
         """Windows that hold a part of the run, each used to its end; the cheapest per share of work."""
@@ -211,7 +214,7 @@ class _Builder:
         whole = self._whole_s(size, offers)
         offers, whole = offers[np.isfinite(whole)], whole[np.isfinite(whole)]
         held, _ = held_s(whole)
-        cost = self.sizes.counts[size] * table.node_cost_usd(offers, held)
+        cost = self.sizes.counts[size] * table.node_cost_usd(offers, self._billed_s(size, offers, whole))
         start = first_seconds(self.problem, self.run, offers)
         nodes = np.full(len(offers), self.sizes.counts[size], dtype=np.int64)
         ones, rows = np.ones(len(offers)), np.full(len(offers), -1, dtype=np.int64)
@@ -224,6 +227,9 @@ class _Builder:
         sizes = self._sizes(size, offers)
         return interrupted_s(self.problem, self.estimates, self.run, self.sizes, offers, sizes)
 
+    def _billed_s(self, size: int, offers: Ints, needed_s: Floats) -> Ints:
+        return self.sizes.billed_s(self.problem.table, offers, self._sizes(size, offers), needed_s)
+
     def _sizes(self, size: int, offers: Ints) -> Ints:
         return np.full(len(offers), size, dtype=np.int64)
 
@@ -233,7 +239,7 @@ class _Builder:
         start = np.ceil(np.maximum(a.end_s + self._handover(a, b), b.start_s)).astype(np.int64)
         rest = self._rest_s(b, 1 - a.share)
         held, length = held_s(rest)
-        cost = b.nodes * self.problem.table.node_cost_usd(b.offer, held)
+        cost = b.nodes * self.problem.table.node_cost_usd(b.offer, self._billed_s(size, b.offer, rest))
         second = Splits(a.share, b.offer, b.nodes, start, start + held, rest)
         return self._ways(size, a, second, start + length, cost)
 
@@ -243,7 +249,7 @@ class _Builder:
         needed = self._rest_s(a, 1 - b.share)
         held, length = held_s(needed)
         fits = a.start_s + length + self._handover(a, b) <= b.begin_s
-        cost = a.nodes * self.problem.table.node_cost_usd(a.offer, held)
+        cost = a.nodes * self.problem.table.node_cost_usd(a.offer, self._billed_s(size, a.offer, needed))
         second = Splits(1 - b.share, b.offer, b.nodes, b.start_s, b.until_s, self._rest_s(b, b.share))
         first = replace(a, until_s=a.start_s + held, cost_usd=cost)
         return self._ways(size, first, second, np.where(fits, b.end_s, np.inf), b.cost_usd)

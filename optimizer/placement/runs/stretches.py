@@ -49,7 +49,8 @@ class Stretches:
     """Stretches [L]: bought from ``start_s``, usable from ``begin_s`` to ``end_s``.
 
     ``row`` is the row of the window, or -1. A node answers ``rate`` requests per second once ``cold_s`` are
-    over, both with interruptions, and ``most`` of the batch. ``unit_usd`` is the least that a request costs
+    over, both with interruptions and with the batch's confidence, and ``most`` of the batch. ``held_share``
+    of the time of its requests is held on average. ``unit_usd`` is the least that a request costs
     in any configuration, ``reach`` the most requests of a node in any, and ``speed`` the most per second from
     ``begin_s`` to ``end_s``, cold start included. A node with x requests costs at least
     ``start_usd`` + x × ``further_usd`` in any. ``hour_usd`` and ``fixed_usd`` are dual prices, of a node-hour
@@ -65,6 +66,7 @@ class Stretches:
     choice: Ints
     rate: Floats
     cold_s: Floats
+    held_share: Floats
     most: Floats
     reach: Floats
     speed: Floats
@@ -82,7 +84,7 @@ class Stretches:
         return Stretches(*(getattr(self, field.name)[kept] for field in fields(self)))
 
     def needed_s(self, at: Ints, nodes: Ints, requests: Floats | float) -> Floats:
-        """Held seconds of work for ``requests`` on ``nodes`` of the stretches ``at``."""
+        """Seconds that suffice for ``requests`` on ``nodes`` of the stretches ``at``."""
         needed: Floats = self.cold_s[at] + requests / (nodes * self.rate[at])
         return needed
 
@@ -245,7 +247,8 @@ def _made(problem: Problem, estimates: Estimates, run: Batch, spans: _Spans) -> 
     kinds = problem.table.sku_of[spans.offer]
     lost_s = problem.table.interruptions_per_hour[spans.offer] / 3600
     span_s = spans.end_s - spans.begin_s
-    for choice, rates, cold in _configurations(problem, estimates, run):
+    held_on = problem.table.is_held_on[spans.offer]
+    for choice, rates, cold, means in _configurations(problem, estimates, run):
         at = np.flatnonzero(rates[kinds] > 0)
         kept = np.maximum(LEAST_KEPT, 1 - lost_s[at] * (60 * run.chunk_minutes + cold[kinds[at]]))
         rate, cold_s = rates[kinds[at]] * kept, cold[kinds[at]] / kept
@@ -253,9 +256,10 @@ def _made(problem: Problem, estimates: Estimates, run: Batch, spans: _Spans) -> 
         best.speed[at] = np.maximum(best.speed[at], most / span_s[at])
         some = most >= min(1.0, run.requests)
         at, rate, cold_s, most = at[some], rate[some], cold_s[some], np.minimum(most[some], run.requests)
-        own = spans.where(at)
-        best.take(at, choice, rate, cold_s, most, _unit_usd(problem, own, rate, cold_s, most))
-        best.bound(at, *_line_usd(problem, own, rate, cold_s))
+        own, share = spans.where(at), np.where(held_on[at], means[kinds[at]], 1.0)
+        unit_usd = _unit_usd(problem, own, rate / share, cold_s, most)
+        best.take(at, choice, (rate, cold_s, share), most, unit_usd)
+        best.bound(at, *_line_usd(problem, own, rate / share, cold_s))
     fits = best.choice >= 0
     at = np.flatnonzero(fits)
     held = {name.name: getattr(spans, name.name)[at] for name in fields(_Spans)}
@@ -267,7 +271,7 @@ class _Best:
 
     def __init__(self, count: int) -> None:
         self.choice = np.full(count, -1, dtype=np.int64)
-        self.rate, self.cold_s = np.zeros(count), np.zeros(count)
+        self.rate, self.cold_s, self.held_share = np.zeros(count), np.zeros(count), np.ones(count)
         self.most, self.reach, self.speed = np.zeros(count), np.zeros(count), np.zeros(count)
         self.unit_usd = np.full(count, np.inf)
         self.start_usd, self.further_usd = np.full(count, np.inf), np.full(count, np.inf)
@@ -277,20 +281,25 @@ class _Best:
         self.start_usd[at] = np.minimum(self.start_usd[at], start_usd)
         self.further_usd[at] = np.minimum(self.further_usd[at], further_usd)
 
-    def take(self, at: Ints, choice: int, rate: Floats, cold_s: Floats, most: Floats, usd: Floats) -> None:
-        """Takes a configuration where a request costs less in it."""
+    def take(
+        self, at: Ints, choice: int, pace: tuple[Floats, Floats, Floats], most: Floats, usd: Floats
+    ) -> None:
+        """Takes a configuration where a request costs less in it; ``pace``: its rate, its cold start, and the
+        share of the time that is held.
+        """
         self.reach[at] = np.maximum(self.reach[at], most)
         less = usd < self.unit_usd[at]
         where = at[less]
         self.choice[where] = choice
-        self.rate[where], self.cold_s[where] = rate[less], cold_s[less]
+        self.rate[where], self.cold_s[where], self.held_share[where] = (values[less] for values in pace)
         self.most[where], self.unit_usd[where] = most[less], usd[less]
 
 
 def _configurations(
     problem: Problem, estimates: Estimates, run: Batch
-) -> Iterator[tuple[int, Floats, Floats]]:
-    """Each configuration that fits somewhere: its index, requests per second of a node, and cold start [K].
+) -> Iterator[tuple[int, Floats, Floats, Floats]]:
+    """Each configuration that fits somewhere: its index, the requests per second of a node that are sure,
+    its cold start, and the mean share of the time that suffices for requests [K].
 
     A replica lies within one node.
     """
@@ -298,9 +307,10 @@ def _configurations(
     per_node = np.array([sku.gpus_per_node for sku in problem.table.skus], dtype=np.int64)
     for choice, config in enumerate(table.configs):
         replicas = per_node // config.gpus_per_replica
-        rates = np.where(table.fits[row][:, choice], replicas * table.requests_per_s[row][:, choice], 0.0)
+        each = table.requests_per_s[row][:, choice]
+        rates = np.where(table.fits[row][:, choice], replicas * each, 0.0)
         if (rates > 0).any():
-            yield choice, rates, estimates.cold_s[row][:, choice]
+            yield choice, rates, estimates.cold_s[row][:, choice], table.mean_share[row][:, choice]
 
 
 def _unit_usd(problem: Problem, spans: _Spans, rate: Floats, cold_s: Floats, most: Floats) -> Floats:
@@ -388,7 +398,9 @@ def nodes_usd(
     until = bought_until_s(problem, ways, at, needed_s)
     sold = np.isfinite(until)
     held = np.where(sold, until, ways.start_s[at]).astype(np.int64) - ways.start_s[at]
-    usd = problem.table.node_cost_usd(ways.offer[at], held)
+    mean_s = ways.cold_s[at] + (needed_s - ways.cold_s[at]) * ways.held_share[at]
+    paid = np.where(ways.held_share[at] < 1.0, np.ceil(np.round(mean_s, 6)), held).astype(np.int64)
+    usd = problem.table.node_cost_usd(ways.offer[at], paid)
     listed = np.flatnonzero(_is_whole(problem, ways.row[at]))
     usd[listed] = window_rows(problem).node_cost_usd[ways.row[at[listed]]]
     if charged:

@@ -1,0 +1,69 @@
+"""``broker simulate``: what may happen to a plan, over draws of what it does not know."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.market_source import find_market
+from api.cli.output import Json, print_json, read_text, stdout
+from api.cli.tables import table_of
+from api.figures import usd
+from api.plan_words import share_words
+from api.planning.planning_call import build_planner
+from api.schemas.plans.plan import read_plan
+from api.schemas.plans.simulation import SIMULATION
+from api.schemas.workloads.workloads import read_workloads
+from api.sections import Section
+from broker.domain.planning.simulation import Simulation
+
+MOST_DRAWS = 100_000
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def simulate(
+    plan: Annotated[Path, typer.Argument(help="Plan document to simulate.")],
+    market: Annotated[Path, typer.Option(help="The market that it was made over.")],
+    workloads: Annotated[Path, typer.Option(help="The workloads that it was made for.")],
+    draws: Annotated[int, typer.Option(min=1, max=MOST_DRAWS, help="How often it is drawn.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the draws.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Draw step times, rates, failures and launches through a plan, and say how it ends.
+
+    Runs are held on until they are done, and fleets follow their measured rates after a day. Equal seeds
+    give equal answers.
+
+    Example: broker simulate plan.json --market market.json --workloads workloads.yaml
+    """
+    offers = find_market(market)
+    request = read_workloads(
+        read_text(workloads), source=str(workloads), base=workloads.parent, now=offers.as_of
+    )
+    answer = read_plan(read_text(plan), str(plan))
+    found = build_planner().simulate(answer, request, offers.offers, draws, seed)
+    if as_json:
+        print_json(SIMULATION.write(found))
+    else:
+        _show(found)
+
+
+def _show(found: Simulation) -> None:
+    rows = [(one.workload, share_words(one.chance), _late(one.late_hours_p90)) for one in found.workloads]
+    columns = ("Workload", ">Chance", ">Late in one of ten")
+    stdout().print(table_of(Section(columns, rows, empty="The plan places nothing.")))
+    cost = found.cost_usd
+    stdout().print(
+        f"\nCost over {found.draws:,} draws: {usd(cost.p50)} at the median, {usd(cost.p10)} to "
+        f"{usd(cost.p90)} in eight of ten, {usd(cost.mean)} on average."
+    )
+    for reason in found.reasons:
+        stdout().print(f"- {reason.what}: {share_words(reason.share)} of draws")
+
+
+def _late(hours: float | None) -> str:
+    """Hours after the deadline that nine of ten draws do not exceed; nothing for a service."""
+    return "" if hours is None else f"{hours:.1f} h"

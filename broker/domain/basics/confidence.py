@@ -1,0 +1,54 @@
+"""Quantiles and means of what an estimate's interval says.
+
+A metric is lognormal about its median, and its interval from ``median / (1 + r)`` to ``median · (1 + r)``
+holds with 80 %. So ln(1 + r) is 1.2816 standard deviations σ, a quantile c is the median times
+exp(z(c)·σ) for the standard normal quantile z, and the mean is the median times exp(σ²/2).
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+MEDIAN = 0.5
+EIGHTY_PERCENT = 1.2816
+MEMORY_LEAST = 0.75
+"""Running out of memory is not a slower run but a failed one, so a layout fits with at least this chance."""
+
+_NORMAL = NormalDist()
+
+
+def quantile_factor(relative: float, confidence: float) -> float:
+    """The quantile ``confidence`` divided by the median, for the relative half-width of an 80 % interval."""
+    if confidence == MEDIAN:
+        return 1.0
+    factor: float = (1.0 + relative) ** (_NORMAL.inv_cdf(confidence) / EIGHTY_PERCENT)
+    return factor
+
+
+def mean_factor(relative: float) -> float:
+    """The mean divided by the median, for the relative half-width of an 80 % interval."""
+    return math.exp((math.log1p(relative) / EIGHTY_PERCENT) ** 2 / 2.0)
+
+
+def work_factors(relative: float, confidence: float) -> tuple[float, float]:
+    """The time of work that suffices with ``confidence``, and its mean, each divided by the median, for the
+    relative half-width of its 80 % interval. Both are 1 where medians are planned.
+    """
+    if confidence == MEDIAN:
+        return 1.0, 1.0
+    return quantile_factor(relative, confidence), mean_factor(relative)
+
+
+def chance_below(share: float, relative: float) -> float:
+    """The chance that the metric is at most ``share`` times its median; 1 of a metric that is certain."""
+    if share <= 0.0:
+        return 0.0
+    if relative <= 0.0:
+        return float(share >= 1.0)
+    return _NORMAL.cdf(math.log(share) * EIGHTY_PERCENT / math.log1p(relative))
+
+
+def memory_margin(half_width: float, confidence: float) -> float:
+    """Factor from predicted memory to what a card must hold so that the layout fits with ``confidence``."""
+    return quantile_factor(half_width, max(confidence, MEMORY_LEAST))

@@ -1,0 +1,148 @@
+"""Plans at a confidence: what ends is bought for the hours that suffice, what may be held on for the mean.
+
+The fake core's times have an 80 % interval of ± 10 % (σ = ln 1.1 / 1.2816): 80 % need at most 1.0646 times
+the median, and the mean is 1.0028 times it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.domain.basics.confidence import chance_below, mean_factor, quantile_factor
+from broker.domain.market.offer import Offer, Tier, WindowKind
+from broker.domain.planning.plan import Obstacle, Plan
+from broker.domain.planning.workload import Workload
+from tests.placement.market import at, batch, offer, plan, planner, request, serving, training, window
+
+SURE = 1.1 ** (0.8416212 / 1.2816)
+MEAN = math.exp((math.log(1.1) / 1.2816) ** 2 / 2)
+SLOWER = (1 / 0.9) ** (0.8416212 / 1.2816)
+
+
+def listed(name: str, usd: str, hours: float) -> Offer:
+    return offer(name, usd, tier=Tier.WINDOW, window=window(WindowKind.LISTED, (0, hours, 1)))
+
+
+def planned(*workloads: Workload, offers: list[Offer], confidence: float = 0.8) -> Plan:
+    return plan(request(*(replace(one, confidence=confidence) for one in workloads)), offers)
+
+
+def held_hours(found: Plan, name: str) -> float:
+    (placement,) = found.placements_of(name)
+    (segment,) = placement.segments
+    return segment.hours
+
+
+def test_a_window_that_only_the_median_fills_is_not_bought() -> None:
+    offers = [listed("w", "1.00", 10.5), offer("free", "2.00", billing_increment_s=1)]
+    assert planned(training(), offers=offers, confidence=0.5).placements[0].offer_id == "w"
+    found = planned(training(), offers=offers)
+    (placement,) = found.placements
+    assert placement.offer_id == "free"
+    assert held_hours(found, "run") == pytest.approx(10 * MEAN, abs=1 / 3600)
+    assert placement.estimate["hours"] == 10
+    assert placement.estimate.at_confidence["hours"] == pytest.approx(10 * SURE, rel=1e-6)
+    assert placement.cost_usd == pytest.approx(Decimal(20 * MEAN), abs=Decimal("0.01"))
+    wider = [listed("w", "1.00", 11), offer("free", "2.00")]
+    assert planned(training(), offers=wider).placements[0].offer_id == "w"
+
+
+@pytest.mark.parametrize(("hours", "chance"), [(10.0, 0.5), (38326 / 3600, 0.8), (11.0, 0.9)])
+def test_the_chance_of_a_window_is_that_of_the_hours_that_it_holds(hours: float, chance: float) -> None:
+    found = planned(training(), offers=[listed("w", "1.00", hours)], confidence=0.5)
+    assert found.placements[0].chance == pytest.approx(chance, abs=0.002)
+
+
+def test_the_longest_run_that_is_promised_must_end_by_the_deadline_and_find_its_node_free() -> None:
+    near = training(deadline=at(10.5))
+    offers = [offer("free", "2.00", nodes=1)]
+    assert planned(near, offers=offers, confidence=0.5).placements
+    assert planned(near, offers=offers).unplaced[0].reason is Obstacle.DEADLINE
+    both = planned(training("a", deadline=at(22)), training("b", deadline=at(22)), offers=offers)
+    first, second = sorted(both.placements, key=lambda one: one.segments[0].start)
+    assert second.segments[0].start - first.segments[0].start >= timedelta(hours=10 * SURE)
+    assert first.segments[0].end - first.segments[0].start < timedelta(hours=10.1)
+    late = planned(training("a", deadline=at(21)), training("b", deadline=at(21)), offers=offers)
+    assert late.unplaced
+
+
+def test_a_replica_counts_the_rate_that_holds() -> None:
+    offers = [offer("free", "1.00")]
+    flat = serving(hourly=(3.8,))
+    assert planned(flat, offers=offers, confidence=0.5).placements[0].replicas == 1
+    found = planned(flat, offers=offers)
+    (placement,) = found.placements
+    assert placement.replicas == 2
+    assert placement.estimate.sure_requests_per_s == pytest.approx(4 / SLOWER, rel=1e-6)
+    assert placement.chance is not None
+    assert placement.chance > 0.99
+
+
+def test_the_chance_of_a_fleet_at_its_own_rate_is_one_half() -> None:
+    found = planned(serving(hourly=(4.0,)), offers=[offer("free", "1.00")], confidence=0.5)
+    assert found.placements[0].chance == pytest.approx(0.5, abs=0.001)
+
+
+def test_a_batch_is_paid_for_the_mean_and_ends_in_time_at_its_confidence() -> None:
+    """14,400 requests at 4 a second take an hour after a cold start of ten minutes."""
+    whole = batch(requests=14_400, parts=1)
+    found = planned(whole, offers=[offer("free", "6.00", nodes=1)])
+    mean = math.exp((math.log(1 / 0.9) / 1.2816) ** 2 / 2)
+    assert held_hours(found, "batch") == pytest.approx(1 / 6 + mean, abs=1 / 3600)
+    (placement,) = found.placements
+    assert placement.estimate.at_confidence["hours"] == pytest.approx(1 / 6 + SLOWER, rel=1e-6)
+    soon = replace(whole, deadline=at(1.2))
+    assert planned(soon, offers=[offer("free", "6.00", nodes=1)], confidence=0.5).placements
+    assert planned(soon, offers=[offer("free", "6.00", nodes=1)]).unplaced
+    assert planned(soon, offers=[offer("free", "6.00", nodes=2)]).placements[0].nodes == 2
+
+
+def test_a_batch_in_parts_costs_less_than_at_the_hours_that_suffice() -> None:
+    offers = [offer("one", "6.00", nodes=2), offer("two", "7.00", nodes=9, gpu="MID")]
+    many = batch(requests=200_000, deadline=at(6))
+    medians = planned(many, offers=offers, confidence=0.5)
+    found = planned(many, offers=offers)
+    assert not found.unplaced
+    assert found.cost_usd <= medians.cost_usd * Decimal(SLOWER)
+    assert min(one.chance for one in found.placements if one.chance is not None) >= 0.8
+
+
+def test_the_checker_counts_again() -> None:
+    offers = [offer("free", "2.00")]
+    asked = request(replace(training(), confidence=0.8))
+    found = plan(asked, offers)
+    (placement,) = found.placements
+    (segment,) = placement.segments
+
+    def says(**changes: object) -> str:
+        wrong = replace(found, placements=(replace(placement, **changes),))  # type: ignore[arg-type]
+        return "; ".join(planner().check(wrong, asked, offers))
+
+    assert "h are usable" in says(segments=(replace(segment, end=segment.end - timedelta(hours=1)),))
+    assert "chance is 0.5" in says(chance=0.5)
+    hours = replace(placement.estimate, at_confidence={"hours": 10.0})
+    assert "at_confidence hours is 10.0" in says(estimate=hours)
+    assert "expected_hours" in says(estimate=replace(placement.estimate, expected_hours=9.0))
+
+
+@given(st.floats(0.01, 3.0), st.floats(0.5, 0.99))
+def test_a_quantile_is_reached_with_its_own_chance(relative: float, confidence: float) -> None:
+    factor = quantile_factor(relative, confidence)
+    assert chance_below(factor, relative) == pytest.approx(confidence, abs=1e-4)
+    assert mean_factor(relative) > 1.0
+
+
+@given(st.floats(0.5, 0.99), st.floats(0.5, 0.99), st.integers(540, 840))
+def test_more_confidence_never_costs_less(first: float, second: float, minutes: int) -> None:
+    low, high = sorted((first, second))
+    offers = [listed("w", "1.50", minutes / 60), offer("free", "2.00", nodes=3)]
+    asked = training(gpu_hours=10), serving(hourly=(3.0, 5.0))
+    costs = [planned(*asked, offers=offers, confidence=one).objective_usd for one in (low, high)]
+    assert costs[0] <= costs[1] * Decimal("1.005")
