@@ -1,26 +1,34 @@
-"""80 % intervals: the likely error of each metric, by regime and by how well the GPU is known."""
+"""80 % intervals, and the distribution behind them: two halves of log-normals that meet at the prediction.
+
+The prediction is the median. What somebody measures lies between P10 and P90 in 80 of 100 cases: a
+prediction, its P10 and its P90 therefore give every other quantile (``quantile``).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from broker.domain.basics.estimate import Estimate, Provenance
-from optimizer.performance.constants.groups import Intervals, Table
+from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.constants.groups import Intervals
+from optimizer.performance.constants.spread import Question, Sides, Spread
 
 SHARES = frozenset({"communication_share", "checkpoint_share", "goodput", "mfu"})
 SAME, NEAR = 0.95, 0.9
-MOE, OLD, BURST, OBJECTIVE, P95 = "_moe", "_old", "burst", "objective", "_p95"
-FIRST_ALONE, OVERLOAD = "first", "overload"
-WIDER = {BURST: "closed", FIRST_ALONE: "single"}
 GRID_STACK = "eager"
+NINTH_DECILE = 1.2815515655446004
 
 
 @dataclass(frozen=True, slots=True)
 class Closeness:
-    """How close own measurements are: the correlation with the closest one, and factors on half-widths of
-    logarithms, for times and rates (``shrink``) and for first tokens (``shrink_first``).
+    """How close own measurements are: the correlation with the closest one, and factors on the sides of
+    intervals, for times and rates (``shrink``) and for first tokens (``shrink_first``).
     """
 
     nearness: float = 0.0
@@ -31,15 +39,41 @@ class Closeness:
 NO_ROWS = Closeness()
 
 
-def with_interval(
-    value: Mapping[str, float], relative: Mapping[str, float], provenance: Provenance
-) -> Estimate:
-    """The interval from ``value / (1 + r)`` to ``value · (1 + r)`` for each metric; shares stay at most 1."""
-    low = {name: number / (1.0 + relative[name]) for name, number in value.items()}
-    high = {name: number * (1.0 + relative[name]) for name, number in value.items()}
+def quantile(value: ArrayLike, low: ArrayLike, high: ArrayLike, confidence: ArrayLike) -> Array:
+    """The quantile at ``confidence`` in (0, 1) of a prediction with its P10 and P90, elementwise.
+
+    It is ``value`` at 0.5, ``low`` at 0.1 and ``high`` at 0.9. For a figure of which less is better (step
+    time, latency, memory) it holds with chance ``confidence``; for one of which more is better (rates), ask
+    for 1 − confidence.
+    """
+    deviations = np.vectorize(NormalDist().inv_cdf, otypes=[np.float64])(confidence)
+    return at_deviation(value, low, high, as_array(deviations))
+
+
+def at_deviation(value: ArrayLike, low: ArrayLike, high: ArrayLike, deviations: ArrayLike) -> Array:
+    """The same at a number of standard deviations from the median, to draw from the distribution.
+
+    Predictions of one model, GPU and engine err together: with c = ``Spread.common`` of the block, and
+    standard normal draws z (one of each model, GPU and engine) and y (one of each prediction), draw at
+    √c·z + √(1 − c)·y.
+    """
+    middle, asked = as_array(value), as_array(deviations)
+    below, above = np.log(middle / as_array(low)), np.log(as_array(high) / middle)
+    return as_array(middle * np.exp(asked / NINTH_DECILE * np.where(asked < 0.0, below, above)))
+
+
+def with_interval(value: Mapping[str, float], sides: Mapping[str, Sides], provenance: Provenance) -> Estimate:
+    """The estimate with P10 and P90 of each metric; shares stay at most 1."""
+    low = {name: number * math.exp(-sides[name].below) for name, number in value.items()}
+    high = {name: number * math.exp(sides[name].above) for name, number in value.items()}
     for name in SHARES.intersection(high):
         high[name] = max(min(high[name], 1.0), value[name])
     return Estimate(dict(value), low, high, provenance)
+
+
+def even(relative: float) -> Sides:
+    """The sides of an interval from ``value / (1 + r)`` to ``value · (1 + r)``."""
+    return Sides(math.log1p(relative), math.log1p(relative))
 
 
 def memory_regime(software: str, adapters: bool = False) -> str:
@@ -53,77 +87,73 @@ def memory_regime(software: str, adapters: bool = False) -> str:
     return "old" if software.endswith("_2022") else "tuned"
 
 
-def training_relative(
-    moe: bool,
-    known_gpu: bool,
+def step_regime(software: str, moe: bool, adapters: bool = False) -> str:
+    """Class of step times with a common interval: models with experts, adapters, eager stacks, others."""
+    if moe:
+        return "moe"
+    return "adapters" if adapters else software if software == GRID_STACK else "dense"
+
+
+def training_sides(
+    question: Question,
+    regimes: tuple[str, str],
     measured: bool,
     constants: Intervals,
+    spread: Spread,
     near: Closeness = NO_ROWS,
-    adapters: bool = False,
-    software: str = "",
-) -> dict[str, float]:
-    """Relative half-width of each training metric; ``adapters``: LoRA; ``software``: class of the stack."""
-    dense = constants.training_grid if software == GRID_STACK else constants.training_dense
-    dense = constants.training_adapters if adapters else dense
-    time = constants.training_moe if moe else dense
-    time += 0.0 if known_gpu else constants.training_unseen_gpu
-    time = constants.measured if measured else _narrowed(time, near.shrink, constants.measured)
+) -> dict[str, Sides]:
+    """Sides of each training metric; ``regimes``: of step time and memory. ``measured``: the user measured
+    this GPU."""
+    least = math.log1p(constants.measured)
+    modelled = narrowed(spread.of("step", regimes[0], question), near.shrink, least)
+    time = even(constants.measured) if measured else modelled
+    lost = math.log1p(constants.goodput)
     return {
         "step_s": time,
-        "mfu": time,
-        "tokens_per_s": time,
-        "hours": time + constants.goodput,
-        "memory_gb_per_gpu": constants.training_memory[memory_regime(software, adapters)],
-        "communication_share": 2.0 * time,
-        "checkpoint_share": 2.0 * time,
-        "goodput": constants.goodput,
+        "mfu": time.inverse,
+        "tokens_per_s": time.inverse,
+        "hours": Sides(time.below + lost, time.above + lost),
+        "memory_gb_per_gpu": spread.of("memory", regimes[1], question),
+        "communication_share": time.times(2.0),
+        "checkpoint_share": time.inverse.times(2.0),
+        "goodput": even(constants.goodput),
     }
 
 
-def serving_relative(
+def serving_sides(
+    question: Question,
     batch: bool,
-    known_gpu: bool,
     measured: bool,
     constants: Intervals,
-    moe: bool = False,
+    spread: Spread,
     near: Closeness = NO_ROWS,
-) -> dict[str, float]:
-    """Relative half-width of each serving metric."""
-    more, least = 0.0 if known_gpu else constants.serving_unseen_gpu, constants.measured
-    modelled = _narrowed(half_width_of(constants.tokens_per_s, "offline", moe) + more, near.shrink, least)
-    rate = least if measured else modelled
-    ttft = half_width_of(constants.ttft, "closed" if batch else "open", moe) + more
-    itl = half_width_of(constants.itl, "closed", moe) + more
+) -> dict[str, Sides]:
+    """Sides of each serving metric. Of a service: rates as of closed loops with many clients, first tokens as
+    of open loops; of a batch: rates as of offline runs, first tokens as of closed loops. Times between tokens
+    as of closed loops."""
+    least = math.log1p(constants.measured)
+    loaded = spread.of("rate", "offline" if batch else "crowded", question)
+    modelled = narrowed(loaded, near.shrink, least)
+    rate = even(constants.measured) if measured else modelled
+    ttft = spread.of("ttft", "closed" if batch else "open", question)
     return {
         "requests_per_s_per_replica": rate,
-        "ttft_p95_ms": _narrowed(ttft, near.shrink_first, least),
-        "itl_p95_ms": _narrowed(itl, near.shrink, least),
+        "ttft_p95_ms": narrowed(ttft, near.shrink_first, least),
+        "itl_p95_ms": narrowed(spread.of("itl", "closed", question), near.shrink, least),
         "tokens_per_s": rate,
-        "memory_gb_per_gpu": constants.kv,
-        "kv_tokens": constants.kv,
-        "usd_per_million_tokens": rate,
-        "cold_start_s": constants.cold_start,
+        "memory_gb_per_gpu": even(constants.kv),
+        "kv_tokens": even(constants.kv),
+        "usd_per_million_tokens": rate.inverse,
+        "cold_start_s": even(constants.cold_start),
     }
 
 
-def half_width_of(table: Table, regime: str, moe: bool, old: bool = False) -> float:
-    """The half-width of a regime, with its own value for old engines or models with experts if there is one.
-
-    Without a value of its own, a burst uses that of a closed loop, and a first token in the engine's own
-    process that of a single stream.
-    """
-    plain = table.get(regime, table[WIDER.get(regime, regime)])
-    of_kind = table.get(f"{regime}{MOE}", plain) if moe else plain
-    return table.get(f"{regime}{OLD}", of_kind) if old else of_kind
-
-
-def _narrowed(relative: float, shrink: float, least: float) -> float:
-    """A half-width narrowed in logarithms by rows nearby, but not below the differences between repeated
-    measurements.
-    """
-    if shrink >= 1.0 or relative <= least:
-        return relative
-    return max(math.expm1(math.log1p(relative) * shrink), least)
+def narrowed(sides: Sides, shrink: float, least: float) -> Sides:
+    """Sides narrowed by rows nearby, but not below ``least``, by which repeated measurements differ."""
+    if shrink >= 1.0:
+        return sides
+    narrow = sides.times(shrink).at_least(least)
+    return Sides(min(narrow.below, sides.below), min(narrow.above, sides.above))
 
 
 def provenance_of(measured: bool, known_gpu: bool, near: Closeness = NO_ROWS) -> Provenance:

@@ -1,7 +1,8 @@
 """Rows that no fit saw, by kind or by source: ``python -m tests.bench.reported [--sources]``.
 
-Published tables (``published_*.csv``), reports of benchmark tools (``reported_*.csv``) and own measurements
-(``measured_*.csv``) of ``fixtures/performance``: median of absolute errors, median of predicted over told,
+Published tables (``published_*.csv``), reports of benchmark tools (``reported_*.csv``), rows that were taken
+without looking at their errors (``blind_*.csv``) and own measurements (``measured_*.csv``) of
+``fixtures/performance``: median of absolute errors, median of predicted over told,
 share inside the 80 % interval.
 """
 
@@ -24,8 +25,8 @@ from tests.performance.outside import (
     training_figures,
 )
 
-SERVING = ("published_serving", "published_open_loops", "reported_serving")
-TRAINING = ("published_training", "reported_training", "measured_one_gpu")
+SERVING = ("published_serving", "published_open_loops", "reported_serving", "blind_serving")
+TRAINING = ("published_training", "reported_training", "blind_training", "measured_one_gpu")
 
 
 def main() -> int:

@@ -74,8 +74,8 @@ def _figures(name: str) -> tuple[Figure, ...]:
 
 
 def _figure(row: Mapping[str, str], told: Observation, predicted: Prediction) -> Figure:
-    ratio, share = predicted.values[told.column] / told.measured, 1.0 + predicted.spread[told.column]
-    return Figure(row, told.metric, ratio, 1.0 / share <= ratio <= share)
+    ratio, sides = predicted.values[told.column] / told.measured, predicted.spread[told.column]
+    return Figure(row, told.metric, ratio, -sides.above <= math.log(ratio) <= sides.below)
 
 
 def cache_figures(name: str) -> tuple[Figure, ...]:

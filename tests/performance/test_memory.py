@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from optimizer.calibration.own.predictions import predict_rows
 from optimizer.calibration.tables.training_rows import fit_probability
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import load_priors
+from optimizer.performance.constants.spread import Sides
 from optimizer.performance.hardware.sku_arrays import build_hardware
 from optimizer.performance.shapes import build_shape
 from optimizer.performance.training.activations import activation_bytes, can_start, layer_bytes, stage_layers
@@ -346,9 +348,10 @@ def test_held_is_more_than_allocated() -> None:
 
 
 def test_probability_of_fitting_is_even_at_the_card_and_a_tenth_at_the_intervals_end() -> None:
-    assert fit_probability(80e9, 80e9, 0.2) == pytest.approx(0.5)
-    assert fit_probability(80e9 * 1.2, 80e9, 0.2) == pytest.approx(0.1, abs=1e-3)
-    assert fit_probability(80e9 / 1.2, 80e9, 0.2) == pytest.approx(0.9, abs=1e-3)
+    sides = Sides(math.log(1.3), math.log(1.2))
+    assert fit_probability(80e9, 80e9, sides) == pytest.approx(0.5)
+    assert fit_probability(80e9 * 1.3, 80e9, sides) == pytest.approx(0.1, abs=1e-3)
+    assert fit_probability(80e9 / 1.2, 80e9, sides) == pytest.approx(0.9, abs=1e-3)
 
 
 def test_blooms_peaks_are_the_drivers() -> None:

@@ -7,7 +7,7 @@ from broker.catalogue import load_gpus, load_models
 from optimizer.calibration.own.rows import leave_out
 from optimizer.calibration.tables.observations import loop_rates
 from optimizer.performance.constants.calibrated import load_calibration
-from optimizer.performance.intervals import NO_ROWS, Closeness, provenance_of, training_relative
+from optimizer.performance.intervals import NO_ROWS, Closeness, provenance_of
 from optimizer.performance.own.features import BLOCKS, NUMBERS, STEP, WORDS, Features, stack_features
 from optimizer.performance.own.gaussian_process import (
     ROWS_MOST,
@@ -18,7 +18,6 @@ from optimizer.performance.own.gaussian_process import (
     inverse_of,
 )
 from optimizer.performance.own.shift import load_kernels
-from tests.bench.calibration.fitted_store import LEAST, half_width
 from tests.bench.calibration.hybrid import evaluate_hybrid
 from tests.bench.calibration.kernel_fit import configuration_groups, fit_kernel
 from tests.performance.builders import rows_of
@@ -139,37 +138,12 @@ def test_configuration_groups_keep_loads_together_and_gpu_counts_apart() -> None
     assert groups[0] == groups[1] != groups[2]
 
 
-def test_half_widths_count_sources_and_leave_out_what_measured_something_else() -> None:
-    big, small = [("big", 0.1)] * 100, [("small", 0.5)] * 25
-    assert half_width(big + small) == pytest.approx(np.expm1(0.5))
-    assert half_width(big + small[:1]) == pytest.approx(np.expm1(0.1))
-    assert half_width([*big, *[("inferencex-tokpos", 2.0)] * 100]) == pytest.approx(np.expm1(0.1))
-    assert half_width([("exact", 0.0)] * 30) == LEAST
-
-
-def test_a_part_of_a_regime_weighs_sources_as_the_whole_regime_does() -> None:
-    """Nine rows of a source with ninety more elsewhere in the regime count as nine of a hundred, not as nine
-    of nine: parts that hold 80 % each hold 80 % together."""
-    part = [*[("wide", 1.0)] * 9, *[("one", 0.1), ("two", 0.2), ("three", 0.3), ("four", 0.4)]]
-    alone, within = half_width(part), half_width(part, [*part, *[("wide", 1.0)] * 91])
-    assert alone == pytest.approx(np.expm1(1.0))
-    assert within == pytest.approx(np.expm1(0.4))
-
-
 def test_closed_loops_with_latencies_alone_have_a_rate() -> None:
     row = {"id": "r", "kind": "serving", "source": "s", "regime": "closed_loop", "isl": "100", "osl": "50"}
     row |= {"concurrency_or_batch": "10", "ttft_ms_p50": "500", "tpot_ms_p50": "10"}
     (found,) = loop_rates([row])
     assert found.measured == pytest.approx(10 * 50 / (0.5 + 50 * 0.01))
     assert not loop_rates([row | {"output_tokens_per_s_total": "400"}])
-
-
-def test_near_rows_narrow_plans_down_to_the_noise_of_re_runs() -> None:
-    constants = load_calibration().intervals
-    wide = training_relative(False, True, False, constants)["step_s"]
-    near = training_relative(False, True, False, constants, Closeness(0.8, 0.5))["step_s"]
-    same = training_relative(False, True, False, constants, Closeness(1.0, 0.01))["step_s"]
-    assert constants.measured == same < near < wide
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from broker.domain.planning.workload import TrainingStack
 from optimizer.calibration.tables.training_rows import fit_probability
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.performance.intervals import memory_regime
+from optimizer.performance.intervals import even, memory_regime
 from optimizer.performance.training.estimate import software_of
 from tests.placement.market import training
 
@@ -30,7 +30,7 @@ CARD_BYTES = 80 * 2**30
 
 def test_the_upper_quarter_is_where_three_of_four_cards_hold_the_run() -> None:
     for half_width in (0.06, 0.16, 0.41):
-        assert fit_probability(1.0, memory_margin(half_width, 0.5), half_width) == pytest.approx(
+        assert fit_probability(1.0, memory_margin(half_width, 0.5), even(half_width)) == pytest.approx(
             0.75, abs=1e-3
         )
 
@@ -55,7 +55,7 @@ def test_more_confidence_leaves_more_room() -> None:
         table = ESTIMATOR.training([replace(run, confidence=confidence)], [NODE], COUNTS)
         for n in np.flatnonzero(table.fits[0, 0]).tolist():
             held = table.estimate(0, 0, n)["memory_gb_per_gpu"] * 1e9
-            assert fit_probability(held, CARD_BYTES, half_width) >= confidence - 1e-6
+            assert fit_probability(held, CARD_BYTES, even(half_width)) >= confidence - 1e-6
 
 
 def test_zero_shares_states_and_data_alone() -> None:

@@ -18,7 +18,7 @@ def evidence(*entries: tuple[str, str, str, float]) -> Evidence:
     """Source, regime, metric and error in percent."""
     made = tuple(Entry("Serving", s, regime, regime, metric) for s, regime, metric, _ in entries)
     errors = np.log1p(as_array([error / 100 for *_, error in entries]))
-    return Evidence(made, {"fitted": errors / 2, "source": errors}, np.full(len(made), 0.5))
+    return Evidence(made, {"fitted": errors / 2, "source": errors}, np.full((len(made), 2), 0.5))
 
 
 def test_a_figure_stands_beside_each_limit_that_was_measured() -> None:
@@ -43,10 +43,12 @@ def test_rows_in_no_fit_count_towards_no_target() -> None:
 
 def test_a_source_counts_as_the_root_of_its_rows_in_coverage() -> None:
     """Nine rows of one source inside and one of another outside: 3 of 4."""
-    errors, spread = as_array([0.1] * 9 + [0.9]), np.full(10, 0.5)
+    errors, spread = as_array([0.1] * 9 + [0.9]), np.full((10, 2), 0.5)
     assert coverage(errors, spread, ["a"] * 9 + ["b"]) == pytest.approx(0.75)
-    assert coverage(np.append(errors, np.nan), np.full(11, 0.5), ["a"] * 9 + ["b"] * 2) == pytest.approx(0.75)
-    assert np.isnan(coverage(as_array([np.nan]), as_array([0.5]), ["a"]))
+    assert coverage(np.append(errors, np.nan), np.full((11, 2), 0.5), ["a"] * 9 + ["b"] * 2) == pytest.approx(
+        0.75
+    )
+    assert np.isnan(coverage(as_array([np.nan]), as_array([[0.5, 0.5]]), ["a"]))
 
 
 def test_means_of_sources_are_counted() -> None:
@@ -84,7 +86,7 @@ def test_the_grid_has_targets_of_its_own() -> None:
 
 def test_what_nobody_held_out_is_no_figure() -> None:
     cache = Entry("KV cache", "s", "k", "k", "tokens")
-    other = Evidence((cache,), {"fitted": as_array([0.1])}, as_array([0.2]))
+    other = Evidence((cache,), {"fitted": as_array([0.1])}, as_array([[0.2, 0.2]]))
     both = joined([evidence(("a", "r", ITL, 4.0)), other])
     assert np.isnan(both.of("source", [1])).all()
     assert np.isnan(both.of("model", [0, 1])).all()

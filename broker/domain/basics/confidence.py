@@ -1,8 +1,9 @@
 """Quantiles and means of what an estimate's interval says.
 
-A metric is lognormal about its median, and its interval from ``median / (1 + r)`` to ``median · (1 + r)``
-holds with 80 %. So ln(1 + r) is 1.2816 standard deviations σ, a quantile c is the median times
-exp(z(c)·σ) for the standard normal quantile z, and the mean is the median times exp(σ²/2).
+The slow side of an interval counts: a time is lognormal above its median, and its P90 is
+``median · (1 + r)``, with r the relative half-width. So ln(1 + r) is 1.2816 standard deviations σ, a quantile
+c is the median times exp(z(c)·σ) for the standard normal quantile z, and the mean is the median times
+exp(σ²/2).
 """
 
 from __future__ import annotations

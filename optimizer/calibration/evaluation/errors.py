@@ -36,8 +36,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Entries, their errors [O] by what was held out (nan: no prediction), and the half-widths [O] of the 80
-    % interval in log.
+    """Entries, their errors [O] by what was held out (nan: no prediction), and the sides [O, 2] of the 80 %
+    interval, below and above.
     """
 
     entries: tuple[Entry, ...]
@@ -63,13 +63,12 @@ def percent(errors: Array) -> Array:
     return 100.0 * np.abs(np.expm1(known)) if known.size else as_array([np.nan])
 
 
-def row_weights(sources: Sequence[str], among: Sequence[str] | None = None) -> Array:
+def row_weights(sources: Sequence[str]) -> Array:
     """Weights of rows [O] with which a source counts as the square root of its number of rows.
 
-    Rows of one source err together, and the next row comes from a new source. ``among``: the sources of all
-    rows that are judged together, if these rows are a part of them.
+    Rows of one source err together, and the next row comes from a new source.
     """
-    rows = Counter(sources if among is None else among)
+    rows = Counter(sources)
     return as_array([rows[source] ** -0.5 for source in sources])
 
 
@@ -79,11 +78,17 @@ def coverage(errors: Array, spread: Array, sources: Sequence[str]) -> float:
 
     It estimates the coverage of the next row, which comes from a new source.
     """
-    known = np.isfinite(errors) & np.isfinite(spread)
+    known = np.isfinite(errors) & np.isfinite(spread).all(axis=1)
     if not known.any():
         return float("nan")
     weight = row_weights([source for source, is_known in zip(sources, known, strict=True) if is_known])
-    return float(np.average(np.abs(errors[known]) <= spread[known], weights=weight))
+    return float(np.average(inside(errors[known], spread[known]), weights=weight))
+
+
+def inside(errors: Array, spread: Array) -> Mask:
+    """Which measured numbers lie between P10 and P90 of their predictions."""
+    found: Mask = (errors <= spread[:, 0]) & (errors >= -spread[:, 1])
+    return found
 
 
 def noise_floor_percent(metric: str, group: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -49,7 +50,9 @@ from optimizer.calibration.tables.observations import (
 from optimizer.calibration.tables.rows import ReadRows, is_serving, predictions, read_rows
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import Calibration
+from optimizer.performance.constants.spread import Sides
 
+UNKNOWN = Sides(math.nan, math.nan)
 TRAINING_METRICS = frozenset({"step time", "peak memory"})
 
 
@@ -67,8 +70,10 @@ def evaluate_rows(
     return report_of(evidence, grid_report(rows, read, calibration, gpus))
 
 
-def report_of(evidence: Evidence, grid: GridReport | None) -> Report:
-    """The statistics of the evidence, beside the targets."""
+def report_of(
+    evidence: Evidence, grid: GridReport | None, left_out: Mapping[str, float] | None = None
+) -> Report:
+    """The statistics of the evidence, beside the targets; ``left_out`` as in ``figures``."""
     targets = load_targets()
     lines: dict[tuple[str, ...], list[int]] = defaultdict(list)
     regimes: dict[tuple[str, ...], list[int]] = defaultdict(list)
@@ -80,7 +85,7 @@ def report_of(evidence: Evidence, grid: GridReport | None) -> Report:
         tuple(_error_line(members, evidence) for members in _ordered(lines, evidence)),
         held_out,
         grid,
-        figures(evidence, held_out, grid, targets),
+        figures(evidence, held_out, grid, targets, left_out),
     )
 
 
@@ -105,7 +110,7 @@ def evidence_of_rows(
     found = predictions(read, calibration, gpus)
     fair = [o for o in observations(rows) if o.fair]
     observed = with_overload(fair, read, found) + loop_rates(rows)
-    spread = [found[o.place].spread.get(o.column, np.nan) for o in observed]
+    sides = [found[o.place].spread.get(o.column, UNKNOWN) for o in observed]
     errors = {kind: held_out_errors(kind, read, observed, calibration, gpus) for kind in (SOURCE, MODEL, GPU)}
     return Evidence(
         tuple(
@@ -113,7 +118,7 @@ def evidence_of_rows(
             for o in observed
         ),
         {FITTED: log_errors(read, observed, calibration, gpus), **errors},
-        np.log1p(as_array(spread)),
+        as_array([(one.below, one.above) for one in sides]).reshape(len(sides), 2),
     )
 
 

@@ -17,7 +17,7 @@ from optimizer.calibration.tables.observations import Observation, log_errors
 from optimizer.calibration.tables.rows import ReadRows
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.constants.calibrated import CONFIG, Calibration
-from optimizer.performance.own.features import family
+from optimizer.performance.constants.spread import family
 
 FOLDS = CONFIG.with_name("performance_folds.json")
 SOURCE, MODEL, GPU = "source", "model", "gpu"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -14,13 +14,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optimizer.calibration.evaluation.errors import COLUMNS, Entry, Evidence, noise_floor_percent, percent
-from optimizer.calibration.evaluation.report import APART, GRID, Figure, GridReport, HeldOutLine
+from optimizer.calibration.evaluation.report import (
+    APART,
+    GRID,
+    SERVING,
+    TRAINING,
+    Figure,
+    GridReport,
+    HeldOutLine,
+)
 from optimizer.performance.arrays import Array
 from optimizer.performance.constants.calibrated import CONFIG
 
 Members = NDArray[np.intp]
 TARGETS = CONFIG.with_name("performance_targets.toml")
 MEDIAN, SOURCE_MEANS = "median", "source_means"
+BLOCKS = {TRAINING: ("step", "memory"), SERVING: ("rate", "itl", "ttft")}
+MADE_OF_ROWS = frozenset({TRAINING, GRID, SERVING})
 STATISTICS: Mapping[str, Callable[[Array], float]] = {MEDIAN: np.median, "mean": np.mean, "max": np.max}
 
 
@@ -85,10 +95,21 @@ def _target(entry: Mapping[str, Any]) -> Target:
 
 
 def figures(
-    evidence: Evidence, held_out: tuple[HeldOutLine, ...], grid: GridReport | None, targets: Targets
+    evidence: Evidence,
+    held_out: tuple[HeldOutLine, ...],
+    grid: GridReport | None,
+    targets: Targets,
+    left_out: Mapping[str, float] | None = None,
 ) -> tuple[Figure, ...]:
-    """Every target with measured rows, in the order of the sections' first entries."""
-    found = [*_errors(evidence, targets), *_grid(grid, targets), *_coverage(held_out, targets)]
+    """Every target with measured rows, in the order of the sections' first entries.
+
+    ``left_out``: ``Spread.left_out`` if the rows are those that intervals were made of, which would judge
+    themselves.
+    """
+    apart = left_out or {}
+    judged = [line for line in held_out if not apart or line.section not in MADE_OF_ROWS]
+    found = [*_errors(evidence, targets), *_grid(grid, targets)]
+    found += [*_left_out(apart, targets), *_coverage(judged, targets)]
     order = list(dict.fromkeys(figure.section for figure in found))
     return tuple(sorted(found, key=lambda figure: order.index(figure.section)))
 
@@ -145,16 +166,29 @@ def _grid(grid: GridReport | None, targets: Targets) -> Iterator[Figure]:
         yield Figure(GRID, name, "source", "count", grid.cells, value, "all", unit, met, 0.0)
 
 
-def _coverage(held_out: tuple[HeldOutLine, ...], targets: Targets) -> Iterator[Figure]:
+def _left_out(left_out: Mapping[str, float], targets: Targets) -> Iterator[Figure]:
+    """Of publishers that intervals were not made of, the metrics whose intervals hold as many as they
+    should."""
+    for section, blocks in BLOCKS.items():
+        shares = [100.0 * left_out[block] for block in blocks if block in left_out]
+        if shares:
+            yield _held(section, "publishers left out", shares, targets)
+
+
+def _coverage(held_out: Sequence[HeldOutLine], targets: Targets) -> Iterator[Figure]:
     by_section: dict[str, list[float]] = defaultdict(list)
     for line in held_out:
         beside = line.beside.rows if line.beside is not None else 0
         judged = line.rows + beside >= targets.coverage_rows and not line.regime.startswith(APART)
         if judged and np.isfinite(line.coverage):
             by_section[line.section].append(100.0 * line.coverage)
-    low, high = targets.coverage
     for section, shares in by_section.items():
-        value = float(sum(low <= share <= high for share in shares))
-        name = f"intervals that hold {low:g}-{high:g} %"
-        met, unit = value == len(shares), f"of {len(shares)}"
-        yield Figure(section, name, "source", "count", len(shares), value, "all", unit, met, 0.0)
+        yield _held(section, "", shares, targets)
+
+
+def _held(section: str, of: str, shares: Sequence[float], targets: Targets) -> Figure:
+    low, high = targets.coverage
+    value = float(sum(low <= share <= high for share in shares))
+    name = f"intervals that hold {low:g}-{high:g} %{f' of {of}' if of else ''}"
+    met, unit = value == len(shares), f"of {len(shares)}"
+    return Figure(section, name, "source", "count", len(shares), value, "all", unit, met, 0.0)

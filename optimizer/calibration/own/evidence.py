@@ -171,7 +171,7 @@ def evidence_of(
 
 
 def shrunk(half: Array, shrink: Array, metric: str) -> Array:
-    """Half-widths in log after a correction: narrowed, but never below the metric's noise floor."""
+    """Sides of intervals (in log) after a correction: narrowed, but never below the metric's noise floor."""
     return np.minimum(half, np.maximum(half * shrink, np.log1p(noise_floor(metric))))
 
 

@@ -13,6 +13,7 @@ from optimizer.calibration.tables.cells import Prediction
 from optimizer.calibration.tables.rows import COLUMNS, ReadRows, predictions, read_rows
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import Calibration
+from optimizer.performance.constants.spread import Sides
 from optimizer.performance.own.features import stack_features
 from optimizer.performance.own.shift import OwnShift
 
@@ -91,16 +92,18 @@ def _shift_column(
     described = [describe(place, rows, read, gpus) for place in places]
     asked = stack_features([(words | {"metric": measure.word}, numbers) for words, numbers in described])
     shift, shrink = own.log_shift(measure.block, asked), own.shrink(measure.block, asked)
-    half = np.log1p(as_array([moved[place].spread[column] for place in places]))
-    spread = np.expm1(shrunk(half, shrink, metric))
+    wide = [moved[place].spread[column] for place in places]
+    below = shrunk(as_array([sides.below for sides in wide]), shrink, metric)
+    above = shrunk(as_array([sides.above for sides in wide]), shrink, metric)
     for index, place in enumerate(places):
         factor = float(np.exp(sign * shift[index]))
-        moved[place] = _moved(moved[place], column, factor, float(spread[index]))
+        sides = Sides(float(below[index]), float(above[index]))
+        moved[place] = _moved(moved[place], column, factor, sides)
 
 
-def _moved(prediction: Prediction, column: str, factor: float, spread: float) -> Prediction:
+def _moved(prediction: Prediction, column: str, factor: float, sides: Sides) -> Prediction:
     values = dict(prediction.values) | {column: prediction.values[column] * factor}
     note = prediction.note
     if abs(factor - 1.0) > WORTH_SAYING and "own measurements" not in note:
         note = "; ".join(part for part in (note, "shifted by own measurements") if part)
-    return replace(prediction, values=values, spread=dict(prediction.spread) | {column: spread}, note=note)
+    return replace(prediction, values=values, spread=dict(prediction.spread) | {column: sides}, note=note)

@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from optimizer.performance.constants.spread import Sides
+
+ASSUMPTIONS = ("assumed", "shape of", "taken as", "counted by", "nearest")
 NOTHING = frozenset({"", "-", "–", "?", "na", "n/a", "nan", "none", "null", "unknown"})
 
 
@@ -35,16 +38,21 @@ def needed(row: Mapping[str, str], name: str) -> float:
     return value
 
 
+def assumptions_in(notes: str) -> int:
+    """The number of kinds of assumptions that notes on a prediction tell."""
+    return sum(word in notes for word in ASSUMPTIONS)
+
+
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Predicted ``values`` by column name, with ``spread``, the relative half-width of each.
+    """Predicted ``values`` by column name, with ``spread``, the sides of the interval of each.
 
     ``fits`` is None if nothing could be predicted; ``stable`` is false if the load exceeds what the replica
     can follow.
     """
 
     values: Mapping[str, float] = field(default_factory=dict)
-    spread: Mapping[str, float] = field(default_factory=dict)
+    spread: Mapping[str, Sides] = field(default_factory=dict)
     fits: bool | None = None
     note: str = ""
     stable: bool = True
@@ -55,8 +63,8 @@ class Prediction:
         cells = {"fits": fits, "note": self.note}
         for name, value in self.values.items():
             if math.isfinite(value):
-                share = 1.0 + self.spread[name]
+                sides = self.spread[name]
                 cells[name] = f"{value:.6g}"
-                cells[f"{name}_low"] = f"{value / share:.6g}"
-                cells[f"{name}_high"] = f"{value * share:.6g}"
+                cells[f"{name}_low"] = f"{value * math.exp(-sides.below):.6g}"
+                cells[f"{name}_high"] = f"{value * math.exp(sides.above):.6g}"
         return cells

@@ -16,10 +16,10 @@ from broker.domain.planning.model_shape import GpuSpec
 from optimizer.calibration.tables.cells import Prediction
 from optimizer.calibration.tables.rows import ReadRows, is_serving, predictions
 from optimizer.calibration.tables.serving_reading import RUN
+from optimizer.calibration.tables.serving_rows import OVERLOAD
 from optimizer.calibration.tables.serving_words import benchmark_of
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.constants.calibrated import Calibration
-from optimizer.performance.intervals import OVERLOAD
 
 TRAINING_PAIRS = (
     ("step time", "pred_step_time_s", ("step_time_s",)),

@@ -14,21 +14,12 @@ from optimizer.calibration.regimes.finite_runs import run_share
 from optimizer.calibration.regimes.load import Answer, LoadSpec, raised
 from optimizer.calibration.regimes.regimes import ANSWERS, capacity
 from optimizer.calibration.table_constants import load_table_constants
-from optimizer.calibration.tables.cells import Prediction
+from optimizer.calibration.tables.cells import Prediction, assumptions_in
 from optimizer.calibration.tables.serving_reading import RUN, ServingRow
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.constants.calibrated import Calibration
-from optimizer.performance.constants.groups import Intervals
+from optimizer.performance.constants.spread import SERVING, Question, load_spread, question_words
 from optimizer.performance.hardware.sku_arrays import build_hardware
-from optimizer.performance.intervals import (
-    BURST,
-    FIRST_ALONE,
-    OBJECTIVE,
-    OLD,
-    OVERLOAD,
-    half_width_of,
-)
-from optimizer.performance.intervals import P95 as P95_KEY
 from optimizer.performance.serving.queueing import P90, P95, P99, Lengths
 from optimizer.performance.serving.served_model import Format, Replica, ServedModel, cache_tokens
 from optimizer.performance.shapes import stack_shapes
@@ -46,10 +37,11 @@ RATIOS = {
     for name in ("ttft", "tpot")
     for end, normal in (("p90", P90), ("p95", P95), ("p99", P99))
 }
-RATIO_KEYS = {column: column.removeprefix("pred_").removesuffix("_over_p50") for column in RATIOS}
+RATIO_NAMES = {column: column.removeprefix("pred_").removesuffix("_over_p50") for column in RATIOS}
 TENSOR = (1, 2, 4, 8)
 CROWDED, CROWDED_ABOVE = "crowded", 64.0
 FEW, FEW_UP_TO = "few", 8.0
+BURST, FIRST_ALONE, OBJECTIVE, OVERLOAD = "burst", "first", "objective", "overload"
 RUNS_AT_ONCE = 256
 OVER_CAPACITY = {
     False: "over capacity: the state at the limit is given",
@@ -146,7 +138,7 @@ def _predict_group(
                 {name: float(column[index]) for name, column in shown.items()},
                 bool(answer.stable[index]),
                 bool(fits[index]),
-                calibration,
+                gpus,
             ),
         )
         for index, row in enumerate(rows)
@@ -223,45 +215,44 @@ def _kind(row: ServingRow, stable: bool) -> str:
 
 
 def _prediction(
-    row: ServingRow, values: Mapping[str, float], stable: bool, fits: bool, calibration: Calibration
+    row: ServingRow, values: Mapping[str, float], stable: bool, fits: bool, gpus: Mapping[str, GpuSpec]
 ) -> Prediction:
-    known = row.sku.gpu in calibration.calibrated_gpus
-    kind = _kind(row, stable)
-    old = load_table_constants().is_old(row.engine) or row.early is not None
-    relative = serving_row_relative(kind, known, calibration.intervals, row.model.is_moe, old)
-    spread = dict(zip(METRICS, relative, strict=True))
-    spread[FIRST_MEAN] = spread[FIRST_MEDIAN]
-    for column, name in RATIO_KEYS.items():
-        spread[column] = ratio_relative(name, calibration.intervals, old, kind == OVERLOAD)
+    spread, question = load_spread(), question_of(row, gpus)
     beyond = "" if stable else OVER_CAPACITY[row.predicted_as == RUN]
     notes = (row.note, beyond)
     return Prediction(
         values=values,
-        spread=spread,
+        spread={column: spread.of(*key, question) for column, key in keys_of(row, stable).items()},
         fits=fits,
         note="; ".join(note for note in notes if note),
         stable=stable,
     )
 
 
-def serving_row_relative(
-    regime: str, known_gpu: bool, constants: Intervals, moe: bool = False, old: bool = False
-) -> tuple[float, float, float, float, float]:
-    """Half-widths of tokens/s, first token (median, p95) and time between tokens (median, p95) by regime.
+def keys_of(row: ServingRow, stable: bool) -> dict[str, tuple[str, str]]:
+    """Block and regime of the interval of each column."""
+    kind = _kind(row, stable)
+    late = f"{kind}_p95" if kind == OBJECTIVE else kind
+    end = f"_{OVERLOAD}" if kind == OVERLOAD else ""
+    blocks = (("rate", kind), ("ttft", kind), ("ttft", late), ("itl", kind), ("itl", late))
+    ratios = {column: ("ratio", f"{name}{end}") for column, name in RATIO_NAMES.items()}
+    return dict(zip(METRICS, blocks, strict=True)) | {FIRST_MEAN: ("ttft", kind)} | ratios
 
-    ``old``: releases of engines before their present scheduler, which are slowed down by the host in many
-    ways.
+
+def question_of(row: ServingRow, gpus: Mapping[str, GpuSpec]) -> Question:
+    """What the row is asked for.
+
+    Releases of engines before their present scheduler are slowed down by the host in many ways.
     """
-    more = 0.0 if known_gpu else constants.serving_unseen_gpu
-    late = f"{regime}{P95_KEY}" if f"{regime}{P95_KEY}" in constants.itl else regime
-    latencies = constants.ttft, constants.itl
-    ttft, itl = (half_width_of(table, regime, moe, old) + more for table in latencies)
-    ttft_late, itl_late = (half_width_of(table, late, moe, old) + more for table in latencies)
-    return half_width_of(constants.tokens_per_s, regime, moe, old) + more, ttft, ttft_late, itl, itl_late
-
-
-def ratio_relative(name: str, constants: Intervals, old: bool = False, overload: bool = False) -> float:
-    """Half-width of a percentile over the median, such as ``ttft_p99``."""
-    table = constants.percentile_ratio
-    name = f"{name}_{OVERLOAD}" if overload else name
-    return table.get(f"{name}{OLD}", table[name]) if old else table[name]
+    gpu, model = row.sku.gpu, row.model
+    words = question_words(gpu, gpus[gpu].arch, model.name, row.engine, f"{row.dense}/{row.experts}")
+    numbers = {
+        "size": model.active_params / 1e9,
+        "gpus": float(row.tp * row.pp * row.dp),
+        "batch": max(row.batch, 1.0),
+        "input": row.input_tokens,
+        "output": row.output_tokens,
+    }
+    older = load_table_constants().is_old(row.engine) or row.early is not None
+    assumed = assumptions_in(row.note) + (not row.layout_given)
+    return Question(SERVING, words, numbers, assumed, model.is_moe, older)

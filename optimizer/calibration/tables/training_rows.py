@@ -14,22 +14,24 @@ from broker.domain.basics.confidence import chance_below
 from broker.domain.market.sku import Sku
 from broker.domain.planning.model_shape import Attention, GpuSpec, ModelShape
 from optimizer.calibration.table_constants import load_table_constants
-from optimizer.calibration.tables.cells import Prediction, Unreadable, needed, number
+from optimizer.calibration.tables.cells import Prediction, Unreadable, assumptions_in, needed, number
 from optimizer.calibration.tables.names import find_gpu, find_model, known_model
 from optimizer.calibration.tables.training_layouts import TRAINERS, LayoutSpec, row_layouts
 from optimizer.calibration.tables.training_nodes import row_sku
 from optimizer.calibration.tables.unread import is_lora, require_predictable
 from optimizer.performance.arrays import Array, Places, as_array
 from optimizer.performance.constants.calibrated import Calibration
+from optimizer.performance.constants.spread import TRAINING, Question, Sides, load_spread, question_words
 from optimizer.performance.hardware.sku_arrays import GIB, Hardware, build_hardware
-from optimizer.performance.intervals import training_relative
+from optimizer.performance.intervals import memory_regime, step_regime
 from optimizer.performance.shapes import stack_shapes
 from optimizer.performance.training.compute import model_flops_per_token
 from optimizer.performance.training.layouts import Layouts, Row, stack_layouts
 from optimizer.performance.training.scenario import Run, Scenario
 from optimizer.performance.training.step import Step, step
 
-METRICS = ("pred_step_time_s", "pred_tokens_per_s_per_gpu", "pred_mfu", "pred_mem_gib")
+STEP_TIME, PEAK = "pred_step_time_s", "pred_mem_gib"
+METRICS = (STEP_TIME, "pred_tokens_per_s_per_gpu", "pred_mfu", PEAK)
 RAN_TOLERANCE = 0.15
 NOT_SURE = 0.02
 LAST = 1e9
@@ -178,7 +180,7 @@ def _predict_group(
         }
         fits = bool(able[mine].any())
         card = (float(found.held_bytes[best]), float(hw.memory_bytes[best]))
-        results.append(_prediction(row, values, fits, card, calibration))
+        results.append(_prediction(row, values, fits, card, gpus))
     return results
 
 
@@ -211,27 +213,38 @@ def _prediction(
     values: Mapping[str, float],
     fits: bool,
     card: tuple[float, float],
-    calibration: Calibration,
+    gpus: Mapping[str, GpuSpec],
 ) -> Prediction:
     """``card``: bytes held on the fullest GPU, and the bytes that it has."""
-    known = row.sku.gpu in calibration.calibrated_gpus
-    relative = training_relative(
-        row.model.is_moe,
-        known,
-        measured=False,
-        constants=calibration.intervals,
-        adapters=row.recipe.adapters,
-        software=row.software,
-    )
-    spread = {
-        "pred_step_time_s": relative["step_s"],
-        "pred_tokens_per_s_per_gpu": relative["tokens_per_s"],
-        "pred_mfu": relative["mfu"],
-        "pred_mem_gib": relative["memory_gb_per_gpu"],
-    }
-    sure = fit_probability(*card, relative["memory_gb_per_gpu"])
+    keys, spread, question = keys_of(row), load_spread(), question_of(row, gpus)
+    step_s, peak = (spread.of(*keys[name], question) for name in (STEP_TIME, PEAK))
+    sides = {name: step_s.inverse for name in METRICS} | {STEP_TIME: step_s, PEAK: peak}
+    sure = fit_probability(*card, peak)
     close = (f"memory suffices with {sure:.0%} probability",) if NOT_SURE < sure < 1.0 - NOT_SURE else ()
-    return Prediction(values, spread, fits, "; ".join(row.notes + close))
+    return Prediction(values, sides, fits, "; ".join(row.notes + close))
+
+
+def keys_of(row: TrainingRow) -> dict[str, tuple[str, str]]:
+    """Block and regime of the intervals of step time and memory."""
+    adapters = row.recipe.adapters
+    return {
+        STEP_TIME: ("step", step_regime(row.software, row.model.is_moe, adapters)),
+        PEAK: ("memory", memory_regime(row.software, adapters)),
+    }
+
+
+def question_of(row: TrainingRow, gpus: Mapping[str, GpuSpec]) -> Question:
+    """What the row is asked for."""
+    gpu, model = row.sku.gpu, row.model
+    words = question_words(gpu, gpus[gpu].arch, model.name, row.software, row.recipe.number_format)
+    numbers = {
+        "size": model.active_params / 1e9,
+        "gpus": float(row.gpus),
+        "batch": float(row.layouts[0][4]),
+        "input": row.sequence_length,
+    }
+    assumed = assumptions_in("; ".join(row.notes)) + (not row.layout_given)
+    return Question(TRAINING, words, numbers, assumed, model.is_moe)
 
 
 def _load(row: Mapping[str, str], gpus: int) -> tuple[float, float, tuple[str, ...]]:
@@ -397,8 +410,7 @@ def _free_text(row: Mapping[str, str]) -> str:
     return " ".join(row.get(name) or "" for name in ("schedule", "framework", "notes")).lower()
 
 
-def fit_probability(held_bytes: float, card_bytes: float, half_width: float) -> float:
-    """Probability that a GPU of ``card_bytes`` holds ``held_bytes``: errors are log-normal, and
-    ``half_width`` is the relative half-width of the 80 % interval: Φ(1.28·ln(card/held)/ln(1 + half_width)).
-    """
-    return chance_below(card_bytes / held_bytes, half_width)
+def fit_probability(held_bytes: float, card_bytes: float, sides: Sides) -> float:
+    """Probability that a GPU of ``card_bytes`` holds ``held_bytes``, whose interval has ``sides``."""
+    used = sides if card_bytes > held_bytes else sides.inverse
+    return chance_below(card_bytes / held_bytes, used.over)

@@ -171,8 +171,7 @@ def load_calibration() -> Calibration:
     priors = load_priors()
     if not FITTED.exists():
         return priors
-    fitted = tomllib.loads(FITTED.read_text())
-    return priors.with_values({**fitted["values"], **fitted["intervals"]})
+    return priors.with_values(tomllib.loads(FITTED.read_text())["values"])
 
 
 @cache

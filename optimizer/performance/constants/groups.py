@@ -205,20 +205,12 @@ class Goodput:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Relative half-widths of the 80 % intervals; serving tables are keyed by regime."""
+    """Relative half-widths r of 80 % intervals from value/(1 + r) to value·(1 + r), beside those of
+    ``spread.py``; ``training_memory``, by regime, is the room that plans leave.
+    """
 
-    training_dense: float
-    training_grid: float
-    training_moe: float
-    training_adapters: float
-    training_unseen_gpu: float
     training_memory: Table
     goodput: float
-    tokens_per_s: Table
-    itl: Table
-    ttft: Table
-    percentile_ratio: Table
-    serving_unseen_gpu: float
     kv: float
     cold_start: float
     measured: float

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from broker.domain.planning.model_shape import GpuSpec, ModelShape
 from optimizer.performance.arrays import Array, as_array
+from optimizer.performance.constants.spread import family
 
 WORDS = ("source", "gpu", "architecture", "model", "family", "engine", "precision", "regime", "metric")
 NUMBERS = ("size", "gpus", "tensor", "pipeline", "expert", "batch", "input", "output")
@@ -62,9 +63,3 @@ def words_of(model: ModelShape, gpu: str, gpus: Mapping[str, GpuSpec]) -> dict[s
         "model": model.name,
         "family": family(model.name),
     }
-
-
-def family(model: str) -> str:
-    """Name of a family of models that differ in size or version: the name up to its first digit or dash."""
-    word = model.lower().split("-")[0]
-    return word.rstrip("0123456789.") or word

@@ -16,12 +16,13 @@ from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, number
 from optimizer.performance.constants.calibrated import Calibration
 from optimizer.performance.constants.serving import ServingRates, engine_on
+from optimizer.performance.constants.spread import SERVING, Question, Sides, load_spread, question_words
 from optimizer.performance.hardware.sku_arrays import Hardware, SingleHardware
 from optimizer.performance.intervals import (
     NO_ROWS,
     Closeness,
     provenance_of,
-    serving_relative,
+    serving_sides,
     with_interval,
 )
 from optimizer.performance.serving.cold_start import cold_start_s
@@ -348,9 +349,10 @@ class ServingCore:
         near = NO_ROWS
         if self.own is not None and self.own.moves(workload):
             near = self.own.closeness(workload, precision, sku.gpu, replica, most.load.batch)
-        known = self.is_known(workload, bool(hw.calibrated))
-        relative = self.relative(workload, known, measured is not None, near)
-        found = with_interval(value, relative, provenance_of(measured is not None, known, near))
+        # No published row states acceptance rates, so the effect of speculative decoding is only modelled.
+        known, is_own = bool(hw.calibrated) and workload.speculation is None, measured is not None
+        sides = self.sides(workload, precision, sku.gpu, tp * pp, is_own, near)
+        found = with_interval(value, sides, provenance_of(is_own, known, near))
         if isinstance(workload, Batch) or workload.planned_confidence == MEDIAN:
             return found
         sure = self._sure(workload, precision, replica, hw, sku.gpu, (near, measured))
@@ -375,7 +377,8 @@ class ServingCore:
             most = self.most(workload, precision, replica, hw, gpu)
             load = _measured_load(served, lengths_of(workload), most, measured / factor)
             return self._sure_metrics(workload, measured / factor, load)
-        token, first, _ = self.factors(workload, bool(hw.calibrated), near)
+        gpus = float(replica.tp * replica.pp * replica.dp)
+        token, first, _ = self.factors(workload, precision, gpu, gpus, near)
         most = self.most(workload, precision, replica, hw, gpu, (token, first))
         rate = float(most.requests_per_s)
         return self._sure_metrics(workload, rate, most.load) if rate > 0.0 else None
@@ -389,38 +392,56 @@ class ServingCore:
             **({} if has_one_token(workload) else {"itl_p95_ms": between}),
         }
 
-    def is_known(self, workload: Serving | Batch, calibrated_gpu: bool) -> bool:
-        """Whether published rows say anything of the workload on a GPU: none states acceptance rates, so the
-        effect of speculative decoding is only modelled.
-        """
-        return calibrated_gpu and workload.speculation is None
+    def sides(
+        self,
+        workload: Serving | Batch,
+        precision: Precision,
+        gpu: str,
+        gpus: float,
+        measured: bool,
+        near: Closeness,
+    ) -> dict[str, Sides]:
+        """Sides of the interval of each metric of a replica of ``gpus``.
 
-    def relative(
-        self, workload: Serving | Batch, known: bool, measured: bool, near: Closeness
-    ) -> dict[str, float]:
-        """Relative half-width of each metric of a workload."""
-        is_batch, is_moe = isinstance(workload, Batch), workload.model.is_moe
-        return serving_relative(is_batch, known, measured, self.calibration.intervals, is_moe, near)
+        No published row tells the effect of speculative decoding, so an engine with it counts as unfamiliar.
+        """
+        model, lengths = workload.model, lengths_of(workload)
+        form = format_of(precision, self.calibration, model.packed_in(precision))
+        engine = self.engine_class(workload, gpu)
+        software = engine if workload.speculation is None else f"{engine} with speculation"
+        architecture = self.gpus[gpu].arch
+        words = question_words(gpu, architecture, model.name, software, f"{form.dense}/{form.experts}")
+        numbers = {
+            "size": model.active_params / 1e9,
+            "gpus": gpus,
+            "input": float(lengths.input_tokens),
+            "output": float(lengths.output_tokens),
+        }
+        question = Question(SERVING, words, numbers, experts=model.is_moe)
+        batch, constants = isinstance(workload, Batch), self.calibration.intervals
+        return serving_sides(question, batch, measured, constants, load_spread(), near)
 
     def factors(
-        self, workload: Serving | Batch, calibrated_gpu: bool, near: Closeness
+        self, workload: Serving | Batch, precision: Precision, gpu: str, gpus: float, near: Closeness
     ) -> tuple[float, float, float]:
         """Factors on the times of tokens and of first tokens that hold with the workload's confidence, and
         the mean time of a batch's requests divided by the time that suffices.
         """
-        relative = self.relative(workload, self.is_known(workload, calibrated_gpu), False, near)
-        confidence = workload.planned_confidence
+        sides, confidence = (
+            self.sides(workload, precision, gpu, gpus, False, near),
+            workload.planned_confidence,
+        )
         if isinstance(workload, Batch):
-            sure, mean = work_factors(relative["requests_per_s_per_replica"], confidence)
+            time = sides["requests_per_s_per_replica"].inverse
+            sure, mean = work_factors(time.over, confidence)
             return sure, 1.0, mean / sure
         names = ("itl_p95_ms", "ttft_p95_ms")
-        token, first = (quantile_factor(relative[name], confidence) for name in names)
+        token, first = (quantile_factor(sides[name].over, confidence) for name in names)
         return token, first, 1.0
 
     def measured_factors(self, workload: Serving | Batch) -> tuple[float, float]:
         """The time that suffices and the mean time, divided by the median, at a rate that was measured."""
-        relative = self.relative(workload, True, True, NO_ROWS)["requests_per_s_per_replica"]
-        return work_factors(relative, workload.planned_confidence)
+        return work_factors(self.calibration.intervals.measured, workload.planned_confidence)
 
     def _metrics(
         self,

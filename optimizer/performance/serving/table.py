@@ -329,8 +329,10 @@ class _Cases:
                     own.closeness(workload, self._precision, gpu, self._replica(one), batch[m])
                     for m, (gpu, one) in enumerate(zip(gpus, _each_of(cells), strict=True))
                 ]
-        known = (self._hw.calibrated[self._place[cells.kind]] > 0).tolist()
-        each = [self._core.factors(workload, *one) for one in zip(known, near, strict=True)]
+        sizes = (replica.tp * replica.pp * replica.dp).tolist()
+        each = [
+            self._core.factors(workload, self._precision, *one) for one in zip(gpus, sizes, near, strict=True)
+        ]
         of_token, of_first, share = (as_array(list(column)) for column in zip(*each, strict=True))
         return token * of_token, first * of_first, share
 

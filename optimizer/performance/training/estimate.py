@@ -20,13 +20,15 @@ from broker.domain.planning.workload import Measurement, Precision, Training, Tr
 from optimizer.performance.arrays import Array, Mask, as_array, number
 from optimizer.performance.constants.calibrated import Calibration
 from optimizer.performance.constants.groups import Software
+from optimizer.performance.constants.spread import TRAINING, Question, Sides, load_spread, question_words
 from optimizer.performance.hardware.sku_arrays import Hardware, SingleHardware
 from optimizer.performance.intervals import (
     NO_ROWS,
     Closeness,
     memory_regime,
     provenance_of,
-    training_relative,
+    step_regime,
+    training_sides,
     with_interval,
 )
 from optimizer.performance.shapes import Shapes, build_shape
@@ -46,6 +48,7 @@ class Case:
     """
 
     workload: Training
+    gpu: str
     shapes: Shapes
     hw: Hardware
     nodes: int
@@ -205,11 +208,12 @@ class TrainingCore:
         shapes = one.shapes
         if measured is not None and (trusted or able):
             rate = (measured.tokens_per_s or 0.0) / measured.gpus * gpus
-            return Case(workload, shapes, hw, nodes, best, step_tokens(workload) / rate, measured=True)
+            step_s = step_tokens(workload) / rate
+            return Case(workload, sku.gpu, shapes, hw, nodes, best, step_s, measured=True)
         if not able:
             return None
         step_s, closeness = self._shifted(workload, sku.gpu, gpus, layout, float(best.total))
-        return Case(workload, shapes, hw, nodes, best, step_s, measured=False, closeness=closeness)
+        return Case(workload, sku.gpu, shapes, hw, nodes, best, step_s, False, closeness)
 
     def _shifted(
         self, workload: Training, gpu: str, gpus: int, layout: Parallelism, step_s: float
@@ -242,24 +246,33 @@ class TrainingCore:
             "goodput": float(goodput),
         }
         known, near = bool(hw.calibrated), case.closeness
-        relative = self.relative(workload, known, case.measured, near)
-        found = with_interval(value, relative, provenance_of(case.measured, known, near))
+        gpus = case.nodes * float(hw.gpus_per_node)
+        sides = self.sides(workload, case.gpu, gpus, case.measured, near)
+        found = with_interval(value, sides, provenance_of(case.measured, known, near))
         if workload.planned_confidence == MEDIAN:
             return found
         startup = calibration.goodput.startup_s / 3600.0
         sure, mean = (
             startup + (value["hours"] - startup) * factor
-            for factor in work_factors(relative["hours"], workload.planned_confidence)
+            for factor in work_factors(sides["hours"].over, workload.planned_confidence)
         )
         return replace(found, at_confidence={"hours": sure}, expected_hours=mean)
 
-    def relative(
-        self, workload: Training, known_gpu: bool, measured: bool, near: Closeness
-    ) -> dict[str, float]:
-        """Relative half-width of each metric of a workload."""
-        intervals, is_moe = self.calibration.intervals, workload.model.is_moe
-        software = software_of(workload)
-        return training_relative(is_moe, known_gpu, measured, intervals, near, software=software)
+    def sides(
+        self, workload: Training, gpu: str, gpus: float, measured: bool, near: Closeness
+    ) -> dict[str, Sides]:
+        """Sides of the interval of each metric of a workload on ``gpus``."""
+        model, software = workload.model, software_of(workload)
+        architecture, number_format = self.gpus[gpu].arch, workload.precision.value
+        words = question_words(gpu, architecture, model.name, software, number_format)
+        numbers = {
+            "size": model.active_params / 1e9,
+            "gpus": gpus,
+            "input": float(workload.sequence_length),
+        }
+        question = Question(TRAINING, words, numbers, experts=model.is_moe)
+        regimes = step_regime(software, model.is_moe), memory_regime(software)
+        return training_sides(question, regimes, measured, self.calibration.intervals, load_spread(), near)
 
 
 def degrees_of(layout: Parallelism) -> NDArray[np.int64]:

@@ -126,7 +126,7 @@ class TrainingTable:
             self._joined[w, where], self._tried[w, where] = found.fits_joined, found.tried
             per_node = hw.gpus_per_node[able][:, None]
             self._sure[w, where], self._share[w, where] = _factors(
-                self._core, workload, kinds, hw.calibrated[able], nodes, found, measured
+                self._core, workload, kinds, nodes, found, measured
             )
             median = held_hours(
                 workload, found.step_s, nodes, per_node, as_array(0.0), self._core.calibration
@@ -334,7 +334,6 @@ def _factors(
     core: TrainingCore,
     workload: Training,
     kinds: Sequence[Sku],
-    known: Array,
     nodes: Array,
     found: _Found,
     measured: Mask,
@@ -346,12 +345,11 @@ def _factors(
     is_own = core.own is not None and core.own.moves(workload)
     sure, share = np.ones(shape), np.ones(shape)
     for s, n in zip(*np.nonzero(np.isfinite(found.step_s)), strict=True):
-        near = NO_ROWS
+        near, count = NO_ROWS, float(nodes[n] * kinds[s].gpus_per_node)
         if is_own and not measured[s, n] and core.own is not None:
-            count = float(nodes[n] * kinds[s].gpus_per_node)
             near = core.own.closeness(workload, kinds[s].gpu, count, found.degrees[s, n][None, :])
-        relative = core.relative(workload, bool(known[s]), bool(measured[s, n]), near)["hours"]
-        most, mean = work_factors(relative, workload.planned_confidence)
+        hours = core.sides(workload, kinds[s].gpu, count, bool(measured[s, n]), near)["hours"]
+        most, mean = work_factors(hours.over, workload.planned_confidence)
         sure[s, n], share[s, n] = most, mean / most
     return sure, share
 

@@ -6,6 +6,7 @@ import csv
 import gzip
 import hashlib
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 from broker.data_folder import data_folder
@@ -19,6 +20,7 @@ BESIDE = (
     "published_open_loops.csv",
     "reported_serving.csv",
 )
+BLIND = ("blind_training.csv", "blind_serving.csv", "measured_one_gpu.csv")
 SWEEPS, CACHES = "comm_measured.csv.gz", "kv_capacity.csv"
 
 
@@ -30,6 +32,12 @@ def bundled_rows() -> list[dict[str, str]]:
 def beside_rows() -> list[dict[str, str]]:
     """The rows that no constant is fitted to; they only add to the statistics of errors."""
     return [row for name in BESIDE for row in table_rows(FOLDER / name)]
+
+
+def blind_rows() -> list[dict[str, str]]:
+    """The rows that were taken without looking at the errors of their predictions; no constant is fitted to
+    them, and only the spread of errors is made of them."""
+    return [row for name in BLIND for row in table_rows(FOLDER / name)]
 
 
 def sweep_rows() -> list[dict[str, str]]:
@@ -53,9 +61,9 @@ def table_bytes(path: Path) -> bytes:
     return gzip.decompress(data) if path.suffix == ".gz" else data
 
 
-def data_sha256() -> str:
+def data_sha256(names: Sequence[str] = (*TABLES, *BESIDE, SWEEPS)) -> str:
     """SHA-256 of the tables' uncompressed contents, in order."""
     digest = hashlib.sha256()
-    for name in (*TABLES, *BESIDE, SWEEPS):
+    for name in names:
         digest.update(table_bytes(FOLDER / name))
     return digest.hexdigest()

@@ -14,6 +14,7 @@ from optimizer.calibration.evaluation.evaluate import evidence_of_rows, grid_rep
 from optimizer.calibration.evaluation.report import STORED, Report
 from optimizer.calibration.tables.rows import read_rows
 from optimizer.performance.constants.calibrated import Calibration
+from optimizer.performance.constants.spread import load_spread
 from tests.bench.calibration.bundled import beside_rows, bundled_rows
 from tests.bench.calibration.side_tables import joined, side_evidence
 
@@ -30,7 +31,8 @@ def evaluate_bundled(
     read = read_rows(rows, calibration, gpus, models)
     evidence = evidence_of_rows(rows, len(fitted), read, calibration, gpus)
     parts = [evidence, *side_evidence(calibration, priors, gpus, models)]
-    return report_of(joined(parts), grid_report(rows, read, calibration, gpus))
+    grid = grid_report(rows, read, calibration, gpus)
+    return report_of(joined(parts), grid, load_spread().left_out)
 
 
 def save_report(report: Report) -> None:

@@ -126,13 +126,11 @@ class Weights:
         return Weights(np.where(left_out, 0.0, self.rows), self.prior)
 
 
-def weighted_quantile(
-    sizes: Array, sources: Sequence[str], share: float, among: Sequence[str] | None = None
-) -> float:
+def weighted_quantile(sizes: Array, sources: Sequence[str], share: float) -> float:
     """The value that a share of the sizes, as near to ``share`` as possible, does not exceed, weighted by
     ``row_weights``.
     """
-    weight = row_weights(sources, among)
+    weight = row_weights(sources)
     order = np.argsort(sizes)
     held = np.cumsum(weight[order]) / np.sum(weight)
     return float(sizes[order][int(np.argmin(np.abs(held - share)))])

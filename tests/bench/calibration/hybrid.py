@@ -21,7 +21,7 @@ from rich.console import Console
 from api.cli.accuracy.accuracy_tables import short_metric, short_regime
 from api.cli.plain_table import PlainTable, text_lines
 from broker.domain.planning.model_shape import GpuSpec, ModelShape
-from optimizer.calibration.evaluation.errors import noise_floor_percent
+from optimizer.calibration.evaluation.errors import inside, noise_floor_percent
 from optimizer.calibration.evaluation.evaluate import regime_group
 from optimizer.calibration.evaluation.held_out import SOURCE, held_out_errors
 from optimizer.calibration.own.evidence import MEASURES, features_of, is_evidence, residuals_of, shrunk
@@ -66,7 +66,8 @@ class HybridLine:
 
 @dataclass(frozen=True, slots=True)
 class _Remaining:
-    """Remaining errors in log [O] by protocol, and half-widths in log [O] before and after the correction."""
+    """Remaining errors in log [O] by protocol, and sides of intervals [O, 2] before and after the
+    correction."""
 
     errors: Mapping[str, Array]
     before: Array
@@ -89,16 +90,18 @@ def evaluate_hybrid(
     for metric in dict.fromkeys(o.metric for o in observed):
         places = [i for i, o in enumerate(observed) if o.metric == metric and np.isfinite(errors[i])]
         mine = [observed[i] for i in places]
-        spread = as_array([found[o.place].spread[o.column] for o in mine])
+        wide = [found[o.place].spread[o.column] for o in mine]
+        wide = wide if MEASURES[metric].sign > 0 else [sides.inverse for sides in wide]
+        spread = as_array([(sides.below, sides.above) for sides in wide])
         features = features_of(mine, rows, read, gpus)
         kernel = kernels[MEASURES[metric].block]
         residuals = residuals_of(mine, errors[places])
-        left = _remaining(metric, kernel, features, residuals, np.log1p(spread))
+        left = _remaining(metric, kernel, features, residuals, spread)
         lines += _lines(metric, mine, residuals, left)
     return tuple(sorted(lines, key=lambda line: (line.regime, line.metric)))
 
 
-def _remaining(metric: str, kernel: Kernel, features: Features, residuals: Array, half: Array) -> _Remaining:
+def _remaining(metric: str, kernel: Kernel, features: Features, residuals: Array, sides: Array) -> _Remaining:
     """The remaining ``residuals`` under each protocol."""
     known = np.clip(residuals, -OUTLIER, OUTLIER)
     covariance = kernel.variance * correlation(features, features, kernel.lengths)
@@ -110,7 +113,7 @@ def _remaining(metric: str, kernel: Kernel, features: Features, residuals: Array
         block = inverse_of(covariance[np.ix_(members, members)], kernel.noise)
         own[members] = leave_out(block, known[members], groups[members])[0]
     errors = {"group": residuals - mean, "pair": residuals - pairs, "own": residuals - own}
-    return _Remaining(errors, half, shrunk(half, narrowed(variance, kernel), metric))
+    return _Remaining(errors, sides, shrunk(sides, narrowed(variance, kernel)[:, None], metric))
 
 
 def _sources(features: Features) -> list[NDArray[np.intp]]:
@@ -137,8 +140,8 @@ def _line(regime: str, metric: str, members: Sequence[int], residuals: Array, le
         group_percent=group,
         pair_percent=pair,
         own_percent=own,
-        coverage=float(np.mean(np.abs(left.errors["group"][members]) <= after)),
-        narrower=float(np.median(after / left.before[members])),
+        coverage=float(np.mean(inside(-left.errors["group"][members], after))),
+        narrower=float(np.median(after.sum(axis=1) / left.before[members].sum(axis=1))),
         noise_floor_percent=noise_floor_percent(metric, regime),
     )
 

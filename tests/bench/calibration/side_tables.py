@@ -50,10 +50,11 @@ def _collectives(priors: Calibration, gpus: Mapping[str, GpuSpec]) -> Evidence:
     rows = read_collectives(sweep_rows(), gpus, priors)
     fitted = priors.with_values(fit_collectives(rows, priors, gpus))
     held_out = held_out_by_source(rows, priors, gpus)
+    half = interval_of_others(rows, _alike(rows), held_out, SHARE)
     return Evidence(
         tuple(_collective(row) for row in rows),
         {FITTED: collective_errors(rows, fitted, gpus), SOURCE: held_out},
-        interval_of_others(rows, _alike(rows), held_out, SHARE),
+        np.column_stack([half, half]),
     )
 
 
@@ -78,5 +79,5 @@ def _caches(
     """No constant is fitted to cache capacities, so all of them are held out."""
     errors = np.log(as_array(cache_ratios(cache_rows(), calibration, gpus, models)))
     entries = tuple(Entry(CACHE, "vLLM 0.15.1 logs", CACHE, CACHE, "tokens") for _ in errors)
-    spread = np.full(errors.size, np.log1p(calibration.intervals.kv))
+    spread = np.full((errors.size, 2), np.log1p(calibration.intervals.kv))
     return Evidence(entries, {FITTED: errors, SOURCE: errors}, spread)
