@@ -185,6 +185,9 @@ class SshKeys(Repository):
     async def find_of_team(self, team: str) -> tuple[SshKey, ...]:
         return tuple(key for key in self._mine() if key.team == team)
 
+    async def find_of_persons(self) -> tuple[SshKey, ...]:
+        return tuple(key for key in self._mine() if key.person is not None)
+
     async def remove(self, key_id: str) -> None:
         def apply() -> None:
             self._tables.ssh_keys.pop(key_id, None)

@@ -51,7 +51,7 @@ pytestmark = pytest.mark.timeout(7200)
 
 STEPS = 50
 EXAMPLES = 220 if NIGHTLY else 20
-LEAST_STEPS = 10_000 if NIGHTLY else 1_000
+LEAST_STEPS = 10_000 if NIGHTLY else 900
 IN_DOUBT = {ReservationState.PENDING, ReservationState.UNKNOWN, ReservationState.RELEASING}
 FAULTS = [("reserve", fault) for fault in Fault] + [
     ("release", Fault.LOST_BEFORE),

@@ -85,6 +85,7 @@ from api.schemas.plans.plan_record import (
     _Shown,
 )
 from api.schemas.plans.reoptimization import RunningForm
+from api.schemas.plans.simulation import SimulationRequest
 from api.schemas.workloads import what_if
 from api.schemas.workloads.document_form import WorkloadPart
 from broker.domain.basics.account import ApiKey, Caller
@@ -243,7 +244,8 @@ ENVELOPES = {
 """Lists of what has a form or view, and pairs of words: they flatten no dataclass."""
 REQUESTS = {
     ExtensionRequest, IntentionForm, NetworkRequest, NewBudget, NewCalendar, NewKey, NewSshKey, NewWebhook,
-    PlanReleaseRequest, PlanReservationRequest, ReservationRequest, StartingPointQuestion, Word,
+    PlanReleaseRequest, PlanReservationRequest, ReservationRequest, SimulationRequest, StartingPointQuestion,
+    Word,
     _Line, what_if.QuestionPart,
 }  # fmt: skip
 ELSEWHERE = {

@@ -74,3 +74,12 @@ async def test_a_seller_that_takes_one_key_gets_the_one_of_who_orders() -> None:
     assert ([key.name for key in setup.keys], [key.name for key in setup.left_keys]) == (["mine"], ["team"])
     assert setup.with_at_most(None).keys == found[None].keys, "a move to a seller that takes all has all"
     assert found[None].with_at_most(2) == found[None]
+
+
+async def test_a_persons_keys_go_with_orders_for_every_team_and_a_teams_only_with_its_own() -> None:
+    desk = Desk()
+    _, secret = await desk.keys.create_key("root", "admin", TEAM_SCOPES)
+    root = await desk.keys.verify(secret)
+    await desk.ssh_keys.add(root, KEYS[0].line, "mine", person="me")
+    await desk.ssh_keys.add(root, KEYS[1].line, "of the team admin")
+    assert await desk.going_with(root) == ["mine"]

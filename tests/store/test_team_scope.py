@@ -174,6 +174,7 @@ OTHERWISE: Mapping[str, Mapping[str, Any]] = {
     "accounts.forget": {"key": "secret-claim"},
     "accounts.take_over": {"claim": LEFT},
     "keys.add": {"key": replace(KEY, key_id="secret-new", sha256="ef" * 32)},
+    "keys.accept": {"invitation": KEY, "sha256": "9a" * 32},
     "keys.find_session": {"sha256": SESSION.sha256},
     "keys.drop_session": {"sha256": SESSION.sha256},
     "people.add_person_session": {"session": replace(PERSON, sha256="78" * 32)},

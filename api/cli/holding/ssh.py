@@ -80,6 +80,7 @@ def command_of(access: AccessForm, alias: str, identity: Path | None, *, show: b
     Raises Conflict if another key is known under ``alias``.
     """
     known = data_folder() / "known_hosts"
+    known.parent.mkdir(parents=True, exist_ok=True)
     options = [f"HostKeyAlias={alias}", f"UserKnownHostsFile={known}"]
     if access.ssh_host_key is None:
         options.append("StrictHostKeyChecking=accept-new")

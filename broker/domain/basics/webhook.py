@@ -24,6 +24,7 @@ FAMILIES = (
     "key",
     "ssh_key",
     "lease",
+    "network",
     "offer",
     "person",
     "plan",

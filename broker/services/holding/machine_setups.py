@@ -72,11 +72,15 @@ class MachineSetups:
         return {**found, **given}
 
     async def find_keys(self, uow: UnitOfWork, team: str, actor: str) -> tuple[PublicKey, ...]:
-        """The keys that go with an order of ``actor`` for ``team``: their own first, each line once."""
+        """The keys that go with an order of ``actor`` for ``team``: their own first, each line once.
+
+        A person's keys go with their orders for every team.
+        """
         person = await _person_of(uow, actor)
-        stored = await uow.ssh_keys.find_of_team(team)
+        stored = await uow.ssh_keys.find_of_persons()
         own = [key for key in stored if key.person is not None and is_same_actor(key.person, person)]
-        every = (*own, *(key for key in stored if key.person is None))
+        of_team = await uow.ssh_keys.find_of_team(team)
+        every = (*own, *(key for key in of_team if key.person is None))
         return tuple({key.public_key: key.as_public_key for key in every}.values())
 
     def setup(

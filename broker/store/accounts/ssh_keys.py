@@ -50,6 +50,11 @@ class SqlSshKeyRepository:
         statement = select(SshKeyRow).where(SshKeyRow.team == team).order_by(*_NEWEST_FIRST)
         return tuple(_key(row) for row in await self._session.scalars(statement))
 
+    async def find_of_persons(self) -> tuple[SshKey, ...]:
+        """Every key that is one person's, in whatever team it was stored, oldest first."""
+        statement = select(SshKeyRow).where(SshKeyRow.person.is_not(None)).order_by(*_NEWEST_FIRST)
+        return tuple(_key(row) for row in await self._session.scalars(statement))
+
     async def remove(self, key_id: str) -> None:
         """Deletes a key, if it exists."""
         await change(self._session, delete(SshKeyRow).where(SshKeyRow.key_id == key_id))

@@ -47,6 +47,10 @@ from optimizer.performance.serving.served_model import (
 )
 from optimizer.performance.shapes import build_shape
 
+UNMEASURED = 1.55
+"""By so much the interval of a training step is wider whose GPU, stack, family and format nobody measured
+(``config/performance_spread.toml``); for drafts of tokens there are no rows to learn it from."""
+DRAFTED = frozenset({"requests_per_s_per_replica", "itl_p95_ms", "tokens_per_s", "usd_per_million_tokens"})
 TENSOR = (1, 2, 4, 8)
 PIPELINE = (1, 2, 4)
 DEGREES = tuple((tp, pp) for pp in PIPELINE for tp in TENSOR)
@@ -401,16 +405,14 @@ class ServingCore:
         measured: bool,
         near: Closeness,
     ) -> dict[str, Sides]:
-        """Sides of the interval of each metric of a replica of ``gpus``.
-
-        No published row tells the effect of speculative decoding, so an engine with it counts as unfamiliar.
+        """Sides of the interval of each metric of a replica of ``gpus``; wider with speculative decoding, of
+        which no published row tells the effect.
         """
         model, lengths = workload.model, lengths_of(workload)
         form = format_of(precision, self.calibration, model.packed_in(precision))
         engine = self.engine_class(workload, gpu)
-        software = engine if workload.speculation is None else f"{engine} with speculation"
         architecture = self.gpus[gpu].arch
-        words = question_words(gpu, architecture, model.name, software, f"{form.dense}/{form.experts}")
+        words = question_words(gpu, architecture, model.name, engine, f"{form.dense}/{form.experts}")
         numbers = {
             "size": model.active_params / 1e9,
             "gpus": gpus,
@@ -419,7 +421,10 @@ class ServingCore:
         }
         question = Question(SERVING, words, numbers, experts=model.is_moe)
         batch, constants = isinstance(workload, Batch), self.calibration.intervals
-        return serving_sides(question, batch, measured, constants, load_spread(), near)
+        found = serving_sides(question, batch, measured, constants, load_spread(), near)
+        if workload.speculation is None or measured:
+            return found
+        return {name: one.times(UNMEASURED) if name in DRAFTED else one for name, one in found.items()}
 
     def factors(
         self, workload: Serving | Batch, precision: Precision, gpu: str, gpus: float, near: Closeness
