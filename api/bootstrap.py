@@ -304,6 +304,8 @@ def build_product(
     selling = sellers(adapters)
     price_lists = frozenset(adapters) - frozenset(selling)
     clock = clock or (MarketClock(sandbox, ProviderHttp) if sandbox else SystemClock())
+    # What a setting may refuse comes before the store, whose lock only its end frees.
+    secrets = startup_secrets(environ, settings.team_secrets)
     sealing = settings.secrets_key.get_secret_value() if settings.secrets_key is not None else None
     store = create_store(settings.database_url, exclusive=exclusive, secrets_key=sealing)
     units, events, background = store.unit_of_work, PlanEvents(), Background()
@@ -331,7 +333,6 @@ def build_product(
         request = read_workloads(document, source="stored plan", base=None, now=clock.now(), stored=True)
         return replace(request, quotas=installed_quotas(settings))
 
-    secrets = startup_secrets(environ, settings.team_secrets)
     modes = seller_modes(reached)
     order_rules = OrderRules(Orders(settings.orders), modes)
     lease_service = LeaseService(units, selling, clock, secrets, order_rules)

@@ -70,7 +70,7 @@ LOST = replace(
 )
 LOOK = Reoptimization("secret-look", TEAM, "secret-plan", "a test", NOON, ProposalState.PROPOSED)
 KEY = ApiKey("secret-key", "secret", TEAM, frozenset({Scope.PLANS_READ}), "ab" * 32, NOON)
-SSH_KEY = SshKey("secret-key", "secret", TEAM, "ssh-ed25519 AAAA", NOON, "secret-key")
+SSH_KEY = SshKey("secret-key", "secret", TEAM, "ssh-ed25519 AAAA", NOON, "secret-key", "secret-ann")
 SESSION = Session("cd" * 32, "secret-key", NOON, NOON + HOUR)
 PENDING = PendingSignIn("12" * 32, "nonce", "verifier", "/secret", NOON + HOUR)
 PERSON = PersonSession(
