@@ -1,8 +1,8 @@
 """Draws of what a plan does not know, through the plan, with the broker's reactions.
 
 Drawn are step times and rates (one error for all parts of a workload, and for all replicas of one model, GPU
-and engine), failures and interruptions (Poisson), launches that fail at first (geometric), and prices of what
-is bought later. Reactions: capacity that may be held on is held until the work is done; the rest of a run
+and engine), failures and interruptions (Poisson), and launches that fail at first (geometric). Prices stay
+those of the plan. Reactions: capacity that may be held on is held until the work is done; the rest of a run
 that outlasts its window goes on by the hour; a fleet that was measured for a day has the nodes that it needs.
 D draws.
 """
@@ -10,18 +10,18 @@ D draws.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.domain.basics.confidence import EIGHTY_PERCENT, MEDIAN
+from broker.domain.basics.confidence import EIGHTY_PERCENT
 from broker.domain.basics.estimate import Estimate
 from broker.domain.basics.money import to_cents
+from broker.domain.market.billing import Meter
 from broker.domain.market.launch_statistics import LAUNCH_PRIOR, RETRY_HOURS
 from broker.domain.market.offer import Offer, Tier, is_held_on
 from broker.domain.moving.moving_costs import MovingTerms, checkpoint_gb
@@ -33,7 +33,7 @@ from optimizer.performance.arrays import as_array, number
 from optimizer.performance.estimator import Estimator
 from optimizer.performance.training.goodput import failures_per_hour, saving
 from optimizer.placement.rules.case import Case, Known, interruptions_per_hour, usable_stretches
-from optimizer.placement.rules.serving import Supply, supply_of
+from optimizer.placement.rules.serving import rate_deviation, supply_of
 
 Draws = NDArray[np.float64]
 HOUR = timedelta(hours=1)
@@ -57,7 +57,7 @@ def simulate(
     rng = np.random.default_rng(seed)
     cost = np.zeros(draws)
     workloads: list[SimulatedWorkload] = []
-    wrong: dict[str, float] = {}
+    reasons: list[Reason] = []
     errors: dict[tuple[str, str, str], Draws] = {}
     for name, rows in case.placed.items():
         workload = rows[0][2]
@@ -66,18 +66,16 @@ def simulate(
         else:
             found = _Run(case, workload, rows, rng).drawn(draws)
         cost += found.cost_usd
-        workloads.append(SimulatedWorkload(name, float(found.good.mean()), found.late_hours_p90))
-        for what, happened in found.wrong.items():
-            wrong[f"{name}: {what}"] = float(happened.mean())
-    at = {placement.workload for placement in plan.placements} - set(case.placed)
-    cost += float(sum((p.cost_usd for p in plan.placements if p.workload in at), Decimal(0)))
+        workloads.append(SimulatedWorkload(name, float(found.met.mean()), found.late_hours_p90))
+        shares = ((what, float(happened.mean())) for what, happened in found.causes.items())
+        reasons += [Reason(f"{name}: {what}", share) for what, share in shares if share > 0]
     low, middle, high = (_usd(float(value)) for value in np.quantile(cost, (0.1, 0.5, 0.9)))
-    most = sorted((row for row in wrong.items() if row[1] > 0), key=lambda row: (-row[1], row[0]))
+    reasons.sort(key=lambda reason: (-reason.share, reason.what))
     return Simulation(
         draws,
         tuple(workloads),
         CostQuantiles(low, middle, high, _usd(float(cost.mean()))),
-        tuple(Reason(what, share) for what, share in most[:MOST_REASONS]),
+        tuple(reasons[:MOST_REASONS]),
     )
 
 
@@ -87,12 +85,14 @@ def _usd(value: float) -> Decimal:
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """One workload over all draws: whether it met its aim, what it cost, and what kept it from its aim."""
+    """One workload over all draws: whether it ``met`` its deadline or objective, what it cost, and the
+    ``causes`` where it did not.
+    """
 
-    good: NDArray[np.bool_]
+    met: NDArray[np.bool_]
     cost_usd: Draws
     late_hours_p90: float | None = None
-    wrong: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    causes: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,42 +106,37 @@ class _Run:
 
     def drawn(self, draws: int) -> _Drawn:
         """The run over all draws."""
-        slower = self.rng.standard_normal(draws)
-        good, lost_time = np.ones(draws, dtype=np.bool_), np.ones(draws, dtype=np.bool_)
-        no_delay = np.ones(draws, dtype=np.bool_)
-        cost, ready = np.zeros(draws), np.full(draws, -np.inf)
-        end = np.full(draws, -np.inf)
-        left: Offer | None = None
+        error = self.rng.standard_normal(draws)
+        met, met_without_failures, met_without_delays = np.ones((3, draws), dtype=np.bool_)
+        cost, ready, end = np.zeros(draws), np.full(draws, -np.inf), np.full(draws, -np.inf)
+        before: Offer | None = None
         for _, placement, _, offer in self.rows:
-            part = self._part(placement, offer, slower)
-            begin = self._hours(self._begin(placement, offer))
-            if isinstance(self.workload, Training) and left is not None:
-                ready = (
-                    end
-                    + self.case.terms.staging(
-                        Place.of(left), Place.of(offer), checkpoint_gb(self.workload.model)
-                    )
-                    / HOUR
-                )
-            started = np.maximum(begin + part.delay_hours, ready)
-            ended, paid, fits = self._held(placement, offer, started, part.hours)
-            cost += paid + float(placement.transfer_usd)
-            good &= fits & (ended <= self._deadline + 1e-6)
-            for kept, hours, late in (
-                (lost_time, part.hours - part.lost_hours, started),
-                (no_delay, part.hours, np.maximum(begin, ready)),
-            ):
-                other_end, _, other_fits = self._held(placement, offer, late, hours)
-                kept &= other_fits & (other_end <= self._deadline + 1e-6)
-            end = np.maximum(end, ended)
-            left = offer
-        late_hours = np.maximum(0.0, end - self._deadline)
-        wrong = {
-            "failures cost the time that was left": ~good & lost_time,
-            "a node was not to be had at once": ~good & ~lost_time & no_delay,
-            "it took longer than it has": ~good & ~lost_time & ~no_delay,
+            part = self._part(placement, offer, error)
+            if isinstance(self.workload, Training) and before is not None:
+                ready = end + self._copy_hours(self.workload, before, offer)
+            planned = np.maximum(self._hours(self._begin(placement, offer)), ready)
+            begun = np.maximum(planned, self._hours(self._begin(placement, offer)) + part.delay_hours)
+            done = self._held(placement, offer, begun, part.hours)
+            met &= self._in_time(done)
+            without = self._held(placement, offer, begun, part.hours - part.lost_hours)
+            met_without_failures &= self._in_time(without)
+            met_without_delays &= self._in_time(self._held(placement, offer, planned, part.hours))
+            cost += done.cost_usd + float(placement.transfer_usd)
+            end, before = np.maximum(end, done.end_hours), offer
+        causes = {
+            "failures cost the time that was left": ~met & met_without_failures,
+            "a node was not to be had at once": ~met & ~met_without_failures & met_without_delays,
+            "it took longer than it has": ~met & ~met_without_failures & ~met_without_delays,
         }
-        return _Drawn(good, cost, float(np.quantile(late_hours, 0.9)), wrong)
+        late_hours = np.maximum(0.0, end - self._deadline)
+        return _Drawn(met, cost, float(np.quantile(late_hours, 0.9)), causes)
+
+    def _copy_hours(self, run: Training, before: Offer, offer: Offer) -> float:
+        """Hours that the run's checkpoint takes from one part's place to the next."""
+        return self.case.terms.staging(Place.of(before), Place.of(offer), checkpoint_gb(run.model)) / HOUR
+
+    def _in_time(self, done: _Done) -> NDArray[np.bool_]:
+        return done.is_held & (done.end_hours <= self._deadline + 1e-6)
 
     @property
     def _deadline(self) -> float:
@@ -154,17 +149,19 @@ class _Run:
         stretches = usable_stretches(placement, offer, self.case.not_before(self.workload, offer))
         return stretches[0][0] if stretches else placement.segments[0].start
 
-    def _part(self, placement: Placement, offer: Offer, slower: Draws) -> _Hours:
-        """Hours of a part, and how many of them failures cost; and how late its nodes come."""
+    def _part(self, placement: Placement, offer: Offer, error: Draws) -> _Hours:
+        """Hours of a part, and how many of them failures cost; and how late its nodes come. ``error``: of its
+        step time or rate, in standard deviations.
+        """
         estimate = placement.estimate
         median = estimate["hours"]
-        startup, lost_per_hour, each_s = self._failures(placement, offer)
+        startup, failures_per_h, (mean_s, deviation_s) = self._failures(placement, offer)
         sigma = _sigma(estimate, "hours" if isinstance(self.workload, Training) else RATE)
         work = max(median - startup, 0.0)
-        base = work * max(0.0, 1.0 - lost_per_hour * each_s[0] / 3600) * np.exp(sigma * slower)
-        count = self.rng.poisson(lost_per_hour * base)
-        lost = (count * each_s[0] + each_s[1] * np.sqrt(count) * self.rng.standard_normal(len(base))) / 3600
-        lost = np.maximum(lost, 0.0)
+        base = work * max(0.0, 1.0 - failures_per_h * mean_s / 3600) * np.exp(sigma * error)
+        count = self.rng.poisson(failures_per_h * base)
+        scatter_s = deviation_s * np.sqrt(count) * self.rng.standard_normal(len(base))
+        lost = np.maximum(count * mean_s + scatter_s, 0.0) / 3600
         delay = np.zeros(len(base))
         if is_held_on(offer):
             share = (offer.learned or LAUNCH_PRIOR).success_share
@@ -193,23 +190,18 @@ class _Run:
             (mean_s, float(plan.interval_s) / math.sqrt(12)),
         )
 
-    def _held(
-        self, placement: Placement, offer: Offer, started: Draws, hours: Draws
-    ) -> tuple[Draws, Draws, NDArray[np.bool_]]:
-        """When the work ends, what its capacity costs, and whether it ends on what the plan holds."""
-        planned = float(placement.capacity_usd)
+    def _held(self, placement: Placement, offer: Offer, begun: Draws, hours: Draws) -> _Done:
+        """The end of ``hours`` of work, and the bill of what they take."""
         if is_held_on(offer):
+            end = begun + hours
             until = math.inf if offer.available_until is None else self._hours(offer.available_until)
-            return started + hours, _paid_usd(placement, offer, hours), started + hours <= until
-        usable = sum(
-            (end - begin) / HOUR
-            for begin, end in usable_stretches(placement, offer, self.case.not_before(self.workload, offer))
-        )
-        rest = np.maximum(0.0, hours - usable)
+            return _Done(end, _bill_usd(placement, offer, hours), end <= until)
+        stretches = usable_stretches(placement, offer, self.case.not_before(self.workload, offer))
+        rest = np.maximum(0.0, hours - sum((end - begin) / HOUR for begin, end in stretches))
         until = self._hours(max(segment.end for segment in placement.segments))
-        further = np.where(rest > 0, until + self._restart_hours + rest, started + hours)
-        usd = planned + rest * self._rest_usd_per_hour(placement, offer)
-        return further, usd, rest <= 1e-9
+        end = np.where(rest > 0, until + self._restart_hours + rest, begun + hours)
+        cost = float(placement.capacity_usd) + rest * self._rest_usd_per_hour(placement, offer)
+        return _Done(end, cost, rest <= 1e-9)
 
     @property
     def _restart_hours(self) -> float:
@@ -236,11 +228,21 @@ class _Hours:
     delay_hours: Draws
 
 
-def _paid_usd(placement: Placement, offer: Offer, hours: Draws) -> Draws:
-    """The bill of nodes that are held for ``hours``, in the steps in which the seller bills."""
-    step, least = max(1, offer.billing_increment_s), math.ceil(offer.min_hours * 3600)
-    seconds = np.ceil(np.maximum(np.ceil(hours * 3600), least) / step) * step
-    each = float(offer.price_usd_per_node_hour) * seconds / 3600 + float(offer.upfront_usd or 0)
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """When the work of a part ends, what its capacity costs, and whether what the plan holds sufficed."""
+
+    end_hours: Draws
+    cost_usd: Draws
+    is_held: NDArray[np.bool_]
+
+
+def _bill_usd(placement: Placement, offer: Offer, hours: Draws) -> Draws:
+    """The bill of the placement's nodes, held for ``hours`` (in whole seconds)."""
+    meter = Meter.of(offer)
+    seconds, which = np.unique(np.ceil(hours * 3600).astype(np.int64), return_inverse=True)
+    billed_h = np.array([meter.billed_us(int(one) * 1_000_000) / 3.6e9 for one in seconds])
+    each = float(offer.price_usd_per_node_hour) * billed_h[which] + float(offer.upfront_usd or 0)
     return placement.nodes * each
 
 
@@ -267,40 +269,29 @@ class _Fleet:
         supply = supply_of(self.case, self.service)
         if supply is None:
             return _Drawn(np.ones(draws, dtype=np.bool_), np.full(draws, planned))
-        faster = [self._factor(placement, draws) for _, placement, _, _ in self.rows]
-        good = np.ones(draws, dtype=np.bool_)
-        spare = self.service.redundancy.spare_replicas
-        for demand, replicas in _distinct(supply):
-            rates = [one[1].estimate[RATE] * factor for one, factor in zip(self.rows, faster, strict=True)]
-            carried = sum((n * rate for n, rate in zip(replicas, rates, strict=True)), np.zeros(draws))
-            largest = np.max(
-                [np.where(n > 0, rate, 0.0) for n, rate in zip(replicas, rates, strict=True)], axis=0
-            )
-            good &= carried - spare * largest >= demand * (1 - 1e-9)
-        cost = self._cost_usd(faster)
-        return _Drawn(good, cost, None, {"its replicas are slower than planned": ~good})
+        factors = [self._factor(placement, draws) for _, placement, _, _ in self.rows]
+        rates = [row[1].estimate[RATE] * factor for row, factor in zip(self.rows, factors, strict=True)]
+        met = supply.carried(rates, self.service.redundancy.spare_replicas)
+        causes = {"its replicas are slower than planned": ~met}
+        return _Drawn(met, self._cost_usd(factors), None, causes)
 
     def _factor(self, placement: Placement, draws: int) -> Draws:
         """Each draw's rate divided by the median."""
         key = self.service.model.name, placement.gpu, str(placement.engine)
         if key not in self.errors:
             self.errors[key] = self.rng.standard_normal(draws)
-        estimate, confidence = placement.estimate, self.service.planned_confidence
-        sigma = _sigma(estimate, RATE)
-        if confidence != MEDIAN and estimate.at_confidence:
-            spread = math.log(estimate[RATE] / estimate.sure_requests_per_s)
-            sigma = spread / NormalDist().inv_cdf(confidence)
-        return np.exp(-sigma * self.errors[key])
+        deviation = rate_deviation(placement.estimate, self.service.planned_confidence)
+        return np.exp(-deviation * self.errors[key])
 
-    def _cost_usd(self, faster: Sequence[Draws]) -> Draws:
+    def _cost_usd(self, factors: Sequence[Draws]) -> Draws:
         """The first day as planned; then as many nodes as the measured rates need, where they may change.
 
         Nodes that were planned for a rate carry at least what one less would not, so half a node is theirs
         to spare.
         """
-        cost = np.zeros(len(faster[0]))
+        cost = np.zeros(len(factors[0]))
         known = min(row[1].segments[0].start for row in self.rows) + MEASURED_HOURS * HOUR
-        for (_, placement, _, offer), factor in zip(self.rows, faster, strict=True):
+        for (_, placement, _, offer), factor in zip(self.rows, factors, strict=True):
             needed = placement.estimate.sure_requests_per_s / placement.estimate[RATE] / factor
             planned, held = 0.0, np.zeros(len(factor))
             for segment in placement.segments:
@@ -311,9 +302,3 @@ class _Fleet:
                 held += segment.nodes * (segment.hours - later) + nodes * later
             cost += float(placement.cost_usd) * held / planned
         return cost
-
-
-def _distinct(supply: Supply) -> Iterator[tuple[float, Sequence[float]]]:
-    """Each distinct demand with its replicas by placement."""
-    rows = np.unique(np.column_stack((supply.demand, supply.replicas.T)), axis=0)
-    return ((float(row[0]), [float(n) for n in row[1:]]) for row in rows if row[0] > 0)

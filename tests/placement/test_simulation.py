@@ -49,6 +49,16 @@ def test_a_fleet_carries_its_traffic_as_often_as_the_plan_says(demand: float) ->
     assert chances(drawn)["chat"] == pytest.approx(found.placements[0].chance, abs=POINTS)
 
 
+def test_two_gpus_that_must_each_suffice_are_as_fast_as_planned_a_quarter_of_the_time() -> None:
+    """BIG carries the first day alone, and MID the second; each is slower than its median half the time."""
+    early = offer("big", "1.00", available_until=at(24))
+    late = offer("mid", "1.60", gpu="MID", nodes=2)
+    found, drawn = simulated(serving(hourly=[4.0] * 24 + [5.0] * 23), offers=[early, late])
+    assert [one.gpu for one in found.placements] == ["BIG", "MID"]
+    assert found.placements[0].chance == pytest.approx(0.25, abs=POINTS)
+    assert chances(drawn)["chat"] == pytest.approx(0.25, abs=POINTS)
+
+
 def test_what_is_held_on_is_paid_until_the_work_is_done() -> None:
     free = offer("free", "2.00", billing_increment_s=1)
     found, drawn = simulated(training(deadline=at(24)), offers=[free], confidence=0.8)

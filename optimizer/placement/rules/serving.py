@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.domain.basics.confidence import MEDIAN
+from broker.domain.basics.confidence import EIGHTY_PERCENT, MEDIAN
+from broker.domain.basics.estimate import Estimate
 from broker.domain.market.billing import holdings
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Placement
@@ -19,13 +20,15 @@ from broker.domain.planning.workload import Serving, TrafficShape
 from optimizer.placement.rules.case import Case
 
 HOUR = timedelta(hours=1)
-RATE, UPPER_END = "requests_per_s_per_replica", 0.9
+RATE = "requests_per_s_per_replica"
+DRAWS = 4096
 ROUNDING = 1e-9
 SECOND = timedelta(seconds=1)
 
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,52 +98,70 @@ def _fleets(case: Case, service: Serving) -> Iterator[ReadyFleet]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Supply:
-    """``demand`` in requests/s [T], and ready ``replicas`` of each placement [P, T]."""
+    """``demand`` in requests/s [T], and ready ``replicas`` of each placement [P, T], each pair once."""
 
     demand: Floats
     replicas: Ints
 
+    def carried(self, rates: Sequence[Floats], spares: int) -> Bools:
+        """Whether the demand is carried at every instant, ``spares`` of the largest replicas apart, in each
+        draw [D] of the ``rates`` [P][D] of a replica.
+        """
+        met = np.ones(len(rates[0]), dtype=np.bool_)
+        for demand, replicas in zip(self.demand, self.replicas.T, strict=True):
+            ready = [(count, rate) for count, rate in zip(replicas, rates, strict=True) if count]
+            if not ready:
+                return np.zeros_like(met)
+            carried = np.sum([count * rate for count, rate in ready], axis=0)
+            largest = np.max([rate for _, rate in ready], axis=0)
+            met &= carried - spares * largest >= demand * (1 - ROUNDING)
+        return met
+
 
 def supply_of(case: Case, service: Serving) -> Supply | None:
-    """A placed fleet at every instant that matters; None if nothing is placed or due."""
+    """A placed fleet at every instant at which requests are due; None if nothing is placed or due."""
     fleets, begin = tuple(_fleets(case, service)), case.service_start(service)
     if not fleets or begin is None:
         return None
     instants = _instants(case, fleets, _first_due(case, service, fleets, begin))
     origin = case.request.horizon.start
     when = np.array([_us(instant, origin) for instant in instants], dtype=np.int64)
-    if not len(when):
+    demand = _demand(case, service, when)
+    rows = np.stack([demand, *(fleet.replicas_at(when, origin) for fleet in fleets)])[:, demand > 0]
+    if not rows.size:
         return None
-    return Supply(_demand(case, service, when), np.stack([f.replicas_at(when, origin) for f in fleets]))
+    unique = np.unique(rows, axis=1)
+    return Supply(unique[0], unique[1:].astype(np.int64))
+
+
+def rate_deviation(estimate: Estimate, confidence: float) -> float:
+    """Standard deviation of the logarithm of a replica's rate, from the rate that holds with ``confidence``;
+    where medians are planned, from the lower end of its interval.
+    """
+    if confidence == MEDIAN or not estimate.at_confidence:
+        return math.log(estimate[RATE] / estimate.low[RATE]) / EIGHTY_PERCENT
+    return math.log(estimate[RATE] / estimate.sure_requests_per_s) / NormalDist().inv_cdf(confidence)
 
 
 def chance_of(case: Case, service: Serving) -> float | None:
-    """The chance that a placed fleet carries the traffic of its tightest hour, spares not counted.
+    """The chance that a placed fleet carries its traffic at every instant; None if nothing is due.
 
-    The logarithm of its capacity is normal: the median is that of median rates, and what holds with the
-    service's confidence (planned by medians: with 90 %) is that of the rates that hold with it. None if the
-    rates have no interval, or nothing is due.
+    The error of the rates is common to all replicas of one GPU and independent between GPUs. It is drawn as a
+    Latin hypercube: of one GPU the chance is exact to half a draw.
     """
-    fleets = tuple(_fleets(case, service))
-    begin = case.service_start(service)
-    if not fleets or begin is None:
+    supply, placed = supply_of(case, service), case.placed.get(service.name, ())
+    if supply is None:
         return None
-    confidence, each = service.planned_confidence, [fleet.placement.estimate for fleet in fleets]
-    sure = [one.sure_requests_per_s for one in each]
-    if confidence == MEDIAN:
-        confidence, sure = UPPER_END, [one.low[RATE] for one in each]
-    instants = _instants(case, fleets, _first_due(case, service, fleets, begin))
-    rooms = []
-    for rates in ([one[RATE] for one in each], sure):
-        at = [replace(fleet, requests_per_s=rate) for fleet, rate in zip(fleets, rates, strict=True)]
-        demand, capacity, largest, _ = _supply(case, service, at, instants)
-        room = capacity - service.redundancy.spare_replicas * largest
-        rooms.append(room[demand > 0] / demand[demand > 0])
-    median, least = rooms
-    if not len(median) or (least <= 0).any() or (median <= least).any():
-        return None
-    spread = np.log(median / least)
-    return NormalDist().cdf(float((np.log(median) / spread).min()) * NormalDist().inv_cdf(confidence))
+    rng = np.random.default_rng(0)
+    levels = (np.arange(DRAWS) + 0.5) / DRAWS
+    normal = np.array([NormalDist().inv_cdf(level) for level in levels])
+    errors = {gpu: rng.permutation(normal) for gpu in sorted({one.gpu for _, one, _, _ in placed})}
+    rates = [
+        one.estimate[RATE]
+        * np.exp(rate_deviation(one.estimate, service.planned_confidence) * errors[one.gpu])
+        for _, one, _, _ in placed
+    ]
+    return float(supply.carried(rates, service.redundancy.spare_replicas).mean())
 
 
 def _service(case: Case, service: Serving, fleets: Sequence[ReadyFleet]) -> Iterator[str]:
@@ -192,8 +213,18 @@ def _first_short(
     case: Case, service: Serving, fleets: Sequence[ReadyFleet], instants: Sequence[datetime]
 ) -> tuple[int, str] | None:
     """The first instant at which zones, or requests/s after spares, do not suffice, and what is missing."""
-    demand, capacity, largest, places = _supply(case, service, fleets, instants)
-    redundancy = service.redundancy
+    origin = case.request.horizon.start
+    when = np.array([_us(instant, origin) for instant in instants], dtype=np.int64)
+    demand = _demand(case, service, when)
+    capacity, largest = np.zeros(len(when)), np.zeros(len(when))
+    by_place: dict[str, Floats] = {}
+    for fleet in fleets:
+        replicas = fleet.replicas_at(when, origin)
+        rate = replicas * fleet.requests_per_s
+        capacity += rate
+        largest = np.where(replicas > 0, np.maximum(largest, fleet.requests_per_s), largest)
+        by_place[fleet.zone] = by_place.get(fleet.zone, np.zeros(len(when))) + rate
+    redundancy, places = service.redundancy, np.stack(list(by_place.values()))
     left = capacity - redundancy.spare_replicas * largest
     share = redundancy.zone_loss_share if redundancy.survives_zone_loss else 0.0
     part = share / max(1, redundancy.zones - 1)
@@ -218,23 +249,6 @@ def _first_short(
     return at, (
         f"{without[at]:.4f} requests/s are left without the largest zone, {share * demand[at]:.4f} are asked"
     )
-
-
-def _supply(
-    case: Case, service: Serving, fleets: Sequence[ReadyFleet], instants: Sequence[datetime]
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Requests/s at each instant [T]: asked, carried, of the largest replica; and of each place [P, T]."""
-    origin = case.request.horizon.start
-    when = np.array([_us(instant, origin) for instant in instants], dtype=np.int64)
-    capacity, largest = np.zeros(len(when)), np.zeros(len(when))
-    by_place: dict[str, Floats] = {}
-    for fleet in fleets:
-        replicas = fleet.replicas_at(when, origin)
-        rate = replicas * fleet.requests_per_s
-        capacity += rate
-        largest = np.where(replicas > 0, np.maximum(largest, fleet.requests_per_s), largest)
-        by_place[fleet.zone] = by_place.get(fleet.zone, np.zeros(len(when))) + rate
-    return _demand(case, service, when), capacity, largest, np.stack(list(by_place.values()))
 
 
 def _demand(case: Case, service: Serving, when_us: Ints) -> Floats:
