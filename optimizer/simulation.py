@@ -18,8 +18,6 @@ from decimal import Decimal
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.domain.basics.confidence import EIGHTY_PERCENT
-from broker.domain.basics.estimate import Estimate
 from broker.domain.basics.money import to_cents
 from broker.domain.market.billing import Meter
 from broker.domain.market.launch_statistics import LAUNCH_PRIOR, RETRY_HOURS
@@ -31,6 +29,7 @@ from broker.domain.planning.transfer import Place
 from broker.domain.planning.workload import Batch, PlanRequest, Serving, Training
 from optimizer.performance.arrays import as_array, number
 from optimizer.performance.estimator import Estimator
+from optimizer.performance.intervals import at_deviation
 from optimizer.performance.training.goodput import failures_per_hour, saving
 from optimizer.placement.rules.case import Case, Known, interruptions_per_hour, usable_stretches
 from optimizer.placement.rules.serving import rate_deviation, supply_of
@@ -151,14 +150,14 @@ class _Run:
 
     def _part(self, placement: Placement, offer: Offer, error: Draws) -> _Hours:
         """Hours of a part, and how many of them failures cost; and how late its nodes come. ``error``: of its
-        step time or rate, in standard deviations.
+        hours, in standard deviations.
         """
         estimate = placement.estimate
         median = estimate["hours"]
         startup, failures_per_h, (mean_s, deviation_s) = self._failures(placement, offer)
-        sigma = _sigma(estimate, "hours" if isinstance(self.workload, Training) else RATE)
+        longer = at_deviation(median, estimate.low["hours"], estimate.high["hours"], error) / median
         work = max(median - startup, 0.0)
-        base = work * max(0.0, 1.0 - failures_per_h * mean_s / 3600) * np.exp(sigma * error)
+        base = work * max(0.0, 1.0 - failures_per_h * mean_s / 3600) * longer
         count = self.rng.poisson(failures_per_h * base)
         scatter_s = deviation_s * np.sqrt(count) * self.rng.standard_normal(len(base))
         lost = np.maximum(count * mean_s + scatter_s, 0.0) / 3600
@@ -244,13 +243,6 @@ def _bill_usd(placement: Placement, offer: Offer, hours: Draws) -> Draws:
     billed_h = np.array([meter.billed_us(int(one) * 1_000_000) / 3.6e9 for one in seconds])
     each = float(offer.price_usd_per_node_hour) * billed_h[which] + float(offer.upfront_usd or 0)
     return placement.nodes * each
-
-
-def _sigma(estimate: Estimate, metric: str) -> float:
-    """Standard deviation of the logarithm of a metric, from the slow side of its interval."""
-    if metric == "hours":
-        return math.log(estimate.high[metric] / estimate[metric]) / EIGHTY_PERCENT
-    return math.log(estimate[metric] / estimate.low[metric]) / EIGHTY_PERCENT
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,10 @@ from math import ceil, log
 import numpy as np
 from numpy.typing import NDArray
 
+from broker.domain.basics.confidence import NINTH_DECILE
 from broker.domain.spend.intervals import IntervalRules, PriceRule, Quantiles, RiskLine, Simulated
 
 Array = NDArray[np.float64]
-Z80 = 1.2815515655446004
-"""Standard normal quantile of 0.9: half the width of an 80 % interval."""
 DAYS_PER_GROWTH = 30.0
 LEVELS = (0.1, 0.5, 0.9)
 LONGEST_OVERRUN = 3.0
@@ -85,7 +84,7 @@ def _durations(line: RiskLine, days: int, normal: Array) -> Array:
     if line.duration is None or rest <= 0:
         return _placed(np.broadcast_to(planned, (paths, planned.size)), line.first_day, days)
     low, high = line.duration
-    middle, spread = (log(low) + log(high)) / 2, (log(high) - log(low)) / (2 * Z80)
+    middle, spread = (log(low) + log(high)) / 2, (log(high) - log(low)) / (2 * NINTH_DECILE)
     whole = (rest + line.done_usd) * np.exp(middle + spread * normal)
     owed = np.maximum(whole - line.done_usd, 0.0)[:, None]
     overrun = np.full(ceil(planned.size * LONGEST_OVERRUN), rest / planned.size)

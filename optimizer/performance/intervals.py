@@ -1,7 +1,7 @@
 """80 % intervals, and the distribution behind them: two halves of log-normals that meet at the prediction.
 
 The prediction is the median. What somebody measures lies between P10 and P90 in 80 of 100 cases: a
-prediction, its P10 and its P90 therefore give every other quantile (``quantile``).
+prediction, its P10 and its P90 therefore give every other quantile (``at_deviation``).
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from broker.domain.basics.confidence import NINTH_DECILE
 from broker.domain.basics.estimate import Estimate, Provenance
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.constants.groups import Intervals
@@ -22,7 +22,6 @@ from optimizer.performance.constants.spread import Question, Sides, Spread
 SHARES = frozenset({"communication_share", "checkpoint_share", "goodput", "mfu"})
 SAME, NEAR = 0.95, 0.9
 GRID_STACK = "eager"
-NINTH_DECILE = 1.2815515655446004
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +38,8 @@ class Closeness:
 NO_ROWS = Closeness()
 
 
-def quantile(value: ArrayLike, low: ArrayLike, high: ArrayLike, confidence: ArrayLike) -> Array:
-    """The quantile at ``confidence`` in (0, 1) of a prediction with its P10 and P90, elementwise.
-
-    It is ``value`` at 0.5, ``low`` at 0.1 and ``high`` at 0.9. For a figure of which less is better (step
-    time, latency, memory) it holds with chance ``confidence``; for one of which more is better (rates), ask
-    for 1 − confidence.
-    """
-    deviations = np.vectorize(NormalDist().inv_cdf, otypes=[np.float64])(confidence)
-    return at_deviation(value, low, high, as_array(deviations))
-
-
 def at_deviation(value: ArrayLike, low: ArrayLike, high: ArrayLike, deviations: ArrayLike) -> Array:
-    """The same at a number of standard deviations from the median, to draw from the distribution.
+    """A prediction with its P10 and P90 at a number of standard deviations from its median, elementwise.
 
     Predictions of one model, GPU and engine err together: with c = ``Spread.common`` of the block, and
     standard normal draws z (one of each model, GPU and engine) and y (one of each prediction), draw at

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 
-from broker.domain.basics.confidence import memory_margin
+from broker.domain.basics.confidence import NINTH_DECILE, memory_margin
 from broker.domain.basics.estimate import Provenance
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.constants.spread import (
@@ -24,13 +25,11 @@ from optimizer.performance.constants.spread import (
 )
 from optimizer.performance.intervals import (
     NEAR,
-    NINTH_DECILE,
     SAME,
     Closeness,
     at_deviation,
     narrowed,
     provenance_of,
-    quantile,
     serving_sides,
     step_regime,
     training_sides,
@@ -136,10 +135,11 @@ def test_an_interval_is_a_factor_and_shares_end_at_one() -> None:
 def test_the_interval_gives_every_quantile() -> None:
     value, low, high = np.array([10.0, 200.0]), np.array([8.0, 50.0]), np.array([15.0, 220.0])
     for share, expected in ((0.1, low), (0.5, value), (0.9, high)):
-        assert quantile(value, low, high, share) == pytest.approx(expected)
-    shares = np.linspace(0.005, 0.995, 100)[:, None]
-    assert (np.diff(quantile(value, low, high, shares), axis=0) > 0).all()
-    assert quantile(10.0, 8.0, 15.0, 0.75) == pytest.approx(10.0 * 1.5 ** (0.67449 / 1.28155), rel=1e-4)
+        assert at_deviation(value, low, high, NormalDist().inv_cdf(share)) == pytest.approx(expected)
+    deviations = np.linspace(-2.6, 2.6, 100)[:, None]
+    assert (np.diff(at_deviation(value, low, high, deviations), axis=0) > 0).all()
+    quarter = at_deviation(10.0, 8.0, 15.0, 0.67449)
+    assert quarter == pytest.approx(10.0 * 1.5 ** (0.67449 / 1.28155), rel=1e-4)
 
 
 def test_draws_lie_in_the_interval_in_four_of_five_cases() -> None:

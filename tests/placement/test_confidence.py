@@ -21,9 +21,9 @@ from broker.domain.planning.plan import Obstacle, Plan
 from broker.domain.planning.workload import Workload
 from tests.placement.market import at, batch, offer, plan, planner, request, serving, training, window
 
-SURE = 1.1 ** (0.8416212 / 1.2816)
-MEAN = math.exp((math.log(1.1) / 1.2816) ** 2 / 2)
-SLOWER = (1 / 0.9) ** (0.8416212 / 1.2816)
+SURE = 1.1 ** (0.8416212 / 1.2815516)
+MEAN = math.exp((math.log(1.1) / 1.2815516) ** 2 / 2)
+SLOWER = (1 / 0.9) ** (0.8416212 / 1.2815516)
 
 
 def listed(name: str, usd: str, hours: float) -> Offer:
@@ -94,7 +94,7 @@ def test_a_batch_is_paid_for_the_mean_and_ends_in_time_at_its_confidence() -> No
     """14,400 requests at 4 a second take an hour after a cold start of ten minutes."""
     whole = batch(requests=14_400, parts=1)
     found = planned(whole, offers=[offer("free", "6.00", nodes=1)])
-    mean = math.exp((math.log(1 / 0.9) / 1.2816) ** 2 / 2)
+    mean = math.exp((math.log(1 / 0.9) / 1.2815516) ** 2 / 2)
     assert held_hours(found, "batch") == pytest.approx(1 / 6 + mean, abs=1 / 3600)
     (placement,) = found.placements
     assert placement.estimate.at_confidence["hours"] == pytest.approx(1 / 6 + SLOWER, rel=1e-6)

@@ -1,9 +1,9 @@
 """Quantiles and means of what an estimate's interval says.
 
 The slow side of an interval counts: a time is lognormal above its median, and its P90 is
-``median · (1 + r)``, with r the relative half-width. So ln(1 + r) is 1.2816 standard deviations σ, a quantile
-c is the median times exp(z(c)·σ) for the standard normal quantile z, and the mean is the median times
-exp(σ²/2).
+``median · (1 + r)``, with r the relative half-width. So ln(1 + r) is z(0.9) = 1.2816 standard deviations σ, a
+quantile c is the median times exp(z(c)·σ) for the standard normal quantile z, and the mean is the median
+times exp(σ²/2).
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ import math
 from statistics import NormalDist
 
 MEDIAN = 0.5
-EIGHTY_PERCENT = 1.2816
 MEMORY_LEAST = 0.75
 """Running out of memory is not a slower run but a failed one, so a layout fits with at least this chance."""
 
 _NORMAL = NormalDist()
+NINTH_DECILE = _NORMAL.inv_cdf(0.9)
 
 
 def quantile_factor(relative: float, confidence: float) -> float:
     """The quantile ``confidence`` divided by the median, for the relative half-width of an 80 % interval."""
     if confidence == MEDIAN:
         return 1.0
-    factor: float = (1.0 + relative) ** (_NORMAL.inv_cdf(confidence) / EIGHTY_PERCENT)
+    factor: float = (1.0 + relative) ** (_NORMAL.inv_cdf(confidence) / NINTH_DECILE)
     return factor
 
 
 def mean_factor(relative: float) -> float:
     """The mean divided by the median, for the relative half-width of an 80 % interval."""
-    return math.exp((math.log1p(relative) / EIGHTY_PERCENT) ** 2 / 2.0)
+    return math.exp((math.log1p(relative) / NINTH_DECILE) ** 2 / 2.0)
 
 
 def work_factors(relative: float, confidence: float) -> tuple[float, float]:
@@ -47,7 +47,7 @@ def chance_below(share: float, relative: float) -> float:
         return 0.0
     if relative <= 0.0:
         return float(share >= 1.0)
-    return _NORMAL.cdf(math.log(share) * EIGHTY_PERCENT / math.log1p(relative))
+    return _NORMAL.cdf(math.log(share) * NINTH_DECILE / math.log1p(relative))
 
 
 def memory_margin(half_width: float, confidence: float) -> float:

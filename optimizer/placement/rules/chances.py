@@ -1,7 +1,7 @@
 """The chance that a workload of a plan is done in time, or meets its objective in every hour.
 
 It counts what the performance core does not know of step times and rates. Errors are common to all parts of
-a workload; that of a run or batch is its tightest part's, that of a service its tightest hour's.
+a workload; that of a run or batch is its tightest part's.
 """
 
 from __future__ import annotations
@@ -91,18 +91,19 @@ def _begin_of(case: Case, run: Training, left: Offer, after: Known) -> datetime:
 
 def _chance_of_hours(estimate: Estimate, workload: Workload, hours: float) -> float | None:
     """The chance that ``hours`` suffice. Only the work is uncertain, not the start-up before it."""
-    median, relative = estimate.value.get("hours"), _relative(estimate, workload)
-    if median is None or relative <= 0:
+    median = estimate.value.get("hours")
+    slower, faster = _sides(estimate, workload)
+    if median is None or slower <= 0 or faster <= 0:
         return None
-    factor = quantile_factor(relative, workload.planned_confidence)
+    factor = quantile_factor(slower, workload.planned_confidence)
     sure = estimate.at_confidence.get("hours")
     startup = 0.0 if sure is None or factor <= 1.0 else (median * factor - sure) / (factor - 1.0)
     startup = startup if startup < median else 0.0
-    return chance_below((hours - startup) / (median - startup), relative)
+    return chance_below((hours - startup) / (median - startup), slower if hours >= median else faster)
 
 
-def _relative(estimate: Estimate, workload: Workload) -> float:
-    """The relative half-width of the interval of a run's hours, or of a batch's rate."""
-    if isinstance(workload, Training):
-        return estimate.high["hours"] / estimate["hours"] - 1.0
-    return estimate[RATE] / estimate.low[RATE] - 1.0
+def _sides(estimate: Estimate, workload: Workload) -> tuple[float, float]:
+    """P90 over the median and the median over P10, each less 1, of the time of a run or of a batch's work."""
+    metric = "hours" if isinstance(workload, Training) else RATE
+    high, low = estimate.high[metric] / estimate[metric] - 1.0, estimate[metric] / estimate.low[metric] - 1.0
+    return (high, low) if metric == "hours" else (low, high)

@@ -11,7 +11,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.domain.basics.confidence import EIGHTY_PERCENT, MEDIAN
+from broker.domain.basics.confidence import MEDIAN, NINTH_DECILE
 from broker.domain.basics.estimate import Estimate
 from broker.domain.market.billing import holdings
 from broker.domain.market.offer import Offer
@@ -139,7 +139,7 @@ def rate_deviation(estimate: Estimate, confidence: float) -> float:
     where medians are planned, from the lower end of its interval.
     """
     if confidence == MEDIAN or not estimate.at_confidence:
-        return math.log(estimate[RATE] / estimate.low[RATE]) / EIGHTY_PERCENT
+        return math.log(estimate[RATE] / estimate.low[RATE]) / NINTH_DECILE
     return math.log(estimate[RATE] / estimate.sure_requests_per_s) / NormalDist().inv_cdf(confidence)
 
 
