@@ -64,6 +64,21 @@ def test_check_accepts_the_plan(folder: Path) -> None:
     assert json.loads(check(folder, folder / "plan.json", "--json").stdout)["ok"] is True
 
 
+def test_a_plan_is_drawn_and_its_chances_are_told(folder: Path) -> None:
+    files = "--market", folder / "market.json", "--workloads", QUICKSTART
+    drawn = json.loads(broker("simulate", folder / "plan.json", *files, "--draws", "2000", "--json").stdout)
+    told = {p["workload"]: p["chance"] for p in json.loads((folder / "plan.json").read_text())["placements"]}
+    found = {one["workload"]: one["chance"] for one in drawn["workloads"]}
+    assert found == pytest.approx(told, abs=0.05)
+    assert Decimal(drawn["cost_usd"]["p10"]) <= Decimal(drawn["cost_usd"]["p90"])
+    shown = broker("simulate", folder / "plan.json", *files, width=80).stdout
+    assert "Cost over 1,000 draws" in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    alone = broker("simulate", folder / "plan.json")
+    assert alone.exit_code == 2
+    assert "--market" in alone.stderr
+
+
 def _dearer(plan: dict[str, Any]) -> None:
     plan["placements"][0]["cost_usd"] = "1.00"
 

@@ -7,48 +7,70 @@ from typing import Annotated
 
 import typer
 
-from api.cli.market_source import find_market
+from api.cli.configuration import load_settings
 from api.cli.output import Json, print_json, read_text, stdout
+from api.cli.plans.asked import read_asked
 from api.cli.tables import table_of
+from api.client import connect
 from api.figures import usd
 from api.plan_words import share_words
 from api.planning.planning_call import build_planner
 from api.schemas.plans.plan import read_plan
-from api.schemas.plans.simulation import SIMULATION
-from api.schemas.workloads.workloads import read_workloads
+from api.schemas.plans.simulation import MOST_DRAWS, SIMULATION
 from api.sections import Section
+from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.planning.simulation import Simulation
 
-MOST_DRAWS = 100_000
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def simulate(
-    plan: Annotated[Path, typer.Argument(help="Plan document to simulate.")],
-    market: Annotated[Path, typer.Option(help="The market that it was made over.")],
-    workloads: Annotated[Path, typer.Option(help="The workloads that it was made for.")],
+    plan: Annotated[
+        str, typer.Argument(metavar="PLAN", help="Plan document, or the id of a plan of the running server.")
+    ],
+    market: Annotated[
+        Path | None, typer.Option(help="The market that a document's plan was made over.")
+    ] = None,
+    workloads: Annotated[
+        Path | None, typer.Option(help="The workloads that a document's plan was made for.")
+    ] = None,
     draws: Annotated[int, typer.Option(min=1, max=MOST_DRAWS, help="How often it is drawn.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the draws.")] = 1,
     as_json: Json = False,
 ) -> None:
     """Draw step times, rates, failures and launches through a plan, and say how it ends.
 
-    Runs are held on until they are done, and fleets follow their measured rates after a day. Equal seeds
-    give equal answers.
+    Runs are held on until they are done, and fleets follow their measured rates after a day. The chance of a
+    run is to be done in time on what the plan holds. Equal seeds give equal answers.
 
     Example: broker simulate plan.json --market market.json --workloads workloads.yaml
+
+    Example: broker simulate plan-01jd…
     """
-    offers = find_market(market)
-    request = read_workloads(
-        read_text(workloads), source=str(workloads), base=workloads.parent, now=offers.as_of
-    )
-    answer = read_plan(read_text(plan), str(plan))
-    found = build_planner().simulate(answer, request, offers.offers, draws, seed)
+    if plan.startswith("plan-") and not Path(plan).exists():
+        with connect(load_settings()) as client:
+            found = client.simulate_plan(plan, draws=draws, seed=seed)
+    else:
+        found = _of_document(Path(plan), market, workloads, draws, seed)
     if as_json:
         print_json(SIMULATION.write(found))
     else:
         _show(found)
+
+
+def _of_document(
+    plan: Path, market: Path | None, workloads: Path | None, draws: int, seed: int
+) -> Simulation:
+    if market is None or workloads is None:
+        missing = "--market" if market is None else "--workloads"
+        expected = (
+            "the file that the plan was made with, or the id of a plan of the server in place of a document"
+        )
+        raise InputError("broker simulate", (FieldProblem(missing, "nothing", expected),))
+    asked = read_asked(workloads, market)
+    made = read_plan(read_text(plan), str(plan))
+    return build_planner().simulate(made, asked.request, asked.market.offers, draws, seed)
 
 
 def _show(found: Simulation) -> None:

@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from api.schemas.base.forms import Form
 from broker.domain.planning.simulation import CostQuantiles, Reason, SimulatedWorkload, Simulation
 
+MOST_DRAWS = 10_000
+
 Form(SimulatedWorkload)
 Form(CostQuantiles)
 Form(Reason, name="SimulatedReasonForm")
@@ -21,5 +23,5 @@ class SimulationRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    draws: Annotated[int, Field(ge=1, le=10_000)] = 1000
+    draws: Annotated[int, Field(ge=1, le=MOST_DRAWS)] = 1000
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1

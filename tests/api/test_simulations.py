@@ -1,0 +1,30 @@
+"""A stored plan is drawn over HTTP, for its own team, with equal answers for equal seeds."""
+
+from __future__ import annotations
+
+from tests.api.house import DOCUMENT, Home
+
+
+async def test_a_plan_is_drawn_again_alike_with_its_seed(home: Home) -> None:
+    team, other = await home.team("research"), await home.team("other")
+    path = f"/v1/plans/{(await home.plan(team))['plan_id']}/simulate"
+    first, again, longer = [
+        (await team.post(path, json=wish)).json()
+        for wish in ({"draws": 50, "seed": 3}, {"draws": 50, "seed": 3}, {})
+    ]
+    assert first == again
+    assert (first["draws"], longer["draws"]) == (50, 1000)
+    assert {one["workload"] for one in first["workloads"]} == {DOCUMENT["workloads"][0]["name"]}
+    assert (await other.post(path)).status_code == 404
+    wrong = await team.post(path, json={"draws": 0})
+    assert (wrong.status_code, "draws" in wrong.text) == (422, True)
+
+
+async def test_a_plan_whose_offers_are_gone_is_not_drawn(home: Home) -> None:
+    team = await home.team("research")
+    plan_id = (await home.plan(team))["plan_id"]
+    home.house.provider.offers = ()
+    await home.product.offers.refresh()
+    refused = await team.post(f"/v1/plans/{plan_id}/simulate")
+    assert refused.status_code == 409
+    assert "no longer on sale" in refused.json()["detail"]
