@@ -242,6 +242,16 @@ class Reservation:
         return holding_cost_usd(self.offer, (Segment(self.start, self.end, unit.nodes),))
 
     @property
+    def news(self) -> dict[str, object]:
+        """What events about it tell."""
+        return {
+            "reservation_id": self.reservation_id,
+            "state": self.state.value,
+            "plan_id": self.plan_id,
+            "reason": self.reason,
+        }
+
+    @property
     def is_open(self) -> bool:
         """Whether it is not over yet, so that the broker may still have to act on it."""
         return self.state in OPEN_STATES

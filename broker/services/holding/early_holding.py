@@ -76,7 +76,7 @@ class EarlyHoldingService:
         except ConcurrentChange:  # the reconciler was first
             return await self._lease_service.reload(intended)
         held, error = outcome.reservation, outcome.error
-        await self._tell(held)
+        await self._notifier.notify("reservation.changed", held.team, held.news)
         if error is not None and held.state is not ReservationState.UNKNOWN and not held.nodes_held:
             said = str(error).removeprefix(f"{error.provider}: ")
             raise error.saying(f"{said}. {_left_words(held)}", error.facts)
@@ -120,15 +120,6 @@ class EarlyHoldingService:
             team=row.team,
             detail=f"{row.state}: held from now on, needed from {needed}; that adds {usd_words(quote.usd)}",
         )
-
-    async def _tell(self, row: Reservation) -> None:
-        body: dict[str, object] = {
-            "reservation_id": row.reservation_id,
-            "state": row.state.value,
-            "plan_id": row.plan_id,
-            "reason": row.reason,
-        }
-        await self._notifier.notify("reservation.changed", row.team, body)
 
 
 def _require_waiting(row: Reservation) -> None:

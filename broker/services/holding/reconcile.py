@@ -594,10 +594,4 @@ class ReconcileService:
         ]
 
     async def _tell(self, row: Reservation, event: str = "reservation.changed") -> None:
-        body: dict[str, object] = {
-            "reservation_id": row.reservation_id,
-            "state": row.state.value,
-            "plan_id": row.plan_id,
-            "reason": row.reason,
-        }
-        await self._notifier.notify(event, row.team, body)
+        await self._notifier.notify(event, row.team, row.news)

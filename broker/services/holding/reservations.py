@@ -507,13 +507,7 @@ class ReservationsService:
 
     async def _tell(self, event: str, reservations: Iterable[Reservation]) -> None:
         for row in reservations:
-            body: dict[str, object] = {
-                "reservation_id": row.reservation_id,
-                "state": row.state.value,
-                "plan_id": row.plan_id,
-                "reason": row.reason,
-            }
-            await self._notifier.notify(event, row.team, body)
+            await self._notifier.notify(event, row.team, row.news)
 
 
 def _require_workload(part: PlanPart, plan: Plan | None, rows: Iterable[Reservation]) -> None:
