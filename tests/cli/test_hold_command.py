@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 from tests.cli.running import broker, fake_server
@@ -56,7 +57,11 @@ def test_reserve_with_hold_now_says_what_it_adds_and_sends_it() -> None:
         refused = broker("reserve", "--offer", "o", "--hold", "now", env=server.env)
         unknown = broker("reserve", "plan_1", "--hold", "later", env=server.env)
     assert done.exit_code == 0, done.output
-    assert "Held now: It adds $12.30:" in words(done.stderr)
+    told = words(done.stderr)
+    assert "Held now: It adds $12.30:" in told
+    cost = Decimal(str(QUOTE["cost_usd"]))
+    assert f"Plan plan_1: ${cost + Decimal('12.30'):,.2f} held now, ${cost:,.2f} without. " in told
+    assert "chat at o: bought now." in told
     assert "Ordered at its start:" not in done.stderr
     assert "holding" in done.stdout
     assert "needed from 24 Nov 00:00" in words(done.stdout)

@@ -151,8 +151,17 @@ def reserve(
 
 def _plan_words(quote: PlanQuoteForm, hold: Hold) -> str:
     at_once = f", {usd_words(quote.at_once_usd)} of it paid at once" if quote.at_once_usd else ""
-    placed = (f"{one.workload} at {one.offer_id}: {order_promise_words(one)}." for one in quote.placements)
-    lines = [f"Plan {quote.plan_id}: {usd_words(quote.cost_usd)}{at_once}. {_back(quote)}", *placed]
+    early = quote.hold_usd if hold is Hold.NOW else None
+    placed = (
+        f"{one.workload} at {one.offer_id}: "
+        f"{'bought now' if early and one.hold_usd is not None else order_promise_words(one)}."
+        for one in quote.placements
+    )
+    if early is None:
+        cost = f"{usd_words(quote.cost_usd)}{at_once}. {_back(quote)}"
+    else:
+        cost = f"{usd_words(quote.cost_usd + early)} held now, {usd_words(quote.cost_usd)} without."
+    lines = [f"Plan {quote.plan_id}: {cost}", *placed]
     first = min((one.first_later for one in quote.placements if one.first_later is not None), default=None)
     if first is not None and hold is Hold.AT_START:
         lines.append(f"Ordered at its start: {at_start_words(first, lambda at: f'{day_and_time(at)} UTC')}")
