@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from broker.domain.basics.confidence import NINTH_DECILE
 from broker.domain.planning.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.evaluation.errors import coverage
 from optimizer.calibration.evaluation.held_out import SOURCE, held_out_errors
@@ -49,7 +50,6 @@ from optimizer.performance.constants.spread import (
     Spread,
     Widening,
 )
-from optimizer.performance.intervals import NINTH_DECILE
 
 IDENTITIES = frozenset({"rate.open", "rate.objective"})
 BLOCKS_OF = {TRAINING: ("step", "memory"), SERVING: ("rate", "itl", "ttft")}  # of which coefficients are made
