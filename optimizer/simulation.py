@@ -25,6 +25,7 @@ from broker.domain.market.offer import Offer, Tier, is_held_on
 from broker.domain.moving.moving_costs import MovingTerms, checkpoint_gb
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.simulation import CostQuantiles, Reason, SimulatedWorkload, Simulation
+from broker.domain.planning.stages import MEASURED_HOURS
 from broker.domain.planning.transfer import Place
 from broker.domain.planning.workload import Batch, PlanRequest, Serving, Training
 from optimizer.performance.arrays import as_array, number
@@ -37,7 +38,6 @@ from optimizer.placement.rules.serving import rate_deviation, supply_of
 Draws = NDArray[np.float64]
 HOUR = timedelta(hours=1)
 RATE, COLD = "requests_per_s_per_replica", "cold_start_s"
-MEASURED_HOURS = 24.0
 """After so long a fleet's rates are known, and its nodes follow them."""
 MOST_REASONS = 10
 
@@ -284,13 +284,14 @@ class _Fleet:
         cost = np.zeros(len(factors[0]))
         known = min(row[1].segments[0].start for row in self.rows) + MEASURED_HOURS * HOUR
         for (_, placement, _, offer), factor in zip(self.rows, factors, strict=True):
-            needed = placement.estimate.sure_requests_per_s / placement.estimate[RATE] / factor
-            planned, held = 0.0, np.zeros(len(factor))
+            planned = placement.estimate.sure_requests_per_s / placement.estimate[RATE]
+            needed = (1.0 if placement.stages else planned) / factor
+            planned_h, held = 0.0, np.zeros(len(factor))
             for segment in placement.segments:
                 later = max(timedelta(0), segment.end - max(segment.start, known)) / HOUR
                 nodes = np.maximum(1.0, np.ceil((segment.nodes - 0.5) * needed))
                 nodes = nodes if is_held_on(offer) else np.maximum(segment.nodes, nodes)
-                planned += segment.nodes * segment.hours
+                planned_h += segment.nodes * segment.hours
                 held += segment.nodes * (segment.hours - later) + nodes * later
-            cost += float(placement.cost_usd) * held / planned
+            cost += float(placement.cost_usd) * held / planned_h
         return cost

@@ -85,6 +85,30 @@ def test_a_replica_counts_the_rate_that_holds() -> None:
     assert placement.chance > 0.99
 
 
+def test_after_a_day_a_replica_counts_its_median() -> None:
+    """3.8 requests/s on replicas of 4 (3.73 with 80 %): two for a day and its cold start, then one."""
+    offers = [offer("free", "1.00")]
+    flat = replace(serving(hourly=(3.8,)), confidence=0.8)
+    found = plan(request(flat, hours=72), offers)
+    (placement,) = found.placements
+    assert [(s.nodes, s.hours) for s in placement.segments] == [(2, 24), (1, 48)]
+    assert [(s.until, s.basis) for s in placement.stages] == [(at(24), "confidence"), (at(72), "expected")]
+    assert placement.chance == pytest.approx(0.9999, abs=1e-3)
+    assert found.bound_usd == found.cost_usd == Decimal("96.00")
+    told = replace(placement, stages=())
+    assert planner().check(replace(found, placements=(told,)), request(flat, hours=72), offers)
+    assert not plan(request(flat, hours=24), offers).placements[0].stages
+
+
+def test_a_service_that_waits_is_measured_after_the_latest_end_of_its_run() -> None:
+    offers = [offer("free", "1.00")]
+    run, flat = training(deadline=at(20)), serving(hourly=(3.8,), starts_after="run")
+    (waiting,) = plan(request(run, replace(flat, confidence=0.8), hours=96), offers).placements_of("chat")
+    assert waiting.stages[0].until == at(44)
+    assert [s.nodes for s in waiting.segments] == [2, 1]
+    assert waiting.segments[0].end == at(44)
+
+
 def test_the_chance_of_a_fleet_at_its_own_rate_is_one_half() -> None:
     found = planned(serving(hourly=(4.0,)), offers=[offer("free", "1.00")], confidence=0.5)
     assert found.placements[0].chance == pytest.approx(0.5, abs=0.001)

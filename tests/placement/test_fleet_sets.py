@@ -16,6 +16,7 @@ from optimizer.placement.fleets.pool_table import Pool, table_of
 from optimizer.placement.fleets.rules import FleetRules
 from optimizer.placement.fleets.set_costs import PoolFleet
 from optimizer.placement.problem.problem import Floats, Ints
+from optimizer.placement.problem.units import NO_HOUR
 from optimizer.placement.runtime.tuning import TUNING
 from tests.placement.tuned import tuned
 
@@ -24,8 +25,8 @@ PROFILE = settings(max_examples=60, deadline=None, derandomize=True, suppress_he
 
 @dataclass(frozen=True)
 class Stand:
-    """A pool of a small market: replicas of ``rate`` requests/s, each for ``usd`` an hour and
-    ``start_usd``."""
+    """A pool of a small market: replicas of ``rate`` requests/s, each for ``usd`` an hour and ``start_usd``;
+    of ``later_share`` times the rate in the second stage."""
 
     gpu: int
     place: int
@@ -33,6 +34,10 @@ class Stand:
     most: int
     usd: float
     start_usd: float
+    later_share: float = 1.0
+
+    def rate_at(self, later: bool) -> float:
+        return self.rate * (self.later_share if later else 1.0)
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ class Market:
     stands: tuple[Stand, ...]
     demand: tuple[float, ...]
     rules: FleetRules
+    later_from: int = NO_HOUR
 
 
 def searched(market: Market, incumbent_usd: float = np.inf) -> SetSearch:
@@ -50,9 +56,14 @@ def searched(market: Market, incumbent_usd: float = np.inf) -> SetSearch:
         start: Floats = level * np.float64(stand.start_usd)
         counts = level[:, None]
         unit = np.zeros(1, dtype=np.int64)
-        pools.append(Pool(stand.gpu, stand.place, stand.rate, unit, usd, counts, usd, start, start, 1))
+        share = stand.later_share
+        pools.append(
+            Pool(
+                stand.gpu, stand.place, stand.rate, unit, usd, counts, usd, start, start, 1, later_share=share
+            )
+        )
     demand = np.array(market.demand)
-    classes = hour_classes(demand, np.ones(len(demand)), 1, 0)
+    classes = hour_classes(demand, np.ones(len(demand)), 1, 0, later_from=market.later_from, later_share=1.3)
     search = SetSearch(
         table_of(pools, range(len(pools))), classes, market.rules, 0.0, incumbent_usd=incumbent_usd
     )
@@ -67,26 +78,29 @@ def cheapest(market: Market) -> float:
     for size in range(1, rules.pools + 1):
         for chosen in combinations(market.stands, size):
             if len({stand.gpu for stand in chosen}) <= rules.gpus:
-                found = min(found, _cheapest_of(chosen, market.demand, rules))
+                found = min(found, _cheapest_of(chosen, market, rules))
     return found
 
 
-def _cheapest_of(chosen: tuple[Stand, ...], demand: tuple[float, ...], rules: FleetRules) -> float:
+def _cheapest_of(chosen: tuple[Stand, ...], market: Market, rules: FleetRules) -> float:
     states = np.array(list(product(*[range(stand.most + 1) for stand in chosen])))
     usd = states @ np.array([stand.usd for stand in chosen])
     start = np.array([stand.start_usd for stand in chosen])
     moves = np.maximum(states[None, :, :] - states[:, None, :], 0) @ start
     total = np.zeros(len(states))
-    for hour, wanted in enumerate(demand):
-        met = np.array([_meets(chosen, state, wanted, rules) for state in states])
+    for hour, wanted in enumerate(market.demand):
+        rates = [stand.rate_at(hour >= market.later_from) for stand in chosen]
+        met = np.array([_meets(chosen, rates, state, wanted, rules) for state in states])
         before = (total[:, None] + moves).min(axis=0) if hour else total
         total = np.where(met, before + usd, np.inf)
     return float(total.min())
 
 
-def _meets(chosen: tuple[Stand, ...], state: Ints, wanted: float, rules: FleetRules) -> bool:
-    carried: Floats = state * np.array([stand.rate for stand in chosen])
-    largest = max((stand.rate for stand, count in zip(chosen, state, strict=True) if count), default=0.0)
+def _meets(
+    chosen: tuple[Stand, ...], rates: list[float], state: Ints, wanted: float, rules: FleetRules
+) -> bool:
+    carried: Floats = state * np.array(rates)
+    largest = max((rate for rate, count in zip(rates, state, strict=True) if count), default=0.0)
     by_place = {
         place: sum(float(part) for stand, part in zip(chosen, carried, strict=True) if stand.place == place)
         for place in {stand.place for stand in chosen}
@@ -111,6 +125,7 @@ def markets(draw: st.DrawFn) -> Market:
             draw(st.integers(0, 3)),
             draw(st.sampled_from([1.0, 1.3, 1.9, 2.5, 4.0])),
             draw(st.sampled_from([0.0, 0.4, 1.5])),
+            draw(st.sampled_from([1.0, 1.2, 1.7])),
         )
         for _ in range(draw(st.integers(5, 7)))
     )
@@ -119,7 +134,7 @@ def markets(draw: st.DrawFn) -> Market:
     share = draw(st.sampled_from([0.0, 0.5, 0.7]))
     least = share / max(1, places - 1)
     rules = FleetRules(draw(st.integers(0, 2)), places, share, least, pools, draw(st.integers(1, 2)))
-    return Market(stands, demand, rules)
+    return Market(stands, demand, rules, draw(st.sampled_from([0, 1, 2, NO_HOUR])))
 
 
 @pytest.mark.parametrize(
@@ -260,3 +275,25 @@ def test_no_fleet_of_stretches_costs_less_than_the_bound_with_terms(
     assert search.best is not None
     assert search.best.usd >= search.bound_usd - 1e-6
     assert search.best.usd <= min(by_hour_usd * demand.sum(), demand.max() * max(hours, term_h)) + 1e-6
+
+
+@pytest.mark.parametrize("later_from", [0, 24, 60, 100])
+def test_equal_days_are_counted_at_once_only_in_the_last_stage(later_from: int) -> None:
+    """Ten equal days of two levels: dear days of the first stage are not those that remain."""
+    demand = np.tile(np.repeat([3.0, 9.0], 12), 10)
+    level = np.arange(12.0)
+    unit, counts = np.zeros(1, dtype=np.int64), np.arange(12)[:, None]
+    pools = [
+        Pool(0, 0, 1.0, unit, level, counts, level, 0.5 * level, 0.5 * level, 1, later_share=1.5),
+        Pool(0, 1, 2.0, unit, 1.9 * level, counts, 1.9 * level, level, level, 1, later_share=1.1),
+    ]
+    found = []
+    for period in (0, 24):
+        classes = hour_classes(demand, np.ones(240), 1, period, later_from=later_from, later_share=1.3)
+        search = SetSearch(table_of(pools, range(2)), classes, FleetRules(0, 1, 0.0, 0.0, 2, 2), 0.0)
+        search.run()
+        assert search.best is not None
+        found.append((search.best.usd, search.bound_usd))
+    assert found[1][0] == pytest.approx(found[0][0])
+    assert found[1][1] == pytest.approx(found[0][1], rel=2e-4)
+    assert found[1][1] <= found[1][0] + 1e-6

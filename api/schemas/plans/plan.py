@@ -37,6 +37,7 @@ from broker.domain.planning.plan import (
     Wait,
     Why,
 )
+from broker.domain.planning.stages import Stage
 from broker.domain.planning.transfer import Transfer
 from broker.domain.planning.window_use import WindowUse
 
@@ -139,12 +140,20 @@ Form(
     types={"gb": NotNegative, "hours": NotNegative},
 )
 Form(
+    Stage,
+    about="""
+    A part of a service's time: ``until`` an instant, replicas count by the rate that holds with its
+    confidence (``confidence``), or by the median (``expected``).""",
+)
+Form(
     Placement,
     about="""One workload on one offer. Additions: ``window_use``, ``transfers``, ``work_share``,
     ``requests``, ``first_request``, ``engine``, ``cold_start``, ``disk_gb`` and ``memory_gb`` (null: the
     offer's default), ``billed_ahead``: the cost that is billed in blocks of more than an hour, and ``mode``:
     whether its seller was ``real`` or the ``sandbox``'s when the plan was made (null: not known).
-    ``chance``: that the workload is done in time, or meets its objective in every hour (null: not known).""",
+    ``chance``: that the workload is done in time, or meets its objective in every hour of its first stage
+    (null: not known). ``stages`` of a service: which rate of a replica counts until each instant; empty: the
+    one that holds with its confidence.""",
     types={
         "segments": tuple[Annotated[Segment, SEGMENT], ...],
         "window_use": Annotated[WindowUse, WINDOW_USE],

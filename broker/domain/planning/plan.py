@@ -16,6 +16,7 @@ from broker.domain.market.billing import Block
 from broker.domain.market.offer import Offer, SizedId, Tier, WindowBilling
 from broker.domain.market.seller_mode import SellerMode
 from broker.domain.planning.patch import PatchOperation
+from broker.domain.planning.stages import Stage
 from broker.domain.planning.transfer import Transfer
 from broker.domain.planning.window_use import WindowUse
 from broker.domain.planning.workload import Precision, ServingEngine, WorkloadKind
@@ -161,7 +162,9 @@ class Placement:
     is that of a replica; None for runs and if the launch time is unknown. ``disk_gb`` and ``memory_gb`` are
     ordered of each node in place of the offer's defaults (None: the default, or what is fixed). ``mode`` says
     whether its seller was real when the plan was made (None: not known). ``chance`` is that of the whole
-    workload to be done in time, or to meet its objective in every hour (None: not known).
+    workload to be done in time, or to meet its objective in every hour of its first stage (None: not known).
+    ``stages`` of a service: the rate of a replica that counts until each instant; none: the one that holds
+    with its confidence, throughout.
     """
 
     workload: str
@@ -196,6 +199,7 @@ class Placement:
     memory_gb: float | None = None
     mode: SellerMode | None = None
     chance: float | None = None
+    stages: tuple[Stage, ...] = ()
 
     @property
     def is_prepaid_window(self) -> bool:

@@ -64,10 +64,15 @@ class MixedTable(ServingTable):
         self._table = ServingTable(core, [one for parts in self._parts for _, one in parts], skus)
         self.configs: tuple[ServingConfig, ...] = self._table.configs
         rows = [self._rows(w) for w in range(len(workloads))]
-        rates, starts = self._table.requests_per_s, self._table.cold_start_s
-        empty = np.zeros((0, *rates.shape[1:]))
-        together = [self._together(rates[mine], w) for w, mine in enumerate(rows)]
-        self.requests_per_s: Array = np.stack(together) if together else empty
+        starts = self._table.cold_start_s
+        empty = np.zeros((0, *starts.shape[1:]))
+
+        def together(rates: Array) -> Array:
+            each = [self._together(rates[mine], w) for w, mine in enumerate(rows)]
+            return np.stack(each) if each else empty
+
+        self.requests_per_s: Array = together(self._table.requests_per_s)
+        self.median_requests_per_s: Array = together(self._table.median_requests_per_s)
         self.cold_start_s: Array = np.stack([starts[mine].max(axis=0) for mine in rows]) if rows else empty
         self.mean_share: Array = (
             np.stack([self._table.mean_share[mine][0] for mine in rows]) if rows else np.ones_like(empty)

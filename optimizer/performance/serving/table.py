@@ -65,8 +65,8 @@ class ServingTable:
     """Estimates of W×S×C.
 
     ``requests_per_s`` is the highest rate that is within the objective with the workload's confidence, 0 if a
-    case does not fit. ``mean_share``: the mean time of a batch's requests divided by the time that suffices;
-    1 where medians are planned.
+    case does not fit; ``median_requests_per_s`` is its median. ``mean_share``: the mean time of a batch's
+    requests divided by the time that suffices; 1 where medians are planned.
     """
 
     def __init__(self, core: ServingCore, workloads: Sequence[Serving | Batch], skus: Sequence[Sku]) -> None:
@@ -82,7 +82,7 @@ class ServingTable:
         )
         self._kinds, self._kind = kinds_of(skus)
         shape = (len(workloads), len(self._kinds), len(self.configs))
-        rates, starts, share = np.zeros(shape), np.zeros(shape), np.ones(shape)
+        rates, medians, starts, share = np.zeros(shape), np.zeros(shape), np.zeros(shape), np.ones(shape)
         single = {(c.precision, c.tp): place for place, c in enumerate(self.configs) if c.pp == c.dp == 1}
         self._single = np.asarray([single[c.precision, c.tp] for c in self.configs], dtype=np.intp)
         self._pipelined: Mask = np.asarray([c.pp > 1 for c in self.configs], dtype=np.bool_)
@@ -98,10 +98,11 @@ class ServingTable:
                 cells = every if self._workloads[alike[0]].model.is_moe else self._tensor_groups(every)
                 for engine, mine in self._by_engine(self._workloads[alike[0]].engine, cells):
                     self._formats[np.asarray(alike)[:, None], np.unique(mine.kind)] = True
-                    self._fill(precision, engine, alike, mine, (rates, starts, share))
-        self._overlay_measured(rates, share)
+                    self._fill(precision, engine, alike, mine, (rates, medians, starts, share))
+        self._overlay_measured(rates, medians, share)
         self._drop_needless_pipelines(rates)
         self.requests_per_s: Array = rates[:, self._kind, :]
+        self.median_requests_per_s: Array = np.maximum(rates, medians)[:, self._kind, :]
         self.cold_start_s: Array = starts[:, self._kind, :]
         self.mean_share: Array = share[:, self._kind, :]
         self.fits: Mask = self.requests_per_s > 0
@@ -161,12 +162,12 @@ class ServingTable:
         engine: str,
         asked: Sequence[int],
         cells: _Cells,
-        found: tuple[Array, Array, Array],
+        found: tuple[Array, Array, Array, Array],
     ) -> None:
         """Memory of every case first, then the highest rate of those that fit; equal workloads are evaluated
-        once. ``found``: rates, cold starts, and mean shares of time, to be filled.
+        once. ``found``: rates, their medians, cold starts, and mean shares of time, to be filled.
         """
-        rates, starts, share = found
+        rates, medians, starts, share = found
         same: dict[Hashable, list[int]] = {}
         for w in asked:
             same.setdefault(_physics_of(self._core, self._workloads[w]), []).append(w)
@@ -187,13 +188,13 @@ class ServingTable:
         for part in _parts(needed.size):
             some = every.at(needed[part])
             where = front[some.asked], some.kind, some.config
-            rates[where], share[where] = cases.most(some, limit[needed[part]])
+            rates[where], medians[where], share[where] = cases.most(some, limit[needed[part]])
         self._tried[front] += np.bincount(cells.kind, minlength=len(self._kinds))
         for group in same.values():
             for array in (*found, self._fits_memory, self._tried):
                 array[group[1:]] = array[group[0]]
 
-    def _overlay_measured(self, rates: Array, share: Array) -> None:
+    def _overlay_measured(self, rates: Array, medians: Array, share: Array) -> None:
         """Replaces the model's rates by the user's own where format and degrees are possible.
 
         A measurement is that of one tensor group, so configurations with attention ranks get 0.
@@ -209,7 +210,8 @@ class ServingTable:
                     size = self.configs[c].gpus_per_replica
                     measured = measurement_for(workload, self._kinds[k].gpu, size)
                     if measured is not None:
-                        rates[w, k, c] = 0.0 if self._has_ranks[c] else measured / sure
+                        medians[w, k, c] = 0.0 if self._has_ranks[c] else measured
+                        rates[w, k, c] = medians[w, k, c] / sure
                         share[w, k, c] = mean / sure
                         self._fits_memory[w, k, c] |= not self._has_ranks[c]
 
@@ -294,47 +296,59 @@ class _Cases:
         limit = self._core.limit(served, self._lengths_at(cells), self._margins[cells.asked])
         return limit, self._core.cold_start(served)
 
-    def most(self, cells: _Cells, limit: Array) -> tuple[Array, Array]:
-        """Requests/s within the objective with each workload's confidence; and the mean time of requests
-        divided by the time that suffices.
+    def most(self, cells: _Cells, limit: Array) -> tuple[Array, Array, Array]:
+        """Requests/s within the objective with each workload's confidence and their medians; and the mean
+        time of requests divided by the time that suffices.
         """
         lengths, objective = self._lengths_at(cells), stacked(self._objectives, cells.asked)
         found = self._core.most_of(self._served(cells), lengths, objective, limit, self._batch)
         rates, share = found.requests_per_s, np.ones(len(cells.asked))
+        medians = rates.copy()
         for asked in np.unique(cells.asked).tolist():
             places = np.flatnonzero(cells.asked == asked)
-            stretch = self._stretch(asked, cells.at(places), found.load.batch[places])
-            if stretch is not None:
-                token, first, share[places] = stretch
-                rates[places] = self._stretched(cells.at(places), limit[places], token, first)
-        return rates, share
-
-    def _stretch(self, asked: int, cells: _Cells, batch: Array) -> tuple[Array, Array, Array] | None:
-        """Factors on tokens and first tokens of one workload, from own measurements nearby and its
-        confidence, and its mean time divided by that which suffices; None if medians without own rows are
-        planned.
-        """
-        own, workload = self._core.own, self._workloads[asked]
-        moved = own is not None and own.moves(workload)
-        if not moved and workload.planned_confidence == MEDIAN:
-            return None
-        gpus, replica = [self._gpus[kind] for kind in cells.kind.tolist()], self._replica(cells)
-        token, first = np.ones(len(gpus)), np.ones(len(gpus))
-        near = [NO_ROWS] * len(gpus)
-        if own is not None and moved:
-            logs = own.log_shifts(workload, self._precision, gpus, replica, batch)
-            token, first = (np.exp(log) for log in logs)
+            workload, some, batch = self._workloads[asked], cells.at(places), found.load.batch[places]
+            own = self._own_shifts(workload, some, batch)
+            if own is not None:
+                rates[places] = medians[places] = self._stretched(some, limit[places], *own)
             if workload.planned_confidence != MEDIAN:
-                near = [
-                    own.closeness(workload, self._precision, gpu, self._replica(one), batch[m])
-                    for m, (gpu, one) in enumerate(zip(gpus, _each_of(cells), strict=True))
-                ]
+                token, first, share[places] = self._factors(workload, some, batch)
+                if own is not None:
+                    token, first = token * own[0], first * own[1]
+                rates[places] = self._stretched(some, limit[places], token, first)
+        return rates, medians, share
+
+    def _own_shifts(
+        self, workload: Serving | Batch, cells: _Cells, batch: Array
+    ) -> tuple[Array, Array] | None:
+        """Factors on the times of tokens and first tokens from own measurements nearby; None without any."""
+        own = self._core.own
+        if own is None or not own.moves(workload):
+            return None
+        gpus = [self._gpus[kind] for kind in cells.kind.tolist()]
+        token, first = own.log_shifts(workload, self._precision, gpus, self._replica(cells), batch)
+        return np.exp(token), np.exp(first)
+
+    def _factors(self, workload: Serving | Batch, cells: _Cells, batch: Array) -> tuple[Array, Array, Array]:
+        """Factors on the times of tokens and first tokens that hold with the workload's confidence, and its
+        mean time divided by that which suffices.
+        """
+        gpus, replica, own = (
+            [self._gpus[kind] for kind in cells.kind.tolist()],
+            self._replica(cells),
+            self._core.own,
+        )
+        near = [NO_ROWS] * len(gpus)
+        if own is not None and own.moves(workload):
+            near = [
+                own.closeness(workload, self._precision, gpu, self._replica(one), batch[m])
+                for m, (gpu, one) in enumerate(zip(gpus, _each_of(cells), strict=True))
+            ]
         sizes = (replica.tp * replica.pp * replica.dp).tolist()
         each = [
             self._core.factors(workload, self._precision, *one) for one in zip(gpus, sizes, near, strict=True)
         ]
-        of_token, of_first, share = (as_array(list(column)) for column in zip(*each, strict=True))
-        return token * of_token, first * of_first, share
+        token, first, share = (as_array(list(column)) for column in zip(*each, strict=True))
+        return token, first, share
 
     def _stretched(self, cells: _Cells, limit: Array, token: Array, first: Array) -> Array:
         """Requests/s if tokens take ``token`` and first tokens ``first`` times as long."""

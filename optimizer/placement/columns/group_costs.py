@@ -63,19 +63,22 @@ def _least_service_usd(candidates: Candidates, service: Serving, restricted: Pro
     case, estimates = candidates.fleets[service.name], candidates.estimates
     table, opened = restricted.table, open_gates(restricted, service)
     each = Replicas.of(restricted, estimates, estimates.row_of[service.name])
-    per_node = np.where(each.worth, each.rate / each.nodes, 0.0).max(axis=1)
-    offers: Ints = np.flatnonzero(opened.passing)
-    rate = per_node[table.sku_of[offers]]
-    offers, rate = offers[rate > 0], rate[rate > 0]
-    if len(np.unique(table.zone_of[offers])) < case.zones:
-        return float("inf")
-    demand = case.demand[_first_hour(candidates, service, restricted) :]
-    demand = np.where(demand > 0, demand + case.spare * float(each.largest[each.worth].min()), 0.0)
-    if float(rate @ table.stock_nodes[offers]) < float(demand.max(initial=0.0)) * (1 - 1e-9):
-        return float("inf")
-    price = table.price_usd[offers]
-    hourly = np.maximum(demand[:-1] * float((price / rate).min()), case.zones * float(price.min()))
-    return float(hourly[demand[:-1] > 0].sum())
+    passing: Ints = np.flatnonzero(opened.passing)
+    first, usd = _first_hour(candidates, service, restricted), 0.0
+    for stage, share in enumerate((np.ones(each.worth.shape), each.later_share)):
+        per_node = np.where(each.worth, each.rate * share / each.nodes, 0.0).max(axis=1)
+        rate = per_node[table.sku_of[passing]]
+        offers, rate = passing[rate > 0], rate[rate > 0]
+        if len(np.unique(table.zone_of[offers])) < case.zones:
+            return float("inf")
+        spare = case.spare * float((each.largest * share)[each.worth].min())
+        demand = np.where((case.demand > 0) & (case.stage_of == stage), case.demand + spare, 0.0)[first:]
+        if float(rate @ table.stock_nodes[offers]) < float(demand.max(initial=0.0)) * (1 - 1e-9):
+            return float("inf")
+        price = table.price_usd[offers]
+        hourly = np.maximum(demand[:-1] * float((price / rate).min()), case.zones * float(price.min()))
+        usd += float(hourly[demand[:-1] > 0].sum())
+    return usd
 
 
 def _first_hour(candidates: Candidates, service: Serving, restricted: Problem) -> int:

@@ -14,11 +14,13 @@ from broker.domain.market.billing import billed_ahead, billed_seconds, holdings,
 from broker.domain.market.offer import Offer
 from broker.domain.planning.batch_hours import with_hours
 from broker.domain.planning.plan import Placement, Why
+from broker.domain.planning.stages import Stage, stages_of
 from broker.domain.planning.transfer import Transfer
 from broker.domain.planning.window_use import WindowUse, use_of
 from broker.domain.planning.workload import Batch, Precision, Serving, Training, Workload
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.problem.columns import Column, Piece, build_segments, in_usd
+from optimizer.placement.problem.problem import Problem
 from optimizer.placement.problem.transfers import transfers_of
 from optimizer.placement.runs.candidates import begins_s
 from optimizer.placement.runs.columns import part_estimate
@@ -83,7 +85,14 @@ def _placement(
         disk_gb=offer.chosen_disk_gb,
         memory_gb=offer.chosen_memory_gb,
         mode=offer.mode,
+        stages=_stages(candidates.problem, workload),
     )
+
+
+def _stages(problem: Problem, workload: Workload) -> tuple[Stage, ...]:
+    if not isinstance(workload, Serving):
+        return ()
+    return stages_of(problem.request, workload, max(problem.origin, problem.as_of))
 
 
 def _window_use(

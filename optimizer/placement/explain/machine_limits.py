@@ -79,7 +79,7 @@ def _least_usd(problem: Problem, case: FleetCase, free: Ints, after_s: float | N
         usd[None].astype(np.float64),
         (units.usd_per_hour / units.requests_per_s)[None],
         most,
-        units.largest,
+        units.largest[None],
         units.zone,
         np.arange(count),
         demand[::-1].copy(),

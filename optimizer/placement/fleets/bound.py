@@ -8,6 +8,7 @@ expensive. U units of the case, D levels of demand.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import product
 from math import inf
 
 import numpy as np
@@ -115,10 +116,12 @@ def hourly_bound(problem: Problem, case: FleetCase) -> FleetBound:
     begin_s = np.arange(len(case.demand)) * HOUR_S
     era_of_hour = np.searchsorted(era_s, begin_s, side="right") - 1
     found = np.zeros(len(case.demand))
-    for era, since_s in enumerate(era_s):
-        hours, there = era_of_hour == era, gone_s > since_s
-        if there.any():
-            found[hours] = _least_hours_usd(problem, only_units(case, there), case.demand[hours])
+    for (era, since_s), stage in product(enumerate(era_s), range(2)):
+        hours, there = (era_of_hour == era) & (case.stage_of == stage), gone_s > since_s
+        if there.any() and hours.any():
+            some = only_units(case, there)
+            some = replace(some, units=some.units.in_stage(stage))
+            found[hours] = _least_hours_usd(problem, some, case.demand[hours])
     return FleetBound(
         len(case.demand),
         float(units.cold_s.min()),

@@ -27,9 +27,9 @@ class Branch:
     """The ``rows`` of the table in this branch, empty pools included, and lower bounds on their costs.
 
     ``further_usd`` [k]: USD [G, P, X] of k pools by steps of rate (``step``), if no rate in use exceeds
-    ``largest`` [G] and the largest is at least ``smallest`` [G]. ``any_usd`` [G, C]: lower bound of each
-    class in this case; ``onward`` [C + 1]: lower bound of all classes from each one on. ``kinds``: bit mask
-    of the branch's kinds of GPU; 0 for all.
+    ``largest`` [G, P] and the largest is at least ``smallest`` [G, P]. ``any_usd`` [G, C]: lower bound of
+    each class in this case; ``onward`` [C + 1]: lower bound of all classes from each one on. ``kinds``: bit
+    mask of the branch's kinds of GPU; 0 for all.
     """
 
     rows: Ints
@@ -107,16 +107,9 @@ def _branch(
     rows: Ints, table: JointPools, classes: HourClasses, rules: FleetRules, size: int, steps:
     int, kinds: int,
 ) -> Branch:  # fmt: skip
-    rates = np.unique(table.rate[rows[table.most[rows] > 0]])
-    if not len(rates):
-        rates = np.ones(1)  # without nodes nothing is carried, whatever the rate
-    groups = np.array_split(rates, min(TUNING.fleets.rate_groups if rules.spare else 1, len(rates)))
-    largest = np.array([group[-1] for group in groups])
-    smallest = np.array([group[0] for group in groups])
-    step = max(float(classes.demand.max()) + rules.spare * float(rates[-1]), 1e-12) / steps
-    singles = [
-        cheapest_single(rows, table.usd, table.most, table.rate, float(top), step, steps) for top in largest
-    ]
+    smallest, largest = _rate_groups(table.rate[:, rows[table.most[rows] > 0]], classes.stage, rules)
+    step = max(float(classes.demand.max()) + rules.spare * float(largest.max()), 1e-12) / steps
+    singles = [cheapest_single(rows, table.usd, table.most, table.rate, top, step, steps) for top in largest]
     further_usd = [np.zeros((len(largest), len(table.usd), steps + 1)), np.stack(singles)]
     for _ in range(size - 1):
         further_usd.append(
@@ -127,3 +120,18 @@ def _branch(
     usd = any_cover(classes.demand, classes.dual, float(rules.spare), smallest, step, further_usd[-1])
     onward = np.append(np.cumsum((usd.min(axis=0) * classes.weight)[::-1])[::-1], 0.0)
     return Branch(rows, largest, smallest, step, further_usd, usd, onward, kinds)
+
+
+def _rate_groups(rate: Floats, stage: Ints, rules: FleetRules) -> tuple[Floats, Floats]:
+    """The smallest and the largest rate [G, P] of each group of equal numbers of rates, in the stage of each
+    dual price; ``rate`` [P, n].
+    """
+    rates = [np.unique(rate[np.argmax(stage == one)]) for one in range(int(stage.max()) + 1)]
+    if not len(rates[0]):
+        rates = [np.ones(1)] * len(rates)  # without nodes nothing is carried, whatever the rate
+    most = TUNING.fleets.rate_groups if rules.spare else 1
+    count = min(most, *(len(each) for each in rates))
+    groups = [np.array_split(each, count) for each in rates]
+    smallest = np.array([[group[0] for group in each] for each in groups])
+    largest = np.array([[group[-1] for group in each] for each in groups])
+    return smallest.T[:, stage].copy(), largest.T[:, stage].copy()

@@ -11,19 +11,20 @@ others leave. K kinds of node, C configurations, S groups, O offers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import numpy as np
 
 from broker.domain.planning.effective_rules import MOST_POOLS
 from broker.domain.planning.plan import Obstacle
+from broker.domain.planning.stages import measured_hour
 from broker.domain.planning.workload import Serving, TrafficShape
 from optimizer.placement.problem.billing_groups import NEVER, Limit, runs_of
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import GateLog, Opened, fit_gates, open_gates
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
-from optimizer.placement.problem.units import HOUR_S, FleetCase, Units, hour_count, only_units
+from optimizer.placement.problem.units import HOUR_S, NO_HOUR, FleetCase, Units, hour_count, only_units
 from optimizer.placement.runtime.tuning import TUNING
 
 HOURS_OF_DAY = 24
@@ -40,8 +41,12 @@ def build_fleet_case(problem: Problem, estimates: Estimates, service: Serving) -
     demand = hourly_demand(problem, service)
     replicas = Replicas.of(problem, estimates, row)
     _unit_gate(log, opened, replicas)
+    measured = measured_hour(problem.request, service, max(problem.origin, problem.as_of))
+    later_from = NO_HOUR if measured is None else measured
+    if measured is None:
+        replicas = replace(replicas, later_share=np.ones(replicas.fits.shape))
     supply = _Supply(problem, opened, replicas, service, float(demand.max(initial=0.0)))
-    case = FleetCase(service, supply.units(None, {}), demand, log, again=supply.units)
+    case = FleetCase(service, supply.units(None, {}), demand, log, supply.units, later_from=later_from)
     _redundancy_gates(problem, case)
     return case
 
@@ -62,11 +67,12 @@ def _redundancy_gates(problem: Problem, case: FleetCase) -> None:
         return
     gone_s = problem.table.gone_s[case.units.offer]
     for begin_s in (0, *np.unique(gone_s[gone_s < problem.end_s]).tolist()):
-        there = only_units(case, gone_s > begin_s).units
-        short = _short_of(case, there, float(case.demand[-(-begin_s // HOUR_S) :].max(initial=0.0)))
-        if short is not None:
-            case.log.obstacle = Obstacle.AVAILABILITY if begin_s else short
-            return
+        for hours, units in only_units(case, gone_s > begin_s).stages:
+            since = max(hours.start, -(-begin_s // HOUR_S))
+            short = _short_of(case, units, float(case.demand[since : hours.stop].max(initial=0.0)))
+            if short is not None:
+                case.log.obstacle = Obstacle.AVAILABILITY if begin_s else short
+                return
 
 
 def _short_of(case: FleetCase, units: Units, peak_requests_per_s: float) -> Obstacle | None:
@@ -94,7 +100,8 @@ def hourly_demand(problem: Problem, service: Serving) -> Floats:
 class Replicas:
     """One unit [K, C] of each kind of node and configuration: nodes, replicas, rates in requests/s.
 
-    ``fits``: it can serve; ``worth``: and no other configuration of the same kind dominates it.
+    ``fits``: it can serve; ``worth``: and no other configuration of the same kind dominates it. Rates hold
+    with the service's confidence; ``later_share`` is their median as a multiple.
     """
 
     fits: Bools
@@ -104,6 +111,7 @@ class Replicas:
     rate: Floats
     largest: Floats
     cold_s: Floats
+    later_share: Floats
 
     @classmethod
     def of(cls, problem: Problem, estimates: Estimates, row: int) -> Replicas:
@@ -121,14 +129,18 @@ class Replicas:
         largest, cold_s = serving.requests_per_s[row], estimates.cold_s[row]
         fits = np.asarray(serving.fits[row] & (nodes <= joined), dtype=np.bool_)
         rate = replicas * largest
-        worth = _worth(fits, np.stack((-rate, largest, cold_s)), nodes)
-        return cls(fits, worth, nodes, replicas, rate, largest, cold_s)
+        later_share = np.ones(fits.shape)
+        np.divide(serving.median_requests_per_s[row], largest, out=later_share, where=fits)
+        later = later_share * rate, later_share * largest
+        worth = _worth(fits, np.stack((-rate, largest, cold_s, -later[0], later[1])), nodes)
+        return cls(fits, worth, nodes, replicas, rate, largest, cold_s, later_share)
 
 
 def _worth(fits: Bools, worse: Floats, nodes: Ints) -> Bools:
     """Fitting configurations [K, C] that no other of the same kind and node count dominates.
 
-    ``worse`` [3, K, C] holds the criteria, lower is better: −rate, the largest replica, the cold start.
+    ``worse`` [5, K, C] holds the criteria, lower is better: −rate, the largest replica, the cold start, and
+    both rates at their medians.
     """
     worth = fits.copy()
     for kind in np.flatnonzero(fits.any(axis=1)):
@@ -185,6 +197,7 @@ class _Supply:
             zone=table.zone_of[offer],
             most=most,
             surcharge_usd_per_hour=np.asarray(nodes * extra, dtype=np.float64),
+            later_share=each.later_share[kind, config],
         )
 
     def _wanted(self, stock: Ints, surcharged: Ints) -> Ints:

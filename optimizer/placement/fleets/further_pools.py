@@ -32,7 +32,7 @@ def any_cover(
     steps = others.shape[2] - 1
     for c in range(len(demand)):
         for group in range(len(smallest)):
-            need = demand[c] + spare * smallest[group] if demand[c] > 0 else 0.0
+            need = demand[c] + spare * smallest[group, dual[c]] if demand[c] > 0 else 0.0
             at = min(steps, int(np.floor(need / step * (1 - EPSILON))))
             found[group, c] = others[group, dual[c], at]
     return found
@@ -40,22 +40,22 @@ def any_cover(
 
 @compiled
 def cheapest_single(
-    pools: Ints, usd: Floats, most: Ints, rate: Floats, largest: float, step: float, steps: int
+    pools: Ints, usd: Floats, most: Ints, rate: Floats, largest: Floats, step: float, steps: int
 ) -> Floats:
     """USD [P, steps + 1] of the cheapest single one of ``pools`` that serves a number of steps of rate; 0 for
     no step.
 
-    Pools with a rate above ``largest`` are left out. The rate of a level is rounded up to whole steps, so the
-    cost is a lower bound.
+    Pools with a ``rate`` [P, L] above ``largest`` [P] are left out. The rate of a level is rounded up to
+    whole steps, so the cost is a lower bound.
     """
     found = np.full((len(usd), steps + 1), np.inf)
     found[:, 0] = 0.0
-    for pool in pools:
-        if rate[pool] > largest:
-            continue
-        for level in range(1, most[pool] + 1):
-            reach = min(steps, int(np.ceil(rate[pool] * level / step - EPSILON)))
-            for dual in range(len(found)):
+    for dual in range(len(found)):
+        for pool in pools:
+            if rate[dual, pool] > largest[dual]:
+                continue
+            for level in range(1, most[pool] + 1):
+                reach = min(steps, int(np.ceil(rate[dual, pool] * level / step - EPSILON)))
                 found[dual, reach] = min(found[dual, reach], usd[dual, pool, level])
     for dual in range(len(found)):
         for at in range(steps - 1, -1, -1):
@@ -85,12 +85,12 @@ def joined_by_one(single: Floats, before: Floats) -> Floats:
 @compiled
 def quick_bounds_with_one_more(
     sets: Ints, usd: Floats, most: Ints, rate: Floats, demand: Floats, dual: Ints, weight: Floats,
-    spare: float, loss: float, usd_per_rate: Floats, onward: Floats, limit: float,
+    spare: Floats, loss: float, usd_per_rate: Floats, onward: Floats, limit: float,
 ) -> Floats:  # fmt: skip
     """Lower bound [N] on fleets on ``sets`` [N, m] and one further pool, which is charged by its rate.
 
     The further pool costs ``usd_per_rate`` [P] for each unit of rate that it carries, since no pool serves a
-    unit for less. Without it the set carries ``loss`` × demand. ``spare`` is in requests/s. A set that
+    unit for less. Without it the set carries ``loss`` × demand. ``spare`` [P] is in requests/s. A set that
     reaches ``limit`` gets the bound known by then. A level counts its cost minus what its rate saves on the
     further pool, so the set's last pool takes the best of its sufficient levels.
     """
@@ -101,7 +101,7 @@ def quick_bounds_with_one_more(
     for p in range(len(usd)):
         for pool in range(pools):
             for k in range(most[pool], -1, -1):
-                net[p, pool, k] = usd[p, pool, k] - usd_per_rate[p] * rate[pool] * k
+                net[p, pool, k] = usd[p, pool, k] - usd_per_rate[p] * rate[p, pool] * k
                 from_level[p, pool, k] = min(net[p, pool, k], from_level[p, pool, k + 1])
     found = np.zeros(n)
     level = np.zeros(m, dtype=np.int64)
@@ -117,7 +117,7 @@ def quick_bounds_with_one_more(
             while depth >= 0:
                 if depth == m - 1:
                     rest = needed - served[depth]
-                    at = max(0, int(np.ceil(rest / rate[last] - EPSILON)))
+                    at = max(0, int(np.ceil(rest / rate[p, last] - EPSILON)))
                     if at <= most[last]:
                         best = min(best, spent[depth] + from_level[p, last, at])
                     depth -= 1
@@ -128,11 +128,11 @@ def quick_bounds_with_one_more(
                     depth -= 1
                     continue
                 spent[depth + 1] = spent[depth] + net[p, pool, level[depth]]
-                served[depth + 1] = served[depth] + rate[pool] * level[depth]
+                served[depth + 1] = served[depth] + rate[p, pool] * level[depth]
                 if spent[depth + 1] < best:
                     depth += 1
                     level[depth] = -1
-            need = demand[c] + spare if demand[c] > 0 else 0.0
+            need = demand[c] + spare[p] if demand[c] > 0 else 0.0
             total += weight[c] * (best + usd_per_rate[p] * need)
             if total + onward[c + 1] >= limit:
                 total += onward[c + 1]
@@ -151,11 +151,11 @@ def bounds_with_more(
     """Lower bound [N] on fleets on ``sets`` [N, m] and ``further`` pools, which may differ between classes of
     hours.
 
-    ``others`` [G, P, X]: cost of the further pools if no rate in use exceeds ``largest`` [G]; spares then
-    carry at least ``smallest`` [G]. ``any_usd`` [G, C]: lower bound of each class in this case. ``loss``,
-    ``least``, ``places``: the rules, as shares of the demand. ``onward`` [C + 1]: lower bound of all classes
-    from each one on. A set that reaches ``limit`` gets the bound known by then; sets after ``most_work`` was
-    done get 0.
+    ``others`` [G, P, X]: cost of the further pools if no ``rate`` [P, L] in use exceeds ``largest`` [G, P];
+    spares then carry at least ``smallest`` [G, P]. ``any_usd`` [G, C]: lower bound of each class in this
+    case. ``loss``, ``least``, ``places``: the rules, as shares of the demand. ``onward`` [C + 1]: lower bound
+    of all classes from each one on. A set that reaches ``limit`` gets the bound known by then; sets after
+    ``most_work`` was done get 0.
     """
     n, m = sets.shape
     found = np.zeros(n)
@@ -164,21 +164,23 @@ def bounds_with_more(
         if work[0] >= most_work:
             break
         for i in range(m):
-            rates[i], where[i] = rate[sets[number, i]], place[sets[number, i]]
+            where[i] = place[sets[number, i]]
         total = 0.0
         for c in range(len(demand)):
-            best = np.inf
+            best, p = np.inf, dual[c]
+            for i in range(m):
+                rates[i] = rate[p, sets[number, i]]
             for group in range(len(largest)):
                 if any_usd[group, c] >= best:
                     continue
                 for i in range(m):
-                    above = rates[i] > largest[group] * (1 + EPSILON)
+                    above = rates[i] > largest[group, p] * (1 + EPSILON)
                     tops[i] = 0 if above else most[sets[number, i]]
-                need = demand[c] + spare * smallest[group] if demand[c] > 0 else 0.0
+                need = demand[c] + spare * smallest[group, p] if demand[c] > 0 else 0.0
                 standing = places - further if demand[c] > 0 else 0
                 best = _least_with_more(
-                    sets[number], usd[dual[c]], tops, rates, where, need, loss * demand[c],
-                    least * demand[c], standing, further, step, others[group, dual[c]], best, work,
+                    sets[number], usd[p], tops, rates, where, need, loss * demand[c],
+                    least * demand[c], standing, further, step, others[group, p], best, work,
                 )  # fmt: skip
             total += weight[c] * best
             if total + onward[c + 1] >= limit:

@@ -10,7 +10,10 @@ falls, the price of an hour is p + c at a peak, p − c in a trough, and p in be
 every set of pools.
 
 The horizon is cut into few *eras*. Whatever offer ends in an era is there throughout it as far as these
-prices know, and costs inf in later ones. H hours, C classes, E eras.
+prices know, and costs inf in later ones.
+
+A service has one or two stages, in which different rates of a replica count. H hours, C classes, E eras, G
+stages.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import numpy as np
 
 from optimizer.placement.fleets.terms import TermBands, term_bands
 from optimizer.placement.problem.problem import Bools, Floats, Ints
-from optimizer.placement.problem.units import HOUR_S
+from optimizer.placement.problem.units import HOUR_S, NO_HOUR
 from optimizer.placement.runtime.tuning import TUNING
 
 TROUGH, SLOPE, PEAK = 0, 1, 2
@@ -33,30 +36,39 @@ NONE = np.zeros(0, dtype=np.int64)
 @dataclass(frozen=True, slots=True, eq=False)
 class HourClasses:
     """The hours [H] of a service: ``length`` in hours, and ``demand_of``, an index into ``levels`` [D] in
-    requests/s.
+    requests/s, which ascend within each ``level_stage`` [D].
 
-    Classes [C] have equal demand, phase and era; ``weight`` is the sum of their lengths; classes with the
-    largest total demand come first. ``dual`` [C] indexes the P dual prices, one for each of the three phases
-    in each era, which ``phase`` and ``era`` [P] identify. ``band`` [C]: each class's band of demand, for
-    nodes with minimum terms (``bands``). ``period``: hours after which
-    demand repeats until the end; 0 if it does not. ``begin_s`` [H] and ``end_s``: when the hours begin, and
-    the horizon ends, in seconds of the problem; ``era_s`` [E]: when the eras begin.
+    Classes [C] have equal demand, stage, phase and era; ``weight`` is the sum of their lengths; classes with
+    the largest total demand come first. ``dual`` [C] indexes the P dual prices, one for each of the three
+    phases in each era of each stage, which ``phase``, ``era`` and ``stage`` [P] identify. ``band`` [C]: each
+    class's band of demand, for nodes with minimum terms (``bands``). ``period``: hours after which
+    demand repeats until the end; 0 if it does not. From hour ``steady`` on the stage is the last one.
+    ``begin_s`` [H] and ``end_s``: when the hours begin, and the horizon ends, in seconds of the problem;
+    ``era_s`` [E]: when the eras begin.
     """
 
     length: Floats
     levels: Floats
+    level_stage: Ints
     demand_of: Ints
     demand: Floats
     dual: Ints
     weight: Floats
     period: int
+    steady: int
     phase: Ints
     era: Ints
+    stage: Ints
     band: Ints
     begin_s: Ints
     end_s: int
     era_s: Ints
     bands: TermBands | None = None
+
+    def in_first_era(self, stage: Ints, phase: int) -> Ints:
+        """The dual prices of a phase in the first era of each ``stage``."""
+        found: Ints = stage * PHASES * len(self.era_s) + phase
+        return found
 
     def is_gone(self, until_s: Ints) -> Bools:
         """Whether an offer that ends at ``until_s`` [m] is gone when each hour begins [H, m]."""
@@ -91,44 +103,64 @@ def hour_classes(
     first_hour: int = 0,
     end_s: int | None = None,
     gone_s: Ints = NONE,
+    later_from: int = NO_HOUR,
+    later_share: float = 1.0,
 ) -> HourClasses:
     """The classes of hours with ``demand`` [H]; dips no longer than ``lead_h`` hours are bridged.
 
-    ``with_terms``: prices are divided into bands, for nodes with minimum terms. ``first_hour``: which hour of
-    the grid is the first; ``end_s``: when the last one ends; ``gone_s``: when offers end.
+    ``later_from``: the first hour of the second stage, in which replicas carry about ``later_share`` times as
+    much. ``with_terms``: prices are divided into bands, for nodes with minimum terms. ``first_hour``: which
+    hour of the grid is the first; ``end_s``: when the last one ends; ``gone_s``: when offers end.
     """
     begin_s = (first_hour + np.arange(len(demand))) * HOUR_S
     end_s = int(begin_s[-1]) + HOUR_S if end_s is None else end_s
     era_s = era_begins(gone_s, int(begin_s[0]), end_s)
     era_of_hour = np.searchsorted(era_s, begin_s, side="right") - 1
-    levels, of_hour = np.unique(demand, return_inverse=True)
-    of_hour = of_hour.reshape(-1).astype(np.int64)
-    phase = _phases(demand, np.abs(length - 1.0) > 1e-9, lead_h)
+    stage_of_hour = (np.arange(len(demand)) >= later_from).astype(np.int64)
+    levels, level_stage, of_hour = _levels(demand, later_from)
+    load = demand / np.where(stage_of_hour > 0, later_share, 1.0)
+    phase = _phases(load, np.abs(length - 1.0) > 1e-9, lead_h)
     keys = (era_of_hour * len(levels) + of_hour) * PHASES + phase
     unique, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     weight = np.zeros(len(unique))
     np.add.at(weight, inverse.reshape(-1), length)
-    wanted: Floats = levels[unique // PHASES % len(levels)]
+    level = unique // PHASES % len(levels)
+    wanted: Floats = levels[level]
     order = np.argsort(-wanted * weight, kind="stable")
-    bands = term_bands(demand, length) if with_terms else None
-    dual = unique // (PHASES * len(levels)) * PHASES + unique % PHASES
-    duals = np.arange(PHASES * len(era_s))
+    bands = term_bands(load, length) if with_terms else None
+    era = unique // (PHASES * len(levels))
+    dual = (level_stage[level] * len(era_s) + era) * PHASES + unique % PHASES
+    duals = np.arange(PHASES * len(era_s) * (int(level_stage.max(initial=0)) + 1))
     return HourClasses(
         length,
         levels,
+        level_stage,
         of_hour,
         wanted[order],
         dual[order].astype(np.int64),
         weight[order],
         period if _repeats(demand, length, period) else 0,
+        min(later_from, len(demand)) if level_stage.any() else 0,
         duals % PHASES,
-        duals // PHASES,
+        duals // PHASES % len(era_s),
+        duals // (PHASES * len(era_s)),
         (np.zeros(len(demand), dtype=np.int64) if bands is None else bands.band)[first][order],
         begin_s,
         end_s,
         era_s,
         bands,
     )
+
+
+def _levels(demand: Floats, later_from: int) -> tuple[Floats, Ints, Ints]:
+    """The levels [D] of demand [H], ascending within each stage, the stage of each, and the level of each
+    hour.
+    """
+    first, of_first = np.unique(demand[:later_from], return_inverse=True)
+    later, of_later = np.unique(demand[later_from:], return_inverse=True)
+    stage = np.repeat(np.arange(2), (len(first), len(later)))
+    of_hour = np.concatenate((of_first.reshape(-1), len(first) + of_later.reshape(-1)))
+    return np.concatenate((first, later)), stage, of_hour.astype(np.int64)
 
 
 def _phases(demand: Floats, odd: Bools, lead_h: int) -> Ints:

@@ -27,9 +27,9 @@ class JointPools:
     """Pools [L] that sets consist of. ``parts`` [L, 3] are row numbers of a pool's on-demand part, of its
     part with minimum terms and of that whose offers end early in the table of parts (-1: none).
 
-    ``usd`` [P, L, R] is the hourly cost at each dual price; it never falls with the level and is inf above
-    ``most`` [L]. A pool without parts is empty: it pads sets of fewer pools. It has no GPU and no place (-1),
-    and an owner of its own.
+    ``usd`` [P, L, R] is the hourly cost and ``rate`` [P, L] the requests/s of a level at each dual price;
+    ``usd`` never falls with the level and is inf above ``most`` [L]. A pool without parts is empty: it pads
+    sets of fewer pools. It has no GPU and no place (-1), and an owner of its own.
     """
 
     parts: Ints
@@ -66,9 +66,11 @@ def first_parts(parts: Ints) -> Ints:
     return first
 
 
-def join_parts(table: PoolTable, parts: Ints, usd: Floats, wanted: Ints, empty: int) -> JointPools:
-    """Combines the ``parts`` [L, 3], which cost ``usd`` [P, .., R], to pools of up to ``wanted`` [L] levels;
-    adds ``empty`` empty pools.
+def join_parts(
+    table: PoolTable, parts: Ints, usd: Floats, stage: Ints, wanted: Ints, empty: int
+) -> JointPools:
+    """Combines the ``parts`` [L, 3], which cost ``usd`` [P, .., R] in each ``stage`` [P], to pools of up to
+    ``wanted`` [L] levels; adds ``empty`` empty pools.
     """
     first = parts[np.arange(len(parts)), first_parts(parts)]
     most = np.where(parts >= 0, table.most[parts], 0)
@@ -85,7 +87,7 @@ def join_parts(table: PoolTable, parts: Ints, usd: Floats, wanted: Ints, empty: 
         np.concatenate((table.owner[first], own)),
         np.concatenate((table.gpu[first], none[:, 0])),
         np.concatenate((table.place[first], none[:, 0])),
-        np.concatenate((table.rate[first], np.ones(empty))),
+        np.concatenate((table.stage_rates[:, first], np.ones((2, empty))), axis=1)[stage],
         most,
         joint,
     )
@@ -137,7 +139,7 @@ def needed_pools(table: PoolTable, parts: Ints, rules: FleetRules, terms: Floats
     gpu = table.gpu[first]
     group = gpu if rules.gpus < rules.pools else np.zeros_like(gpu)
     return undominated(
-        parts, terms, table.begin, usd, table.money[2], table.rate, group, table.place[first],
+        parts, terms, table.begin, usd, table.money[2], table.stage_rates, group, table.place[first],
         table.owner[first], rules.pools, rules.spare > 0, rules.places > 1, order.astype(np.int64),
         table.until_s, table.sure_s,
     )  # fmt: skip
@@ -150,15 +152,16 @@ def priced(table: PoolTable, classes: HourClasses) -> Floats:
     return _priced(table, classes, np.arange(len(classes.phase)), table.full_share[None, :])
 
 
-def priced_in_bands(table: PoolTable, classes: HourClasses, charged: int) -> tuple[Floats, Ints]:
-    """The same [K, L, R] where nodes with minimum terms are charged in the first bands of demand only, and
-    the index of each class [C] among the K prices.
+def priced_in_bands(table: PoolTable, classes: HourClasses, charged: int) -> tuple[Floats, Ints, Ints]:
+    """The same [K, L, R] where nodes with minimum terms are charged in the first bands of demand only, the
+    dual price of each [K], and the index of each class [C] among the K prices.
     """
     assert classes.bands is not None
     keys, of_class = np.unique(classes.dual * TUNING.fleets.bands + classes.band, return_inverse=True)
     share = classes.bands.shares_of(charged, table.term_h, table.full_share, table.paid_share)
-    usd = _priced(table, classes, keys // TUNING.fleets.bands, share[keys % TUNING.fleets.bands])
-    return usd, of_class.reshape(-1).astype(np.int64)
+    dual = keys // TUNING.fleets.bands
+    usd = _priced(table, classes, dual, share[keys % TUNING.fleets.bands])
+    return usd, dual, of_class.reshape(-1).astype(np.int64)
 
 
 def _priced(table: PoolTable, classes: HourClasses, dual: Ints, term_share: Floats) -> Floats:
@@ -201,8 +204,8 @@ def alike_pools(table: PoolTable, parts: Ints) -> Ints:
     """Equal numbers [L] for pools whose parts have the same rates, stock, prices and start costs."""
     money = (table.usd, table.least_usd, table.start_usd, table.least_start_usd)
     others = (
-        table.rate, table.most, table.term_h, table.full_share, table.paid_share, table.begin_usd,
-        table.until_s, table.sure_s,
+        table.rate, table.later_rate, table.most, table.term_h, table.full_share, table.paid_share,
+        table.begin_usd, table.until_s, table.sure_s,
     )  # fmt: skip
     rows = np.concatenate((*money, *(one[:, None] for one in others)), axis=1)
     numbers: dict[bytes, int] = {}
@@ -214,9 +217,9 @@ def alike_pools(table: PoolTable, parts: Ints) -> Ints:
 
 
 def usd_per_rate(usd: Floats, rate: Floats) -> Floats:
-    """Least USD [P, L] an hour per unit of rate."""
-    served = rate[:, None] * np.maximum(np.arange(usd.shape[2]), 1)[None, :]
-    found: Floats = (usd / served[None, :, :])[:, :, 1:].min(axis=2, initial=np.inf)
+    """Least USD [P, L] an hour per unit of ``rate`` [P, L]."""
+    served = rate[:, :, None] * np.maximum(np.arange(usd.shape[2]), 1)
+    found: Floats = (usd / served)[:, :, 1:].min(axis=2, initial=np.inf)
     return found
 
 
@@ -242,9 +245,9 @@ def undominated(
 
     A pool is removed if ``needed`` others dominate it (in as many places, if places matter), since one of
     them is then always free to replace it. A pool dominates another if it serves at least as much at every
-    level of each part, costs no more per hour and per start, has the same minimum ``term`` for each part, is
-    there as long (``until``, ``sure``) and, if replicas are spared, no larger replica. ``order``: a
-    dominating pool comes before the pools that it dominates.
+    level of each part in both stages (``rate`` [2, P]), costs no more per hour and per start, has the same
+    minimum ``term`` for each part, is there as long (``until``, ``sure``) and, if replicas are spared, no
+    larger replica. ``order``: a dominating pool comes before the pools that it dominates.
     """
     keep = np.zeros(len(order), dtype=np.int64)
     kept = np.empty(len(order), dtype=np.int64)
@@ -256,7 +259,7 @@ def undominated(
         for before in range(count):
             other = kept[before]
             if group[other] != group[pool] or (
-                spared and rate[parts[other].max()] > rate[parts[pool].max()] * (1 + 1e-12)
+                spared and _is_larger(rate, parts[other].max(), parts[pool].max())
             ):
                 continue
             word = place[other] if by_place else owner[other]
@@ -274,6 +277,15 @@ def undominated(
             kept[count] = pool
             count += 1
     return keep
+
+
+@compiled
+def _is_larger(rate: Floats, other: int, mine: int) -> bool:
+    """Whether a replica of another part carries more than one of this part in some stage."""
+    larger = False
+    for stage in range(len(rate)):
+        larger = larger or rate[stage, other] > rate[stage, mine] * (1 + 1e-12)
+    return larger
 
 
 @compiled
@@ -296,9 +308,10 @@ def _beats(
 def _part_beats(begin: Ints, usd: Floats, start: Floats, rate: Floats, other: int, mine: int) -> bool:
     level = begin[other]
     for wanted in range(begin[mine + 1] - begin[mine]):
-        served = rate[mine] * wanted * (1 - 1e-9)
-        while level < begin[other + 1] and rate[other] * (level - begin[other]) < served:
-            level += 1
+        for stage in range(len(rate)):
+            served = rate[stage, mine] * wanted * (1 - 1e-9)
+            while level < begin[other + 1] and rate[stage, other] * (level - begin[other]) < served:
+                level += 1
         if level >= begin[other + 1]:
             return False
         own = begin[mine] + wanted

@@ -193,8 +193,9 @@ def cover_classes(
 ) -> float:  # fmt: skip
     """Σ weight × least cost of each class [C] on ``pools`` [m]; inf as soon as it reaches ``limit``.
 
-    ``usd`` [P, L, R] and ``each`` [P, L] (least per unit of rate) at each dual price; ``dual`` [C] is the
-    price of each class; ``onward`` [C + 1]: lower bound of all classes from each one on, for any pools.
+    ``usd`` [P, L, R], ``rate`` [P, L] and ``each`` [P, L] (least per unit of rate) at each dual price;
+    ``dual`` [C] is the price of each class; ``onward`` [C + 1]: lower bound of all classes from each one on,
+    for any pools.
     """
     m = len(pools)
     mine, per_rate = np.empty((m, usd.shape[2])), np.empty(m)
@@ -203,7 +204,7 @@ def cover_classes(
     order = np.argsort(most[pools])
     for i in range(m):
         pool = pools[order[i]]
-        counts[i], rates[i], where[i] = most[pool], rate[pool], place[pool]
+        counts[i], where[i] = most[pool], place[pool]
     best = np.zeros(m, dtype=np.int64)
     total = 0.0
     for c in range(len(demand)):
@@ -211,7 +212,8 @@ def cover_classes(
         if room <= 0:
             return np.inf
         for i in range(m):
-            mine[i], per_rate[i] = usd[dual[c], pools[order[i]]], each[dual[c], pools[order[i]]]
+            pool = pools[order[i]]
+            mine[i], per_rate[i], rates[i] = usd[dual[c], pool], each[dual[c], pool], rate[dual[c], pool]
         found = cover_hour(
             mine, per_rate, counts, rates, where, demand[c], spare, places, loss, least,
             room, best, work,

@@ -266,8 +266,9 @@ def _on_few_pools(problem: Problem, case: FleetCase) -> FleetCase | None:
 
 def _stands_on(problem: Problem, case: FleetCase) -> tuple[object, ...]:
     """The inputs on which all answers of a service depend, as a cache key."""
-    arrays = (case.units.offer, case.units.requests_per_s, case.demand)
-    return (case.service, fleet_rules(problem, case.service), *(one.tobytes() for one in arrays))
+    arrays = (case.units.offer, case.units.requests_per_s, case.units.later_share, case.demand)
+    stands_on = case.service, fleet_rules(problem, case.service), case.later_from
+    return (*stands_on, *(one.tobytes() for one in arrays))
 
 
 def _due_s(problem: Problem, case: FleetCase, after_s: float | None) -> float:
@@ -288,17 +289,18 @@ def _search_of(
     horizon are ignored.
     """
     first, lengths = int(due // HOUR_S), _lengths(problem, case, due)
-    demand = case.demand[first:]
+    case = case.from_hour(first)
     lead_h = int(np.ceil(float(case.units.cold_s.max()) / HOUR_S))
     period = WEEK_H if case.service.traffic.shape is TrafficShape.HOURLY else DAY_H
     rules = fleet_rules(problem, case.service)
     with_terms = with_terms and _has_use_for_terms(problem, case)
     gone_s = problem.table.gone_s[case.units.offer]
     classes = hour_classes(
-        demand, lengths, lead_h, period, with_terms=with_terms, first_hour=first, end_s=problem.end_s,
-        gone_s=gone_s[gone_s < problem.end_s],
+        case.demand, lengths, lead_h, period, with_terms=with_terms, first_hour=first, end_s=problem.end_s,
+        gone_s=gone_s[gone_s < problem.end_s], later_from=case.later_from,
+        later_share=float(np.median(case.units.later_share)),
     )  # fmt: skip
-    table = build_pools_of(problem, replace(case, demand=demand), float(lengths.sum()), classes.bands)
+    table = build_pools_of(problem, case, float(lengths.sum()), classes.bands)
     tolerance = 0.0 if len(table) <= TUNING.fleets.few_pools else TUNING.fleets.tolerance_share
     if openings is not None:
         openings = replace(openings, of_hour=openings.of_hour[first:])

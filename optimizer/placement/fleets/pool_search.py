@@ -97,16 +97,19 @@ class SetSearch:
             self.parts, part_usd, self.classes, self.rules, self.openings, self.units, self.work
         )
         empty = self.rules.pools - 1 if len(parts) else 0
-        self.table = join_parts(self.parts, parts, part_usd, self._wanted(parts), empty)
+        self.table = join_parts(self.parts, parts, part_usd, self.classes.stage, self._wanted(parts), empty)
         self.whole = whole_table(self.table, self.classes, self.rules, self._size)
         self.each = usd_per_rate(self.table.usd, self.table.rate)
         self.alike = None
 
     def _wanted(self, parts: Ints) -> Ints:
         """Levels [L] that carry the whole demand and the spares alone."""
-        rate = self.parts.rate[parts.max(axis=1)] if len(parts) else np.ones(0)
-        wanted = np.ceil(float(self.classes.demand.max(initial=0.0)) / rate - 1e-9).astype(np.int64)
-        levels: Ints = wanted + self.rules.spare + 1
+        classes, first = self.classes, parts.max(axis=1) if len(parts) else np.zeros(0, dtype=np.int64)
+        wanted = np.zeros(len(first))
+        for stage, rate in enumerate(self.parts.stage_rates[:, first]):
+            peak = float(classes.levels[classes.level_stage == stage].max(initial=0.0))
+            wanted = np.maximum(wanted, np.ceil(peak / rate - 1e-9))
+        levels: Ints = wanted.astype(np.int64) + self.rules.spare + 1
         return levels
 
     @property
@@ -155,7 +158,7 @@ class SetSearch:
     def hourly_usd(self) -> Floats:
         """Lower bound of each hour [H] on any pools, without starts."""
         classes = self.classes
-        slopes = np.full(len(classes.levels), SLOPE, dtype=np.int64)
+        slopes = classes.in_first_era(classes.level_stage, SLOPE)
         return self.whole.level_usd(classes.levels, slopes, self.rules.spare)[classes.demand_of]
 
     def _left(self, size: int) -> tuple[Ints, Floats]:
@@ -235,7 +238,7 @@ class SetSearch:
         each = self.each[:, branch.rows].min(axis=1)
         return quick_bounds_with_one_more(
             sets, table.usd, table.most, table.rate, classes.demand, classes.dual, classes.weight,
-            self.rules.spare * float(branch.smallest[0]), self.rules.loss_share,
+            self.rules.spare * branch.smallest[0], self.rules.loss_share,
             np.where(np.isfinite(each), each, 0.0), branch.onward, self.limit,
         )  # fmt: skip
 
@@ -247,36 +250,40 @@ class SetSearch:
         most_work = self.most_work if most_work is None else most_work
         table, classes = self.table, self.classes
         every, onward = np.arange(len(table)), self.whole.onward
-        least = self._covered(sets, table.usd, every, classes.dual, onward, most_work, limit)
+        least = self._covered(sets, table.usd, table.rate, every, classes.dual, onward, most_work, limit)
         for charged in TUNING.fleets.bands_charged if classes.bands is not None else ():
             left = np.flatnonzero(least < limit)
             if len(left):
                 pools, at = np.unique(sets[left], return_inverse=True)
-                usd, dual = self._usd_in_bands(pools, charged)
+                usd, rate, dual = self._usd_in_bands(pools, charged)
                 at = at.reshape(len(left), sets.shape[1])
-                again = self._covered(at, usd, pools, dual, np.zeros_like(onward), most_work, limit)
+                again = self._covered(at, usd, rate, pools, dual, np.zeros_like(onward), most_work, limit)
                 least[left] = np.where(np.isnan(again), least[left], np.maximum(least[left], again))
         return least
 
-    def _usd_in_bands(self, pools: Ints, charged: int) -> tuple[Floats, Ints]:
-        """USD [K, n, R] an hour of some pools if nodes with minimum terms are charged in the first bands of
-        demand only, and the index of each class [C] among the K prices.
+    def _usd_in_bands(self, pools: Ints, charged: int) -> tuple[Floats, Floats, Ints]:
+        """USD [K, n, R] an hour and rates [K, n] of some pools if nodes with minimum terms are charged in the
+        first bands of demand only, and the index of each class [C] among the K prices.
         """
         table = self.table
         rows, of = np.unique(table.parts[pools], return_inverse=True)
         stands = rows >= 0
         parts = of.reshape(-1, table.parts.shape[1]) - int(not stands.all())
         some = self.parts.take(rows[stands])
-        usd, dual = priced_in_bands(some, self.classes, charged)
-        return joined_usd(some, parts, usd, table.most[pools], table.usd.shape[2]), dual
+        usd, dual, of_class = priced_in_bands(some, self.classes, charged)
+        joint = joined_usd(some, parts, usd, table.most[pools], table.usd.shape[2])
+        return joint, table.rate[dual][:, pools], of_class
 
     def _covered(
-        self, sets: Ints, usd: Floats, pools: Ints, dual: Ints, onward: Floats, most_work: int, limit: float
-    ) -> Floats:
-        """Lower bounds of ``sets`` of ``pools`` [n], which cost ``usd`` [K, n, R] an hour."""
+        self, sets: Ints, usd: Floats, rate: Floats, pools: Ints, dual: Ints, onward: Floats, most_work: int,
+        limit: float,
+    ) -> Floats:  # fmt: skip
+        """Lower bounds of ``sets`` of ``pools`` [n], which cost ``usd`` [K, n, R] an hour and serve ``rate``
+        [K, n] a level.
+        """
         table, classes, rules = self.table, self.classes, self.rules
         return cover_sets(
-            sets, usd, usd_per_rate(usd, table.rate[pools]), table.most[pools], table.rate[pools],
+            sets, usd, usd_per_rate(usd, rate), table.most[pools], np.ascontiguousarray(rate),
             table.place[pools], table.gpu[pools], classes.demand, dual, classes.weight, float(rules.spare),
             rules.places, rules.loss_share, rules.least_share, rules.gpus, onward, limit, self.work,
             most_work,
@@ -373,7 +380,7 @@ class SetSearch:
         found = np.full(len(parts), np.inf)
         found[stands] = costs_alone(
             np.stack((by_hour, parts[:, 1]), axis=1)[stands], table.usd, table.usd * held_h[:, None],
-            table.most, table.rate, share * classes.levels, hours,
+            table.most, table.stage_rates, share * classes.levels, classes.level_stage, hours,
         )  # fmt: skip
         return found
 

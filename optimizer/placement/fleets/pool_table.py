@@ -25,7 +25,8 @@ class Pool:
       below.
     - ``start_usd`` [R]: cost of starting the nodes of a level; ``least_start_usd`` [R]: a lower bound that is
       linear in the replicas beyond the committed ones.
-    - ``rate``: requests/s of one bundle of ``bundle`` replicas.
+    - ``rate``: requests/s of one bundle of ``bundle`` replicas, ``later_share`` times as many in the second
+      stage.
     - ``term_h``: minimum term in hours (0: none); ``full_share``: their full price as a multiple of
       the rate, of which ``paid_share`` is no dual price (``Terms``); ``begin_usd``: start cost of each level
       that is held in the first hour.
@@ -49,6 +50,7 @@ class Pool:
     paid_share: float = 1.0
     until_s: int = NEVER_GONE
     sure_s: int = NEVER_GONE
+    later_share: float = 1.0
 
     @property
     def most(self) -> int:
@@ -72,6 +74,7 @@ class PoolTable:
     gpu: Ints
     place: Ints
     rate: Floats
+    later_rate: Floats
     most: Ints
     begin_usd: Floats
     term_h: Floats
@@ -95,6 +98,11 @@ class PoolTable:
         plain = (getattr(self, name)[rows] for name in PLAIN)
         columns: Columns = (*plain, taken_levels(self.money, self.most, rows))
         return PoolTable(Taken(self.pools, rows), self.row[rows], *columns)
+
+    @cached_property
+    def stage_rates(self) -> Floats:
+        """Requests/s [2, L] of a bundle in each stage."""
+        return np.stack((self.rate, self.later_rate))
 
     @cached_property
     def begin(self) -> Ints:
@@ -129,8 +137,8 @@ class PoolTable:
 
 
 PLAIN = (
-    "owner", "gpu", "place", "rate", "most", "begin_usd", "term_h", "full_share", "paid_share", "until_s",
-    "sure_s",
+    "owner", "gpu", "place", "rate", "later_rate", "most", "begin_usd", "term_h", "full_share", "paid_share",
+    "until_s", "sure_s",
 )  # fmt: skip
 
 
@@ -214,6 +222,7 @@ def columns_of(pools: Sequence[Pool], owner: Sequence[int]) -> Columns:
         np.array([pool.gpu for pool in pools], dtype=np.int64),
         np.array([pool.place for pool in pools], dtype=np.int64),
         np.array([pool.rate for pool in pools], dtype=np.float64),
+        np.array([pool.rate * pool.later_share for pool in pools], dtype=np.float64),
         np.array([pool.most for pool in pools], dtype=np.int64),
         np.array([pool.begin_usd for pool in pools], dtype=np.float64),
         np.array([pool.term_h for pool in pools], dtype=np.float64),

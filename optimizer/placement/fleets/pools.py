@@ -43,7 +43,8 @@ def build_pools_of(
     if not len(case.units):
         return PoolTable.nothing()
     groups = _grouped(problem, case)
-    each = case.units.largest[[mine[0] for mine in groups]]
+    one_of = [mine[0] for mine in groups]
+    each = np.stack([case.units.in_stage(stage).largest[one_of] for stage in range(2)])
     wanted = most_wanted(case, each)
     large = wanted > TUNING.fleets.most_levels
     terms = Terms.none(case.units, len(groups))
@@ -54,7 +55,9 @@ def build_pools_of(
         return list(_pools(problem, case, groups[group], hours, terms, group))
 
     some = np.flatnonzero(~large)
-    columns = _small(problem, case, hours, [groups[g] for g in some], some, each[some], wanted[some], terms)
+    columns = _small(
+        problem, case, hours, [groups[g] for g in some], some, each[:, some], wanted[some], terms
+    )
     bundled = [(pool, int(group)) for group in np.flatnonzero(large) for pool in make(int(group))]
     columns = _stacked(columns, columns_of([pool for pool, _ in bundled], [group for _, group in bundled]))
     order = np.argsort(columns[0], kind="stable")
@@ -75,7 +78,9 @@ def _small(
     problem: Problem, case: FleetCase, hours: float, groups: Sequence[Ints], number: Ints, each: Floats,
     wanted: Ints, terms: Terms,
 ) -> Columns:  # fmt: skip
-    """The columns of pools [G] without bundles, computed for all at once."""
+    """The columns of pools [G] without bundles, whose replicas serve ``each`` [2, G] in each stage, computed
+    for all at once.
+    """
     if not groups:
         return columns_of([], [])
     units = case.units
@@ -114,7 +119,7 @@ def _small(
         one = first[of]
         gpu, place = _gpu_numbers(problem)[units.offer[one]], units.zone[one].astype(np.int64)
         never = np.full(len(of), NEVER_GONE)
-        return number[of], gpu, place, each[of], most, *term, *(gone or (never, never)), money
+        return number[of], gpu, place, *each[:, of], most, *term, *(gone or (never, never)), money
 
     def no_term(of: Ints) -> Columns:
         return np.zeros(len(of)), np.zeros(len(of)), np.ones(len(of)), np.ones(len(of))
@@ -219,9 +224,10 @@ def _ending_usd(problem: Problem, units: Units, mine: Ints, terms: Terms) -> Flo
 
 
 def most_wanted(case: FleetCase, rate: Floats) -> Ints:
-    """Replicas [G] of a rate that carry the whole demand and the spares alone."""
-    wanted = np.ceil(float(case.demand.max(initial=0.0)) / rate - 1e-9).astype(np.int64)
-    most: Ints = wanted + case.spare + 1
+    """Replicas [G] with a ``rate`` [2, G] in each stage that carry the whole demand and the spares alone."""
+    peaks = [case.demand[: case.later_from], case.demand[case.later_from :]]
+    peak = np.array([float(demand.max(initial=0.0)) for demand in peaks])
+    most: Ints = np.ceil(peak[:, None] / rate - 1e-9).max(axis=0).astype(np.int64) + case.spare + 1
     return most
 
 
@@ -232,12 +238,17 @@ def _grouped(problem: Problem, case: FleetCase) -> list[Ints]:
     _, first = np.unique(which, return_index=True)
     # Pools are in the order of their first units.
     rank = first[which]
-    order = np.lexsort((np.arange(len(units)), units.largest, rank))
-    rates, ranks = units.largest[order].tolist(), rank[order].tolist()
-    begins = [0]
+    shares = units.later_share
+    order = np.lexsort((np.arange(len(units)), shares, units.largest, rank))
+    rates, ranks, shares = units.largest[order].tolist(), rank[order].tolist(), shares[order].tolist()
+    same, begins = 1 + TUNING.fleets.same_rate_share, [0]
     for at in range(1, len(order)):
         begin = begins[-1]
-        if ranks[at] != ranks[begin] or rates[at] > rates[begin] * (1 + TUNING.fleets.same_rate_share):
+        if (
+            ranks[at] != ranks[begin]
+            or rates[at] > rates[begin] * same
+            or max(shares[at], shares[begin]) > min(shares[at], shares[begin]) * same
+        ):
             begins.append(at)
     return np.split(order, begins[1:])
 
@@ -246,13 +257,18 @@ def at_highest_rates(problem: Problem, units: Units) -> Units | None:
     """The units with the highest rate of their pool; None if no pool has rates so different that each becomes
     a pool of its own.
     """
-    which = pool_numbers(problem, units)
-    least, most = np.full(len(units), np.inf), np.zeros(len(units))
-    np.minimum.at(least, which, units.largest)
-    np.maximum.at(most, which, units.largest)
-    if not (most > least * (1 + TUNING.fleets.same_rate_share)).any():
+    which, highest = pool_numbers(problem, units), []
+    differ = False
+    for rate in (units.largest, units.in_stage(1).largest):
+        least, most = np.full(len(units), np.inf), np.zeros(len(units))
+        np.minimum.at(least, which, rate)
+        np.maximum.at(most, which, rate)
+        differ |= bool((most > least * (1 + TUNING.fleets.same_rate_share)).any())
+        highest.append(most[which])
+    if not differ:
         return None
-    return replace(units, largest=most[which], requests_per_s=units.replicas * most[which])
+    first, later = highest
+    return replace(units, largest=first, requests_per_s=units.replicas * first, later_share=later / first)
 
 
 def pool_numbers(problem: Problem, units: Units) -> Ints:
@@ -272,8 +288,8 @@ def _pools(
     offers end before the horizon.
     """
     units = case.units
-    each = float(units.largest[mine].min())
-    most = int(most_wanted(case, np.array([each]))[0])
+    each, later = (float(units.in_stage(stage).largest[mine].min()) for stage in range(2))
+    most = int(most_wanted(case, np.array([[each], [later]]))[0])
     bundle = -(-most // TUNING.fleets.most_levels)
     wanted = -(-most // bundle)
     has_term, ends = terms.has[mine], is_gone_early(problem, units.offer[mine])
@@ -298,6 +314,7 @@ def _pools(
             gpu=gpu,
             place=place,
             rate=each * bundle,
+            later_share=later / each,
             units=np.concatenate((mine[owed], free)),
             usd=commit.usd[base] / hours + hourly.usd[above],
             counts=np.concatenate((standing, hourly.counts[above]), axis=1),
@@ -314,6 +331,7 @@ def _pools(
             gpu=gpu,
             place=place,
             rate=each * bundle,
+            later_share=later / each,
             units=held,
             usd=stood.usd,
             counts=stood.counts,
@@ -337,6 +355,7 @@ def _pools(
             gpu=gpu,
             place=place,
             rate=each * bundle,
+            later_share=later / each,
             units=ending,
             usd=stood.usd,
             counts=stood.counts,

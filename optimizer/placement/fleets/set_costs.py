@@ -5,7 +5,7 @@ m parts of a set, S states (one level of each part), R levels, C classes of hour
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,17 +106,39 @@ class SetCosts:
 
         Parts in ``dearer`` pay their full rate and no start.
         """
-        table, classes, rules = self.parts, self.classes, self.rules
+        table, classes = self.parts, self.classes
         usd, start_usd, begin_usd = self._without_starts(at, usd, start_usd, dearer)
-        cost = state_costs(
-            levels, counts, usd, table.rate[at], table.place[at], classes.levels, float(rules.spare),
-            rules.places, rules.loss_share, rules.least_share,
-        )  # fmt: skip
+        cost = self._state_costs(at, levels, counts, usd)
         self.states += cost.shape[1]
         gone = classes.is_gone(table.until_s[at])
         cost, of_hour = _without_gone(cost, classes.demand_of, gone, levels, counts)
         period = 0 if gone.any() else classes.period
-        return least_over_hours(cost, of_hour, classes.length, levels, counts, start_usd, begin_usd, period)
+        return least_over_hours(
+            cost, of_hour, classes.length, levels, counts, start_usd, begin_usd, period, classes.steady
+        )
+
+    def _by_stage(self, at: Ints, make: Callable[[Floats, Floats], Floats]) -> Floats:
+        """The rows [D, S] that ``make`` returns for the demand of each stage and the rates [m] of the parts
+        ``at`` in it.
+        """
+        classes = self.classes
+        rows = [
+            make(classes.levels[classes.level_stage == stage], rate)
+            for stage, rate in enumerate(self.parts.stage_rates[:, at])
+            if (classes.level_stage == stage).any()
+        ]
+        return rows[0] if len(rows) == 1 else np.concatenate(rows)
+
+    def _state_costs(self, at: Ints, levels: Ints, counts: Ints, usd: Floats) -> Floats:
+        """USD [D, S] an hour of each state of the parts ``at`` [m], which cost ``usd`` [m, R]."""
+        rules, place = self.rules, self.parts.place[at]
+        return self._by_stage(
+            at,
+            lambda demand, rate: state_costs(
+                levels, counts, usd, rate, place, demand, float(rules.spare), rules.places, rules.loss_share,
+                rules.least_share,
+            ),
+        )  # fmt: skip
 
     def _without_starts(
         self, at: Ints, usd: Floats, start_usd: Floats, dearer: Ints
@@ -131,11 +153,8 @@ class SetCosts:
 
     def walk(self, pools: tuple[int, ...], levels: Ints, counts: Ints) -> PoolFleet | None:
         """The cheapest fleet of the parts ``pools`` [m] at the given levels; None if there is none."""
-        table, classes, rules, at = self.parts, self.classes, self.rules, np.array(pools, dtype=np.int64)
-        cost = state_costs(
-            levels, counts, table.usd[at], table.rate[at], table.place[at], classes.levels,
-            float(rules.spare), rules.places, rules.loss_share, rules.least_share,
-        )  # fmt: skip
+        table, classes, at = self.parts, self.classes, np.array(pools, dtype=np.int64)
+        cost = self._state_costs(at, levels, counts, table.usd[at])
         cut = classes.is_cut(table.sure_s[at])
         cost, of_hour = _without_gone(cost, classes.demand_of, cut, levels, counts)
         if self.openings is not None:
@@ -190,12 +209,16 @@ class SetCosts:
         beside ``levels`` [S, k] of those with them. ``usd`` [m, R]: cost an hour.
         """
         table, rules = self.parts, self.rules
-        each = usd_per_rate(self.part_usd[SLOPE : SLOPE + 1, at], table.rate[at])[0]
-        return costs_with_terms(
-            table.term_h[at] > 0, levels, usd, each, table.most[at], table.rate[at],
-            table.place[at], self.classes.levels, float(rules.spare), rules.places, rules.loss_share,
-            rules.least_share, self.work,
-        )  # fmt: skip
+        slope = self.part_usd[SLOPE : SLOPE + 1, at]
+
+        def beside(demand: Floats, rate: Floats) -> Floats:
+            return costs_with_terms(
+                table.term_h[at] > 0, levels, usd, usd_per_rate(slope, rate[None])[0], table.most[at], rate,
+                table.place[at], demand, float(rules.spare), rules.places, rules.loss_share,
+                rules.least_share, self.work,
+            )  # fmt: skip
+
+        return self._by_stage(at, beside)
 
     def _held_fleet(self, pools: tuple[int, ...], held: Ints, levels: Ints) -> PoolFleet | None:
         """The fleet that uses up to ``levels`` [k] of the ``held`` parts and the cheapest others in each
@@ -204,11 +227,12 @@ class SetCosts:
         table, classes, rules, at = self.parts, self.classes, self.rules, np.array(pools, dtype=np.int64)
         usd, most = table.usd[at].copy(), table.most[at].copy()
         usd[held], most[held] = 0.0, levels
-        each = usd_per_rate(usd[None], table.rate[at])[0]
+        rates = table.stage_rates[:, at]
+        each = usd_per_rate(np.stack((usd, usd)), rates)
         found = np.zeros((len(classes.levels), len(at)), dtype=np.int64)
-        for demand, best in zip(classes.levels, found, strict=True):
+        for demand, stage, best in zip(classes.levels, classes.level_stage, found, strict=True):
             usd_per_hour = cover_hour(
-                usd, each, most, table.rate[at], table.place[at], float(demand), float(rules.spare),
+                usd, each[stage], most, rates[stage], table.place[at], float(demand), float(rules.spare),
                 rules.places, rules.loss_share, rules.least_share, np.inf, best, self.work,
             )  # fmt: skip
             if not np.isfinite(usd_per_hour):
@@ -242,19 +266,21 @@ class SetCosts:
         classes, rules = self.classes, self.rules
         order = at[np.argsort(self.parts.most[at], kind="stable")]
         table = self.parts.take(order)
-        phases = (classes.dual, np.full_like(classes.dual, TROUGH), np.full_like(classes.dual, PEAK))
-        prices = [(self.part_usd[:, order], dual) for dual in phases]
+        stage = classes.stage[classes.dual]
+        phases = (classes.dual, classes.in_first_era(stage, TROUGH), classes.in_first_era(stage, PEAK))
+        rate = table.stage_rates[classes.stage]
+        prices = [(self.part_usd[:, order], rate, dual) for dual in phases]
         if classes.bands is not None and table.term_h.any():
-            prices += [
-                priced_in_bands(table, classes, charged) for charged in range(1, TUNING.fleets.bands, 2)
-            ]
+            for charged in range(1, TUNING.fleets.bands, 2):
+                banded_usd, dual, of_class = priced_in_bands(table, classes, charged)
+                prices.append((banded_usd, rate[dual], of_class))
         wanted: list[set[int]] = [{0} for _ in order]
         best = np.zeros(len(order), dtype=np.int64)
-        for part_usd, dual in prices:
-            each = usd_per_rate(part_usd, table.rate)
+        for part_usd, rates, dual in prices:
+            each = usd_per_rate(part_usd, rates)
             for demand, price in {(float(d), int(p)) for d, p in zip(classes.demand, dual, strict=True)}:
                 usd = cover_hour(
-                    part_usd[price], each[price], table.most, table.rate, table.place, demand,
+                    part_usd[price], each[price], table.most, rates[price], table.place, demand,
                     float(rules.spare), rules.places, rules.loss_share, rules.least_share, np.inf, best,
                     self.work,
                 )  # fmt: skip

@@ -105,20 +105,21 @@ def _begun(levels: Ints, counts: Ints, begin_usd: Floats) -> Floats:
 @compiled
 def least_over_hours(
     cost: Floats, of_hour: Ints, length: Floats, levels: Ints, counts: Ints, start_usd: Floats,
-    begin_usd: Floats, period: int,
+    begin_usd: Floats, period: int, steady: int,
 ) -> float:  # fmt: skip
     """Lower bound in USD over all hours [H] of a fleet on one set, at the given levels; exact without
     ``period``.
 
-    ``cost`` [C, S]. A period of equal days adds at least the same amount to every state as the one before, so
-    the remaining days are counted at that amount once it could not be ``CLOSE_DAYS`` of the whole higher.
+    ``cost`` [C, S]. From hour ``steady`` on, a period of equal days adds at least the same amount to every
+    state as the one before, so the remaining days are counted at that amount once it could not be
+    ``CLOSE_DAYS`` of the whole higher.
     """
     value = cost[of_hour[0]] * length[0] + _begun(levels, counts, begin_usd)
     hours = len(of_hour)
     before = np.full(len(value), np.inf)
     hour = 1
     while hour < hours:
-        if period > 0 and hour % period == 0:
+        if period > 0 and hour % period == 0 and hour >= steady:
             low, high, least = np.inf, -np.inf, np.inf
             for state in range(len(value)):
                 if np.isfinite(before[state]) != np.isfinite(value[state]):
@@ -218,24 +219,26 @@ def term_usd(levels: Ints, each: Floats, start: Floats, term_h: float, length: F
 
 @compiled
 def costs_alone(
-    parts: Ints, usd: Floats, held_usd: Floats, most: Ints, rate: Floats, demand: Floats, hours: Floats
-) -> Floats:
+    parts: Ints, usd: Floats, held_usd: Floats, most: Ints, rate: Floats, demand: Floats, stage: Ints,
+    hours: Floats,
+) -> Floats:  # fmt: skip
     """Least USD [L] for which each pool of ``parts`` [L, 2] carries ``demand`` [D] for ``hours`` [D] without
     others: its second part stands at one level throughout, for ``held_usd`` [P, R]; inf if it cannot.
 
-    The first part costs ``usd`` [P, R] an hour.
+    The first part costs ``usd`` [P, R] an hour. ``rate`` [G, P] is that of each ``stage`` [D].
     """
     found = np.full(len(parts), np.inf)
     for pool in range(len(parts)):
         by_hour, held = parts[pool, 0], parts[pool, 1]
-        each = rate[max(by_hour, held)]
-        peak = int(np.ceil(demand.max() / each - EPSILON))
+        part, peak = max(by_hour, held), 0
+        for i in range(len(demand)):
+            peak = max(peak, int(np.ceil(demand[i] / rate[stage[i], part] - EPSILON)))
         spared = most[by_hour] if by_hour >= 0 else 0
         top = min(most[held], peak) if held >= 0 else 0
         for level in range(max(0, peak - spared), top + 1):
             total = held_usd[held, level] if level > 0 else 0.0
             for i in range(len(demand)):
-                beyond = int(np.ceil(demand[i] / each - EPSILON)) - level
+                beyond = int(np.ceil(demand[i] / rate[stage[i], part] - EPSILON)) - level
                 if total >= found[pool]:
                     break
                 if by_hour >= 0:

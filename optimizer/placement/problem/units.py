@@ -6,7 +6,7 @@ U units (offer × configuration), K kinds of node, C configurations, H hours of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,13 +16,15 @@ from optimizer.placement.problem.gates import GateLog
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
 
 HOUR_S = 3600
+NO_HOUR = 1 << 40
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Units:
     """Arrays [U]. ``kind`` numbers pairs (SKU kind, configuration); ``requests_per_s`` and ``usd_per_hour``
     are of a whole unit, ``largest`` is the rate of one replica; ``most`` is how many units the stock allows;
-    ``surcharge_usd_per_hour`` is a dual price, which steers the search and is never paid.
+    ``surcharge_usd_per_hour`` is a dual price, which steers the search and is never paid. Rates hold with the
+    service's confidence; ``later_share`` is their median as a multiple, which counts in the second stage.
     """
 
     offer: Ints
@@ -37,15 +39,24 @@ class Units:
     zone: Ints
     most: Ints
     surcharge_usd_per_hour: Floats
+    later_share: Floats
 
     def __len__(self) -> int:
         return len(self.offer)
+
+    def in_stage(self, stage: int) -> Units:
+        """The units with the rates that count in the first stage (0) or the second (1)."""
+        if not stage:
+            return self
+        rates = self.requests_per_s * self.later_share, self.largest * self.later_share
+        return replace(self, requests_per_s=rates[0], largest=rates[1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetCase:
     """One service with every unit that can serve it; ``demand`` [H] in requests/s in each hour of the grid.
 
+    From ``later_from`` on, an hour of the grid, replicas count at their median (``stages``).
     ``units`` holds at most as many of each as the service could use; ``again`` rebuilds it for given free
     nodes [O] (None: all) and surcharges per node-hour.
     """
@@ -56,6 +67,24 @@ class FleetCase:
     log: GateLog
     again: Callable[[Ints | None, Mapping[int, float]], Units]
     surcharge_usd: Mapping[int, float] = field(default_factory=dict)
+    later_from: int = NO_HOUR
+
+    @property
+    def stages(self) -> Iterator[tuple[slice, Units]]:
+        """The hours of each stage that has any, with the units at the rates that count in it."""
+        for stage, hours in enumerate((slice(0, self.later_from), slice(self.later_from, len(self.demand)))):
+            if len(self.demand[hours]):
+                yield hours, self.units.in_stage(stage)
+
+    @property
+    def stage_of(self) -> Ints:
+        """The stage [H] of each hour."""
+        stage: Ints = (np.arange(len(self.demand)) >= self.later_from).astype(np.int64)
+        return stage
+
+    def from_hour(self, first: int) -> FleetCase:
+        """The case without the hours before ``first``."""
+        return replace(self, demand=self.demand[first:], later_from=max(0, self.later_from - first))
 
     @property
     def zones(self) -> int:

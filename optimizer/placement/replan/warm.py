@@ -282,10 +282,12 @@ def serves(problem: Problem, case: FleetCase, column: Column) -> bool:
     instants = instants[(instants >= due) & (instants < time.end_s)]
     count = np.array([_units_at(steps, instants) for steps in ready]) // case.units.nodes[at][:, None]
     on = count > 0
-    rate = case.units.requests_per_s[at] @ count
-    largest = np.where(on, case.units.largest[at][:, None], 0.0).max(axis=0)
+    hour = (instants // HOUR_S).astype(np.int64)
+    share = np.where(hour >= case.later_from, case.units.later_share[at][:, None], 1.0)
+    rate = (case.units.requests_per_s[at][:, None] * share * count).sum(axis=0)
+    largest = np.where(on, case.units.largest[at][:, None] * share, 0.0).max(axis=0)
     zones = sum(on[case.units.zone[at] == zone].any(axis=0) for zone in np.unique(case.units.zone[at]))
-    demand = case.demand[(instants // HOUR_S).astype(np.int64)]
+    demand = case.demand[hour]
     enough = rate - case.spare * largest >= demand * (1 - 1e-9)
     return bool(((enough & (np.asarray(zones) >= case.zones)) | (demand <= 0)).all())
 

@@ -16,6 +16,7 @@ from broker.domain.basics.estimate import Estimate
 from broker.domain.market.billing import holdings
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Placement
+from broker.domain.planning.stages import stages_of
 from broker.domain.planning.workload import Serving, TrafficShape
 from optimizer.placement.rules.case import Case
 
@@ -35,18 +36,26 @@ Bools = NDArray[np.bool_]
 class ReadyFleet:
     """One placement's nodes over time: ready from the end of the cold start to the end of each holding.
 
-    ``requests_per_s``: rate of one replica within the latency objective.
+    ``requests_per_s``: rate of one replica within the latency objective, with the service's confidence;
+    ``later_requests_per_s``: its median, which counts from ``later_from`` on (None: never).
     """
 
     placement: Placement
     offer: Offer
     ready: tuple[tuple[datetime, datetime, int], ...]
     requests_per_s: float
+    later_requests_per_s: float
+    later_from: datetime | None
 
     @property
     def zone(self) -> str:
         """The zone: a place, whoever sells there."""
         return self.offer.place
+
+    def rates_at(self, instants_us: Ints, origin: datetime) -> Floats:
+        """The rate of a replica that counts at each instant, in microseconds from ``origin``."""
+        since = _us(self.later_from, origin) if self.later_from is not None else np.inf
+        return np.where(instants_us >= since, self.later_requests_per_s, self.requests_per_s)
 
     def replicas_at(self, instants_us: Ints, origin: datetime) -> Ints:
         """Ready replicas at each instant, in microseconds from ``origin``."""
@@ -80,6 +89,7 @@ def violations(case: Case) -> Iterator[str]:
     """Violations of demand, zones and spares of each service."""
     for service in case.request.workloads:
         if isinstance(service, Serving):
+            yield from _stages(case, service)
             fleets = tuple(_fleets(case, service))
             if fleets:
                 yield from _service(case, service, fleets)
@@ -93,7 +103,21 @@ def _fleets(case: Case, service: Serving) -> Iterator[ReadyFleet]:
             for holding in holdings(placement.segments)
             if holding.window.start + cold < holding.window.end
         )
-        yield ReadyFleet(placement, offer, ready, placement.estimate.sure_requests_per_s)
+        rates = placement.estimate.sure_requests_per_s, placement.estimate[RATE]
+        yield ReadyFleet(placement, offer, ready, *rates, measured_at(placement))
+
+
+def measured_at(placement: Placement) -> datetime | None:
+    """When the first of a service's stages ends; None if it has only one."""
+    return placement.stages[0].until if placement.stages else None
+
+
+def _stages(case: Case, service: Serving) -> Iterator[str]:
+    """Stages that are not those of the service; none are stricter."""
+    expected = stages_of(case.request, service, case.earliest)
+    for where, placement, _, _ in case.placed.get(service.name, ()):
+        if placement.stages and placement.stages != expected:
+            yield f"{where}: stages are {placement.stages}, expected {expected}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,11 +143,16 @@ class Supply:
 
 
 def supply_of(case: Case, service: Serving) -> Supply | None:
-    """A placed fleet at every instant at which requests are due; None if nothing is placed or due."""
+    """A placed fleet at every instant of its first stage at which requests are due; None if nothing is placed
+    or due.
+    """
     fleets, begin = tuple(_fleets(case, service)), case.service_start(service)
     if not fleets or begin is None:
         return None
-    instants = _instants(case, fleets, _first_due(case, service, fleets, begin))
+    until = min(fleet.later_from or case.request.horizon.end for fleet in fleets)
+    instants = [
+        one for one in _instants(case, fleets, _first_due(case, service, fleets, begin)) if one < until
+    ]
     origin = case.request.horizon.start
     when = np.array([_us(instant, origin) for instant in instants], dtype=np.int64)
     demand = _demand(case, service, when)
@@ -144,7 +173,8 @@ def rate_deviation(estimate: Estimate, confidence: float) -> float:
 
 
 def chance_of(case: Case, service: Serving) -> float | None:
-    """The chance that a placed fleet carries its traffic at every instant; None if nothing is due.
+    """The chance that a placed fleet carries its traffic at every instant of its first stage; None if nothing
+    is due.
 
     The error of the rates is common to all replicas of one GPU and independent between GPUs. It is drawn as a
     Latin hypercube: of one GPU the chance is exact to half a draw.
@@ -220,9 +250,10 @@ def _first_short(
     by_place: dict[str, Floats] = {}
     for fleet in fleets:
         replicas = fleet.replicas_at(when, origin)
-        rate = replicas * fleet.requests_per_s
+        each = fleet.rates_at(when, origin)
+        rate = replicas * each
         capacity += rate
-        largest = np.where(replicas > 0, np.maximum(largest, fleet.requests_per_s), largest)
+        largest = np.where(replicas > 0, np.maximum(largest, each), largest)
         by_place[fleet.zone] = by_place.get(fleet.zone, np.zeros(len(when))) + rate
     redundancy, places = service.redundancy, np.stack(list(by_place.values()))
     left = capacity - redundancy.spare_replicas * largest

@@ -1,0 +1,64 @@
+"""The two stages of a service: until it was measured for a day, and after it.
+
+What a replica carries is known within an interval. Until a service has run for a day, it holds what suffices
+with its confidence; after it, what it needs is known, and the plan counts the median.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from broker.domain.basics.confidence import MEDIAN
+from broker.domain.planning.workload import Batch, PlanRequest, Serving, Training
+
+HOUR = timedelta(hours=1)
+MEASURED_HOURS = 24
+MOST_LATE = timedelta(hours=24)
+
+
+class StageBasis(StrEnum):
+    """Which rate of a replica counts: the one that holds with the confidence, or the median."""
+
+    CONFIDENCE = "confidence"
+    EXPECTED = "expected"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A part of the time of a service, until an instant, and the rate that counts in it."""
+
+    until: datetime
+    basis: StageBasis
+
+
+def measured_hour(request: PlanRequest, service: Serving, earliest: datetime) -> int | None:
+    """The first hour of the horizon in which the median counts; None if there is none.
+
+    It is a day after the service begins: with the horizon, at its own start or at the latest end of the run
+    for which it waits, and not before ``earliest``.
+    """
+    if service.planned_confidence == MEDIAN:
+        return None
+    begin = max(earliest, service.starts_at or earliest)
+    for one in request.workloads:
+        if one.name == service.starts_after and isinstance(one, Training | Batch):
+            begin = max(begin, _latest_end(one))
+    hour = -(-(begin - request.horizon.start) // HOUR) + MEASURED_HOURS
+    return hour if request.horizon.start + hour * HOUR < request.horizon.end else None
+
+
+def stages_of(request: PlanRequest, service: Serving, earliest: datetime) -> tuple[Stage, ...]:
+    """The stages of a service; none if one rate counts throughout."""
+    hour = measured_hour(request, service, earliest)
+    if hour is None:
+        return ()
+    until = request.horizon.start + hour * HOUR
+    return Stage(until, StageBasis.CONFIDENCE), Stage(request.horizon.end, StageBasis.EXPECTED)
+
+
+def _latest_end(run: Training | Batch) -> datetime:
+    """The last instant at which a run may be done."""
+    may_be_late = isinstance(run, Training) and run.late_usd_per_hour is not None
+    return run.deadline + (MOST_LATE if may_be_late else timedelta())
