@@ -32,6 +32,9 @@ class BudgetForm(WorkloadPart):
 AnyWorkload = Annotated[Training | Serving | Batch, Field(discriminator="kind")]
 
 
+DEFAULT_CONFIDENCE = 0.8
+
+
 class WorkloadsForm(WorkloadPart):
     """A whole workloads document."""
 
@@ -39,5 +42,5 @@ class WorkloadsForm(WorkloadPart):
     horizon: HorizonForm
     budget: Annotated[BudgetForm, OrObject("usd", "number", 0)] | None = None
     policy: Annotated[Policy, OrNull] = Policy()
-    confidence: Confidence | None = None
+    confidence: Confidence = DEFAULT_CONFIDENCE
     workloads: Annotated[list[AnyWorkload], NotEmpty()]

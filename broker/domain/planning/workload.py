@@ -10,6 +10,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Literal
 
+from broker.domain.basics.confidence import MEDIAN
 from broker.domain.basics.machines import AccessWish
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import HostKind, Tier
@@ -94,7 +95,6 @@ class HeldNodes:
 
 TrainingPrecision = Annotated[Precision, doc.OneOf(p for p in Precision if p is not Precision.INT4)]
 Precisions = Annotated[tuple[Precision, ...], doc.NotEmpty(), doc.OneOrList()]
-DEFAULT_CONFIDENCE = 0.5
 NO_LIMIT = 10**9
 """The value of a limit for which a document says ``null``."""
 
@@ -184,7 +184,7 @@ class WorkloadBase:
     """Fields of every workload. ``unplaced_usd`` is the penalty for not placing it; None: it is required.
 
     ``access`` says how people enter its machines (None: with SSH keys), and ``startup`` what these start
-    with. ``confidence`` is the chance with which it is to meet its objective (None: the document's).
+    with. ``confidence`` is the chance with which it is to meet its objective (None: medians are planned).
     """
 
     __pydantic_config__ = doc.NEEDS_KIND
@@ -203,7 +203,7 @@ class WorkloadBase:
     @property
     def planned_confidence(self) -> float:
         """The chance with which the workload is to meet its objective; 0.5 plans by medians."""
-        return DEFAULT_CONFIDENCE if self.confidence is None else self.confidence
+        return MEDIAN if self.confidence is None else self.confidence
 
 
 @dataclass(frozen=True, slots=True)
