@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Protocol, TypeVar
 
+from api.figures import day_and_time
 from broker.domain.basics.money import ZERO
 from broker.domain.planning.comparison import Objective
 from broker.domain.planning.plan import Baseline, Placement, Plan, PlanStatus, Why
@@ -82,9 +83,13 @@ def chance_words(placements: Sequence[Placement]) -> str | None:
     chance = placements[0].chance
     if chance is None:
         return None
-    is_service = placements[0].kind is WorkloadKind.SERVING
-    what = "It meets its objective in every hour" if is_service else "It is done in time"
-    return f"{what} with a chance of {share_words(chance)}"
+    if placements[0].kind is not WorkloadKind.SERVING:
+        return f"It is done in time with a chance of {share_words(chance)}"
+    held = f"with a chance of {share_words(chance)}"
+    if not placements[0].stages:
+        return f"It meets its objective in every hour {held}"
+    until = day_and_time(placements[0].stages[0].until)
+    return f"It meets its objective until {until} {held}; by then it is measured, and medians are planned"
 
 
 def share_words(chance: float) -> str:

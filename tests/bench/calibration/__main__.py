@@ -27,7 +27,7 @@ from tests.bench.calibration.folds import fit_all
 from tests.bench.calibration.hybrid import evaluate_hybrid, print_hybrid
 from tests.bench.calibration.kernel_fit import fit_kernels, save_kernels
 from tests.bench.calibration.spread_fit import BLIND, FITTED, LOOKED_AT, SpreadFit, measured_numbers
-from tests.bench.calibration.spread_store import coverage_table, save_spread
+from tests.bench.calibration.spread_store import coverage_table, promise_table, save_spread
 
 
 def main() -> int:
@@ -56,7 +56,7 @@ def spread() -> None:
     made = SpreadFit(measured_numbers(tables, load_calibration(), load_gpus(), load_models()))
     found, held = made.whole()
     save_spread(found, made, datetime.now(UTC).date())
-    sys.stdout.write(coverage_table(made, held))
+    sys.stdout.write(coverage_table(made, held) + "\n" + promise_table(made, held))
 
 
 def report() -> None:

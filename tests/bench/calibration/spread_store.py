@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
+from statistics import NormalDist
 
 import numpy as np
 
 from api.cli.plain_table import PlainTable, markdown_lines
+from broker.domain.basics.confidence import NINTH_DECILE
 from optimizer.calibration.evaluation.errors import coverage, inside
 from optimizer.performance.arrays import Array, Mask
 from optimizer.performance.constants.spread import BLOCKS, CATEGORIES, SPREAD, Spread, load_spread
@@ -15,6 +17,7 @@ from tests.bench.calibration.bundled import BESIDE, BLIND, TABLES, data_sha256
 from tests.bench.calibration.spread_fit import BLIND as TAKEN_BLIND
 from tests.bench.calibration.spread_fit import FITTED, LOOKED_AT, WIDENING, SpreadFit
 
+CONFIDENCES = (0.5, 0.8, 0.9, 0.95)
 COMMAND = "python -m tests.bench.calibration spread"
 DIGITS = 3
 HEADERS = ("interval", "rows of", "publishers", "rows", "equal", "roots", "all rows", "below", "width")
@@ -99,6 +102,30 @@ def coverage_table(fit: SpreadFit, held: Array) -> str:
     return (
         "\n\n".join("\n".join(markdown_lines(PlainTable(HEADERS, tuple(part), 2))) for part in parts) + "\n"
     )
+
+
+def promise_table(fit: SpreadFit, held: Array) -> str:
+    """Markdown: by block and kind of row, the percentage of rows within what is held with each confidence:
+    times and memory at most, tokens/s at least the quantile. Publishers count by the root of their rows, and
+    identities not at all.
+    """
+    headers = ("held", "rows of", "rows", *(f"at {confidence}" for confidence in CONFIDENCES))
+    lines = []
+    for block in BLOCKS[:-1]:
+        for kind in (FITTED, LOOKED_AT, TAKEN_BLIND):
+            mine = (fit.blocks == block) & (fit.kinds == kind) & ~fit.fixed
+            if not mine.any():
+                continue
+            worse, side = (-fit.error, held[:, 0]) if block == "rate" else (fit.error, held[:, 1])
+            shares = []
+            for confidence in CONFIDENCES:
+                most = side * (NormalDist().inv_cdf(confidence) / NINTH_DECILE)
+                _, of = np.unique(fit.publishers[mine], return_inverse=True)
+                rows = np.bincount(of)
+                within = np.bincount(of, (worse <= most)[mine]) / rows
+                shares.append(f"{100.0 * float(np.average(within, weights=np.sqrt(rows))):.0f}")
+            lines.append((NAMES[block], kind, str(int(mine.sum())), *shares))
+    return "\n".join(markdown_lines(PlainTable(headers, tuple(lines), 2))) + "\n"
 
 
 def _lines(fit: SpreadFit, held: Array, parts: Iterable[tuple[str, str, Mask]]) -> Iterator[tuple[str, ...]]:
