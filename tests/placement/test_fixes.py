@@ -62,7 +62,7 @@ def written(asked: PlanRequest) -> dict[str, Any]:
 
 def after(asked: PlanRequest, fix: Fix) -> PlanRequest:
     """The request of the patched document."""
-    document = patched(written(asked), fix.patch)
+    document = patched({**written(asked), "confidence": 0.5}, fix.patch)
     return read_workloads(json.dumps(document), source="patched", base=None, now=T0)
 
 

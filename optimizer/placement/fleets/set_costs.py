@@ -124,7 +124,7 @@ class SetCosts:
         classes = self.classes
         rows = [
             make(classes.levels[classes.level_stage == stage], rate)
-            for stage, rate in enumerate(self.parts.stage_rates[:, at])
+            for stage, rate in enumerate(np.ascontiguousarray(self.parts.stage_rates[:, at]))
             if (classes.level_stage == stage).any()
         ]
         return rows[0] if len(rows) == 1 else np.concatenate(rows)
@@ -227,7 +227,7 @@ class SetCosts:
         table, classes, rules, at = self.parts, self.classes, self.rules, np.array(pools, dtype=np.int64)
         usd, most = table.usd[at].copy(), table.most[at].copy()
         usd[held], most[held] = 0.0, levels
-        rates = table.stage_rates[:, at]
+        rates = np.ascontiguousarray(table.stage_rates[:, at])
         each = usd_per_rate(np.stack((usd, usd)), rates)
         found = np.zeros((len(classes.levels), len(at)), dtype=np.int64)
         for demand, stage, best in zip(classes.levels, classes.level_stage, found, strict=True):
