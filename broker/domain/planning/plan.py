@@ -352,8 +352,8 @@ class Wait:
     """The cost of a service's wait for its run ``after``.
 
     ``earliest_start`` is the earliest start that any candidate of the run allows; ``start`` is the planned
-    one. ``usd_per_hour`` is the document's price of an hour of delay, else the service's average hourly cost
-    in this plan.
+    one. ``usd_per_hour`` is the document's price of an hour of delay, else twice the service's average hourly
+    cost in this plan.
     """
 
     workload: str
