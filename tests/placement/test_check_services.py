@@ -219,7 +219,7 @@ def waits(**changes: object) -> Checked:
     ],
 )
 def test_a_wait_is_right_to_a_second_and_a_cent(changes: dict[str, object], words: str | None) -> None:
-    """The run ends at the tenth hour, and an hour of the service costs a dollar: one of its delay costs two."""
+    """The run ends at the tenth hour. An hour of the service costs a dollar, and one of its delay two."""
     judge(refusals(waiting, waits(**changes)), words)
 
 

@@ -144,7 +144,8 @@ Form(
     ``requests``, ``first_request``, ``engine``, ``cold_start``, ``disk_gb`` and ``memory_gb`` (null: the
     offer's default), ``billed_ahead``: the cost that is billed in blocks of more than an hour, and ``mode``:
     whether its seller was ``real`` or the ``sandbox``'s when the plan was made (null: not known).
-    ``chance``: that the workload is done in time, or meets its objective in every hour (null: not known).""",
+    ``chance``: that the workload is done in time, or meets its objective in every hour (null: not known).
+    ``live_from``: when the first replica of a service answers (null: no service, or not known).""",
     types={
         "segments": tuple[Annotated[Segment, SEGMENT], ...],
         "window_use": Annotated[WindowUse, WINDOW_USE],

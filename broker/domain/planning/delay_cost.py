@@ -1,7 +1,7 @@
 """The cost of delay of a service that waits for a run. Pure.
 
-A service is worth more than it costs, or nobody would plan it. Without a stated price an hour of delay therefore
-costs ``WORTH`` average hours of the service: the hour not held saves one of them, and a later start never pays.
+A service is worth more than it costs, or nobody would plan it. So without a stated price an hour of delay
+costs ``WORTH`` average hours of the service: the hour not held saves one, and a later start never pays.
 """
 
 from __future__ import annotations

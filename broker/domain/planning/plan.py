@@ -161,7 +161,9 @@ class Placement:
     is that of a replica; None for runs and if the launch time is unknown. ``disk_gb`` and ``memory_gb`` are
     ordered of each node in place of the offer's defaults (None: the default, or what is fixed). ``mode`` says
     whether its seller was real when the plan was made (None: not known). ``chance`` is that of the whole
-    workload to be done in time, or to meet its objective in every hour (None: not known).
+    workload to be done in time, or to meet its objective in every hour (None: not known). ``live_from`` is
+    when the first replica of a service answers: a cold start after its first nodes are ordered, or at once
+    where they run already (None: no service, or not known).
     """
 
     workload: str
@@ -196,6 +198,7 @@ class Placement:
     memory_gb: float | None = None
     mode: SellerMode | None = None
     chance: float | None = None
+    live_from: datetime | None = None
 
     @property
     def is_prepaid_window(self) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.basics.money import ZERO, to_cents
-from broker.domain.basics.node_launch import ColdStart
+from broker.domain.basics.node_launch import COLD_START, ColdStart
 from broker.domain.basics.window import Segment, Window
 from broker.domain.market.billing import billed_ahead, billed_seconds, holdings, node_hours
 from broker.domain.market.offer import Offer
@@ -19,6 +20,7 @@ from broker.domain.planning.window_use import WindowUse, use_of
 from broker.domain.planning.workload import Batch, Precision, Serving, Training, Workload
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.problem.columns import Column, Piece, build_segments, in_usd
+from optimizer.placement.problem.problem import Problem
 from optimizer.placement.problem.transfers import transfers_of
 from optimizer.placement.runs.candidates import begins_s
 from optimizer.placement.runs.columns import part_estimate
@@ -83,7 +85,24 @@ def _placement(
         disk_gb=offer.chosen_disk_gb,
         memory_gb=offer.chosen_memory_gb,
         mode=offer.mode,
+        live_from=_live_from(problem, workload, piece, segments, estimate),
     )
+
+
+def _live_from(
+    problem: Problem, workload: Workload, piece: Piece, segments: Sequence[Segment], estimate: Estimate
+) -> datetime | None:
+    """When the first replica of a service answers, in whole seconds; None for runs and batches."""
+    if not isinstance(workload, Serving):
+        return None
+    held, first = problem.held.get(workload.name), problem.instant(problem.t0_s)
+    if held is not None and (piece.offer, piece.choice) in held.pieces and segments[0].start <= first:
+        return first
+    cold = timedelta(seconds=math.ceil(estimate[COLD_START]))
+    ready = (
+        one.window.start + cold for one in holdings(segments) if one.window.start + cold < one.window.end
+    )
+    return min(ready, default=None)
 
 
 def _window_use(
