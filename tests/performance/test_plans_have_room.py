@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.confidence import memory_margin
-from broker.domain.basics.estimate import Parallelism
+from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.market.sku import Fabric, FabricKind, IntraNode, LinkKind, Sku
 from broker.domain.planning.workload import TrainingStack
 from optimizer.calibration.tables.training_rows import fit_probability
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.performance.intervals import even, memory_regime
-from optimizer.performance.training.estimate import software_of
+from optimizer.performance.intervals import at_deviation, even
 from tests.placement.market import training
 
 ESTIMATOR = Estimator(load_gpus(), load_calibration())
@@ -35,27 +35,35 @@ def test_the_upper_quarter_is_where_three_of_four_cards_hold_the_run() -> None:
         )
 
 
+def at_confidence(estimate: Estimate, confidence: float) -> tuple[float, float]:
+    """Bytes that a GPU of a run holds: the median, and a quantile of the interval that the plan tells."""
+    low, middle, high = (
+        metrics["memory_gb_per_gpu"] * 1e9 for metrics in (estimate.low, estimate.value, estimate.high)
+    )
+    deviations = NormalDist().inv_cdf(confidence)
+    return middle, float(at_deviation(middle, low, high, deviations))
+
+
 @pytest.mark.parametrize("software", list(TrainingStack))
 @pytest.mark.parametrize("model", ["Llama-3.1-8B", "Llama-3.3-70B"])
 def test_every_planned_layout_fits_at_its_upper_quarter(software: TrainingStack, model: str) -> None:
     run = training(model=load_models()[model], software=software, sequence_length=8192)
     table = ESTIMATOR.training([run], [NODE], COUNTS)
-    half_width = load_calibration().intervals.training_memory[memory_regime(software_of(run))]
     fitting = np.flatnonzero(table.fits[0, 0]).tolist()
     assert fitting
     for n in fitting:
-        held = table.estimate(0, 0, n)["memory_gb_per_gpu"] * 1e9
-        assert held * memory_margin(half_width, 0.5) <= CARD_BYTES
+        held, upper = at_confidence(table.estimate(0, 0, n), 0.75)
+        assert held < upper <= CARD_BYTES
 
 
 def test_more_confidence_leaves_more_room() -> None:
     run = training(model=load_models()["Llama-3.3-70B"], sequence_length=8192)
-    half_width = load_calibration().intervals.training_memory[memory_regime(software_of(run))]
     for confidence in (0.8, 0.95):
         table = ESTIMATOR.training([replace(run, confidence=confidence)], [NODE], COUNTS)
-        for n in np.flatnonzero(table.fits[0, 0]).tolist():
-            held = table.estimate(0, 0, n)["memory_gb_per_gpu"] * 1e9
-            assert fit_probability(held, CARD_BYTES, even(half_width)) >= confidence - 1e-6
+        fitting = np.flatnonzero(table.fits[0, 0]).tolist()
+        assert fitting
+        for n in fitting:
+            assert at_confidence(table.estimate(0, 0, n), confidence)[1] <= CARD_BYTES
 
 
 def test_zero_shares_states_and_data_alone() -> None:

@@ -206,10 +206,9 @@ class Goodput:
 @dataclass(frozen=True, slots=True)
 class Intervals:
     """Relative half-widths r of 80 % intervals from value/(1 + r) to value·(1 + r), beside those of
-    ``spread.py``; ``training_memory``, by regime, is the room that plans leave.
+    ``spread.py``.
     """
 
-    training_memory: Table
     goodput: float
     kv: float
     cold_start: float

@@ -176,13 +176,16 @@ class TrainingCore:
         """The class of stack that the workload runs."""
         return self.calibration.software[software_of(workload)]
 
-    def scenario(self, workload: Training, layouts: Layouts, hw: Hardware) -> Scenario:
-        """The workload's steps in ``layouts`` on ``hw``, whose memory must hold what the run needs with its
-        confidence.
+    def memory_margin(self, workload: Training, gpu: str, gpus: float) -> float:
+        """Factor on predicted memory with which a card holds the run with its confidence on ``gpus``."""
+        sides = self.sides(workload, gpu, gpus)["memory_gb_per_gpu"]
+        return memory_margin(sides.over, workload.planned_confidence)
+
+    def scenario(self, workload: Training, layouts: Layouts, hw: Hardware, margin: Array) -> Scenario:
+        """The workload's steps in ``layouts`` on ``hw``, whose memory must hold ``margin`` times what is
+        predicted.
         """
         shapes, run = build_shape(workload.model), run_of(workload)
-        half_width = self.calibration.intervals.training_memory[memory_regime(software_of(workload))]
-        margin = memory_margin(half_width, workload.planned_confidence)
         return Scenario(shapes, run, layouts, hw, self.software(workload), self.calibration, margin)
 
     def case(self, workload: Training, sku: Sku, nodes: int, layout: Parallelism) -> Case | None:
@@ -198,7 +201,8 @@ class TrainingCore:
         layouts = ways_of(layout)
         if not layouts_for(workload, sku.gpus_per_node).have(layouts[0]):
             return None
-        one = self.scenario(workload, layouts[0], hw)
+        margin = number(self.memory_margin(workload, sku.gpu, gpus))
+        one = self.scenario(workload, layouts[0], hw, margin)
         others = [replace(one, layouts=way) for way in layouts[1:]]
         ways = steps_by_sharding([one, *others], number(gpus))
         measured = measurement_for(workload, sku.gpu, gpus)
@@ -251,15 +255,15 @@ class TrainingCore:
         found = with_interval(value, sides, provenance_of(case.measured, known, near))
         if workload.planned_confidence == MEDIAN:
             return found
-        startup = calibration.goodput.startup_s / 3600.0
+        startup, hours_sides = calibration.goodput.startup_s / 3600.0, sides["hours"]
         sure, mean = (
             startup + (value["hours"] - startup) * factor
-            for factor in work_factors(sides["hours"].over, workload.planned_confidence)
+            for factor in work_factors(hours_sides.over, hours_sides.under, workload.planned_confidence)
         )
         return replace(found, at_confidence={"hours": sure}, expected_hours=mean)
 
     def sides(
-        self, workload: Training, gpu: str, gpus: float, measured: bool, near: Closeness
+        self, workload: Training, gpu: str, gpus: float, measured: bool = False, near: Closeness = NO_ROWS
     ) -> dict[str, Sides]:
         """Sides of the interval of each metric of a workload on ``gpus``."""
         model, software = workload.model, software_of(workload)

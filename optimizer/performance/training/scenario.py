@@ -45,7 +45,7 @@ class Scenario:
     hw: Hardware
     software: Software
     calibration: Calibration
-    memory_margin: float = 1.0
+    memory_margin: Array | float = 1.0
 
     @property
     def compute(self) -> Compute:

@@ -230,6 +230,7 @@ def search(
         np.zeros((len(kinds), nodes.size), dtype=np.bool_),
         np.zeros(len(kinds), dtype=np.int64),
     )
+    margins = _memory_margins(core, workload, kinds, nodes)
     groups: dict[tuple[int, bool], list[int]] = {}
     for index, kind in enumerate(kinds):
         groups.setdefault((kind.gpus_per_node, kind.fabric is None), []).append(index)
@@ -239,7 +240,19 @@ def search(
         blocks = -(-pairs.count.size * group.size // CELLS_AT_ONCE)
         for counts in np.array_split(np.arange(nodes.size), min(nodes.size, max(1, blocks))):
             few = pairs.take(np.flatnonzero((pairs.count >= counts[0]) & (pairs.count <= counts[-1])))
-            _search_block(core, workload, part, few, group, found)
+            _search_block(core, workload, part, few, group, margins[group][:, few.count], found)
+    return found
+
+
+def _memory_margins(core: TrainingCore, workload: Training, kinds: Sequence[Sku], nodes: Array) -> Array:
+    """Factors on predicted memory [S, N] with which a card holds the run with its confidence."""
+    known: dict[tuple[str, float], float] = {}
+    found = np.ones((len(kinds), nodes.size))
+    for s, kind in enumerate(kinds):
+        for n, gpus in enumerate((nodes * kind.gpus_per_node).tolist() if kind.gpu in core.gpus else ()):
+            if (kind.gpu, gpus) not in known:
+                known[kind.gpu, gpus] = core.memory_margin(workload, kind.gpu, gpus)
+            found[s, n] = known[kind.gpu, gpus]
     return found
 
 
@@ -291,13 +304,19 @@ def _pairs(workload: Training, per_node: int, nodes: Array) -> _Pairs:
 
 
 def _search_block(
-    core: TrainingCore, workload: Training, hw: Hardware, pairs: _Pairs, members: Places, found: _Found
+    core: TrainingCore,
+    workload: Training,
+    hw: Hardware,
+    pairs: _Pairs,
+    members: Places,
+    margins: Array,
+    found: _Found,
 ) -> None:
     """Memory of each kind [K] and pair first, which costs little; then times, only of pairs that fit
-    somewhere.
+    somewhere. ``margins`` [K, P]: factors on predicted memory.
     """
     across = hw.across(1)
-    held = footprint(core.scenario(workload, pairs.layouts, across), pairs.gpus)
+    held = footprint(core.scenario(workload, pairs.layouts, across, margins), pairs.gpus)
     fits = np.broadcast_to(held.fits & held.divides, (members.size, pairs.count.size))
     joined = pairs.nodes <= hw.nodes_most[:, None]
     found.tried[members] += joined.sum(axis=1)
@@ -310,7 +329,7 @@ def _search_block(
     if not kept.size:
         return
     pairs = pairs.take(kept)
-    each = step(core.scenario(workload, pairs.layouts, across), pairs.gpus)
+    each = step(core.scenario(workload, pairs.layouts, across, margins[:, kept]), pairs.gpus)
     times = np.where(possible[:, kept], each.total, np.inf)
     counts, first = np.unique(pairs.count, return_index=True)
     least = np.minimum.reduceat(times, first, axis=1)
@@ -349,7 +368,7 @@ def _factors(
         if is_own and not measured[s, n] and core.own is not None:
             near = core.own.closeness(workload, kinds[s].gpu, count, found.degrees[s, n][None, :])
         hours = core.sides(workload, kinds[s].gpu, count, bool(measured[s, n]), near)["hours"]
-        most, mean = work_factors(hours.over, workload.planned_confidence)
+        most, mean = work_factors(hours.over, hours.under, workload.planned_confidence)
         sure[s, n], share[s, n] = most, mean / most
     return sure, share
 
