@@ -134,7 +134,8 @@ def test_searches_that_skip_what_cannot_fit_find_the_best_of_all() -> None:
             experts = model.experts if model.is_moe else 0
             layouts = enumerate_layouts(per_node, model.layers, model.heads, experts, run.sequence_length)
             for n, count in enumerate(COUNTS):
-                every = step(core.scenario(run, layouts, hw), as_array(count * per_node))
+                margin = as_array(core.memory_margin(run, kind.gpu, count * per_node))
+                every = step(core.scenario(run, layouts, hw, margin), as_array(count * per_node))
                 possible = every.fits & every.divides & (count <= hw.nodes_most[0])
                 possible = possible & has_layout(run, layouts.tp, layouts.pp)
                 least = np.where(possible, every.total, np.inf).min()
