@@ -298,8 +298,8 @@ def cold_notes(candidates: Candidates, placements: Sequence[Placement]) -> tuple
     if len(late) == 1:
         ((name, (live, minutes)),) = late.items()
         return (
-            f"{name} is live from {live:%Y-%m-%d %H:%M:%S} UTC: requests of the {minutes:.0f} min before, in "
-            f"which its first nodes start and load the weights, are not served",
+            f"requests to {name} before {live:%Y-%m-%d %H:%M:%S} UTC are not served: for {minutes:.0f} min "
+            "its first nodes start and load the weights",
         )
     longest = max(minutes for _, minutes in late.values())
     return (

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from statistics import NormalDist
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -166,7 +167,11 @@ def test_the_mean_is_that_of_the_two_halves(slower: float, faster: float) -> Non
 def test_a_mean_above_the_quantile_is_held_in_full(confidence: float, hours: float) -> None:
     """The real core's intervals are so wide on the slow side that at these chances the mean is the longer."""
     offers = [offer("card", "2.00", gpu="H100-SXM-80GB", billing_increment_s=1, nodes=8)]
-    each = {"model": load_models()["Llama-3.2-1B"], "confidence": confidence, "deadline": at(hours)}
+    each: dict[str, Any] = {
+        "model": load_models()["Llama-3.2-1B"],
+        "confidence": confidence,
+        "deadline": at(hours),
+    }
     whole = batch("whole", 1_000_000, parts=1, **each)
     asked = request(training("run", tokens=2e9, **each), whole, replace(whole, name="parts", parts=None))
     found = JointPlanner(Estimator(load_gpus(), load_calibration())).plan(

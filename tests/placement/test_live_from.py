@@ -18,7 +18,7 @@ from tests.placement.test_check_edges import judge, refusals
 
 NODE = offer("node", "1.00", nodes=4)
 COLD = timedelta(minutes=10)
-UNSERVED = "chat is live from 2026-11-23 00:10:00 UTC: requests of the 10 min before"
+UNSERVED = "requests to chat before 2026-11-23 00:10:00 UTC are not served: for 10 min its first nodes start"
 
 
 def unserved(found: Plan) -> list[str]:
