@@ -100,9 +100,10 @@ def _tight(plan: Plan, objectives: Mapping[str, Slo]) -> dict[str, Objective]:
 
 
 def _live_at(plan: Plan, service: WorkloadOutcome) -> datetime:
-    """When the first replica of a service answers: a cold start after its first nodes are held."""
+    """When the first replica of a service answers; plans of earlier versions tell the cold start alone."""
     return min(
-        min(segment.start for segment in placed.segments)
+        placed.live_from
+        or min(segment.start for segment in placed.segments)
         + timedelta(seconds=placed.estimate.value.get("cold_start_s", 0.0))
         for placed in plan.placements_of(service.workload)
     )

@@ -237,7 +237,8 @@ def _when(placement: Placement) -> str:
         return "never"
     start = min(segment.start for segment in placement.segments)
     end = max(segment.end for segment in placement.segments)
-    return f"{day_and_time(start)}\nto {day_and_time(end)}"
+    live = "" if placement.live_from is None else f"\nlive {day_and_time(placement.live_from)}"
+    return f"{day_and_time(start)}\nto {day_and_time(end)}{live}"
 
 
 def _promised(placement: Placement, at: datetime) -> list[str]:

@@ -93,7 +93,7 @@ class JointPlanner:
         found = replan(
             request, offers, as_of, options, self._estimator, warm, self._terms, whole, progress, self._memo
         )
-        return replace(found, plan=self._checked(found.plan, request, offers))
+        return replace(found, plan=self._checked(found.plan, request, offers, frozenset(warm.leaving_usd)))
 
     def divide(
         self,
@@ -114,10 +114,16 @@ class JointPlanner:
 
         return divide(request, offers, as_of, self._estimator, self._terms, self._memo, judged, least_saving)
 
-    def _checked(self, plan: Plan, request: PlanRequest, offers: Sequence[Offer]) -> Plan:
-        """The plan with the chances of its workloads. Raises PlanInvalid."""
+    def _checked(
+        self,
+        plan: Plan,
+        request: PlanRequest,
+        offers: Sequence[Offer],
+        held: frozenset[str] = frozenset(),
+    ) -> Plan:
+        """The plan with the chances of its workloads; ``held`` ones had nodes before. Raises PlanInvalid."""
         plan = with_chances(plan, Case.of(plan, request, offers, self._estimator, self._terms))
-        violations = self.check(plan, request, offers)
+        violations = check_plan(plan, request, offers, self._estimator, self._terms, held)
         if violations:
             raise PlanInvalid(violations)
         return plan

@@ -245,6 +245,7 @@ placements: SearchStrategy[Placement] = st.builds(
     estimate=estimates,
     why=whys,
     window_use=st.none() | window_uses,
+    live_from=st.none() | instants,
 )
 
 

@@ -25,6 +25,8 @@ def environment(placement: Placement, facts: WorkloadFacts) -> dict[str, str]:
         "TENSOR_PARALLEL": str(layout.tp),
         "PIPELINE_PARALLEL": str(layout.pp),
     }
+    if placement.live_from is not None:
+        found["BROKER_LIVE_FROM"] = format_time(placement.live_from)
     if placement.kind is WorkloadKind.TRAINING:
         found |= {
             "COMMAND": "",

@@ -15,6 +15,7 @@ from icalendar import Calendar, Event
 
 from api.export.targets import Exported
 from api.export.workload_facts import Facts
+from api.schemas.base.times import format_time
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.window import Segment
 from broker.domain.holding.reservation import Reservation, ReservationState
@@ -45,7 +46,8 @@ def plan_calendar(plan: Plan) -> str:
             f"{placement.workload}: {_nodes(spell)} × {placement.gpus // placement.nodes} {placement.gpu}",
             f"{placement.provider} {placement.zone or placement.region}",
             f"Planned by {plan.plan_id}, {placement.sku}, {str(placement.tier).replace('_', ' ')}; "
-            f"{_part(plan, placement)}the whole placement costs ${placement.cost_usd:,.2f}",
+            f"{_part(plan, placement)}{_live(placement, spell[0].start)}"
+            f"the whole placement costs ${placement.cost_usd:,.2f}",
             "TENTATIVE",
         )
         for placement in plan.placements
@@ -57,6 +59,13 @@ def plan_calendar(plan: Plan) -> str:
 def _part(plan: Plan, placement: Placement) -> str:
     part = plan.part_of(placement)
     return f"{part}; " if part else ""
+
+
+def _live(placement: Placement, start: datetime) -> str:
+    """From when a service answers, at the first of its spells."""
+    live = placement.live_from
+    first = placement.segments[0].start
+    return f"live from {format_time(live)}; " if live is not None and start == first else ""
 
 
 def _spells(placement: Placement) -> list[list[Segment]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from types import MappingProxyType
 
@@ -33,6 +33,7 @@ from optimizer.placement.explain.explain import Explainer
 from optimizer.placement.explain.extract import build_placements
 from optimizer.placement.explain.near_ties import NearTie, decided
 from optimizer.placement.explain.unplaced import explain_unplaced
+from optimizer.placement.fleets.columns import time_of
 from optimizer.placement.problem.columns import in_cents, in_usd
 from optimizer.placement.problem.delays import relief_cents, waits_of
 from optimizer.placement.problem.estimates import build_estimates
@@ -256,6 +257,7 @@ def build_plan(
             *document_notes(request, candidates.problem.table.each_once, load_geographies()),
             *conversions(_bought(placements, candidates.problem), candidates.problem.as_of.date()),
             *(idle_note(name) for name, column in sorted(chosen.items()) if not column.pieces),
+            *cold_notes(candidates, placements),
             *hosts,
             *not_done,
         ),
@@ -277,6 +279,33 @@ def _bought(placements: Sequence[Placement], problem: Problem) -> list[Offer]:
 def idle_note(service: str) -> str:
     """The note on a service for which nothing is held."""
     return f"nothing is held for {service}: no hour from its start to the horizon's end has requests"
+
+
+def cold_notes(candidates: Candidates, placements: Sequence[Placement]) -> tuple[str, ...]:
+    """The note on services whose traffic begins before their first replicas answer. The model of one that
+    follows a run does not exist earlier.
+    """
+    problem, late = candidates.problem, dict[str, tuple[datetime, float]]()
+    for name, case in candidates.fleets.items():
+        time = time_of(problem, case, None)
+        begin = problem.instant(time.start_s)
+        early = [p for p in placements if p.workload == name and p.segments[0].start <= begin]
+        live = max((p.live_from for p in early if p.live_from is not None), default=begin)
+        if live > begin and case.service.starts_after is None and case.demand[time.first_hour] > 0:
+            late[name] = live, (live - begin) / timedelta(minutes=1)
+    if not late:
+        return ()
+    if len(late) == 1:
+        ((name, (live, minutes)),) = late.items()
+        return (
+            f"requests to {name} before {live:%Y-%m-%d %H:%M:%S} UTC are not served: for {minutes:.0f} min "
+            "its first nodes start and load the weights",
+        )
+    longest = max(minutes for _, minutes in late.values())
+    return (
+        f"{len(late)} services are live once their first nodes have started and loaded the weights, up to "
+        f"{longest:.0f} min after their traffic begins (live_from): earlier requests are not served",
+    )
 
 
 def told_of_limit(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from icalendar import Calendar
 
+from api.export.environment import environment
 from api.export.ical import plan_calendar, reservations_calendar
+from api.export.workload_facts import WorkloadFacts
+from api.schemas.base.times import format_time
 from api.schemas.plans.plan import PLAN
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.account import Scope
@@ -52,6 +55,18 @@ def test_a_plan_s_windows_are_its_times_of_holding() -> None:
     longer = (*segments[:2], a_segment(20, 25, 1))
     longer_plan = replace(plan, placements=(replace(plan.placements[0], segments=longer),))
     assert events(plan_calendar(longer_plan))[0]["uid"] == first["uid"], "a changed event keeps its name"
+
+
+def test_the_first_time_of_a_service_says_from_when_it_answers() -> None:
+    service = a_placement(an_offer("a"), [a_segment(0, 10), a_segment(30, 40)], "chat", WorkloadKind.SERVING)
+    at = service.segments[0].start + timedelta(minutes=51)
+    live = replace(service, live_from=at)
+    first, second = events(plan_calendar(a_plan(live)))
+    assert f"live from {format_time(at)}; " in first["description"]
+    assert "live from" not in second["description"]
+    facts = WorkloadFacts(model="Llama-3.1-8B")
+    assert environment(live, facts)["BROKER_LIVE_FROM"] == format_time(at)
+    assert "BROKER_LIVE_FROM" not in environment(service, facts)
 
 
 def test_reservations_alike_are_one_event_and_what_failed_is_none() -> None:

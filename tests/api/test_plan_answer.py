@@ -114,6 +114,9 @@ def test_a_service_is_live_a_cold_start_after_its_first_nodes() -> None:
     cold = replace(SERVICE, estimate=Estimate(metrics, metrics, metrics))
     first, *_ = answer_of(a_plan(cold), str, lambda at: f"{at:%H:%M}")
     assert first.startswith("chat is live from 00:38 on up to 8 ")
+    running = replace(cold, live_from=cold.segments[0].start)
+    first, *_ = answer_of(a_plan(running), str, lambda at: f"{at:%H:%M}")
+    assert first.startswith("chat is live from 00:00 on up to 8 ")
 
 
 def test_a_saving_is_told_only_against_what_was_completed() -> None:

@@ -49,11 +49,11 @@ def test_the_average_counts_the_hours_to_the_horizon_s_end() -> None:
     assert average_usd_per_hour(Decimal(1), NOON, NOON) == 0
 
 
-def test_a_wait_is_priced_by_the_document_or_by_the_average() -> None:
+def test_a_wait_is_priced_by_the_document_or_by_twice_the_average() -> None:
     service = waiting_request().workload("chat")
     assert isinstance(service, Serving)
     times = (NOON, NOON + 6 * HOUR, NOON + 30 * HOUR)
-    assert wait_of(service, Decimal(48), *times).delay_usd == 12
+    assert wait_of(service, Decimal(48), *times).delay_usd == 24
     priced = replace(service, starts=replace(service.starts, delay_usd_per_hour=Decimal("0.50")))
     assert wait_of(priced, Decimal(48), *times).delay_usd == 3
     assert wait_of(service, Decimal(48), NOON + 9 * HOUR, *times[1:]).delay_usd == 0

@@ -36,7 +36,7 @@ GPUS = {
 
 
 TIMES, RATES = 0.1, 1 / 0.9 - 1
-"""Relative half-widths of the intervals of times and of rates."""
+"""How much slower a time and a rate may be: each is the faster side of the other."""
 
 
 def _estimate(value: dict[str, float]) -> Estimate:
@@ -47,7 +47,9 @@ def _sure_run(found: Estimate, run: Training, startup_hours: float) -> Estimate:
     if run.planned_confidence == MEDIAN:
         return found
     work = found["hours"] - startup_hours
-    sure, mean = (startup_hours + work * factor for factor in work_factors(TIMES, run.planned_confidence))
+    sure, mean = (
+        startup_hours + work * factor for factor in work_factors(TIMES, RATES, run.planned_confidence)
+    )
     return replace(found, at_confidence={"hours": sure}, expected_hours=mean)
 
 
@@ -77,7 +79,7 @@ class FakeTrainingTable:
                 self.hours[w, s, n] = found.sure_hours
         self.mean_share = np.ones(self.hours.shape)
         for w, run in enumerate(workloads):
-            sure, mean = work_factors(TIMES, run.planned_confidence)
+            sure, mean = work_factors(TIMES, RATES, run.planned_confidence)
             self.mean_share[w] = mean / sure
         self.fits = np.isfinite(self.hours)
         self.startup_hours = core.startup_hours
@@ -135,7 +137,7 @@ class FakeServingTable:
         for w, s, c in np.ndindex(*shape):
             found = core.serving_at(workloads[w], skus[s], Precision.BF16, self.layout(w, s, c), 1.0)
             if found is not None:
-                sure, mean = work_factors(RATES, workloads[w].planned_confidence)
+                sure, mean = work_factors(RATES, TIMES, workloads[w].planned_confidence)
                 is_batch = isinstance(workloads[w], Batch)
                 self.requests_per_s[w, s, c] = found.sure_requests_per_s / (sure if is_batch else 1.0)
                 self.median_requests_per_s[w, s, c] = found["requests_per_s_per_replica"]

@@ -197,29 +197,29 @@ def waits(**changes: object) -> Checked:
     ("changes", "words"),
     [
         ({}, None),
-        ({"start": at(10) + SECOND, "usd_per_hour": Decimal("1.000028")}, None),
+        ({"start": at(10) + SECOND, "usd_per_hour": Decimal("2.000056")}, None),
         (
             {
                 "start": at(10) - SECOND,
                 "earliest_start": at(10) - SECOND,
-                "usd_per_hour": Decimal("0.999972"),
+                "usd_per_hour": Decimal("1.999944"),
             },
             None,
         ),
-        ({"start": at(10) + 2 * SECOND, "usd_per_hour": Decimal("1.000056")}, "starts at"),
+        ({"start": at(10) + 2 * SECOND, "usd_per_hour": Decimal("2.000112")}, "starts at"),
         ({"earliest_start": at(10) + SECOND}, "is outside the possible starts"),
-        ({"earliest_start": at(0), "delay_usd": Decimal(10)}, None),
-        ({"earliest_start": at(0) - SECOND, "delay_usd": Decimal(10)}, "is outside the possible starts"),
-        ({"usd_per_hour": Decimal("1.000001")}, None),
-        ({"usd_per_hour": Decimal("1.000002")}, "usd_per_hour is"),
-        ({"earliest_start": at(5), "delay_usd": Decimal("5.01")}, None),
-        ({"earliest_start": at(5), "delay_usd": Decimal("5.02")}, "delay_usd is 5.02, expected 5"),
-        ({"earliest_start": at(5), "delay_usd": Decimal(0)}, "delay_usd is 0, expected 5"),
+        ({"earliest_start": at(0), "delay_usd": Decimal(20)}, None),
+        ({"earliest_start": at(0) - SECOND, "delay_usd": Decimal(20)}, "is outside the possible starts"),
+        ({"usd_per_hour": Decimal("2.000002")}, None),
+        ({"usd_per_hour": Decimal("2.000003")}, "usd_per_hour is"),
+        ({"earliest_start": at(5), "delay_usd": Decimal("10.01")}, None),
+        ({"earliest_start": at(5), "delay_usd": Decimal("10.02")}, "delay_usd is 10.02, expected 10"),
+        ({"earliest_start": at(5), "delay_usd": Decimal(0)}, "delay_usd is 0, expected 10"),
         ({"after": "other"}, "waits for 'other'"),
     ],
 )
 def test_a_wait_is_right_to_a_second_and_a_cent(changes: dict[str, object], words: str | None) -> None:
-    """The run ends at the tenth hour, and an hour of the service costs a dollar."""
+    """The run ends at the tenth hour. An hour of the service costs a dollar, and one of its delay two."""
     judge(refusals(waiting, waits(**changes)), words)
 
 

@@ -124,8 +124,8 @@ def test_no_simpler_strategy_of_a_bank_is_cheaper(bundled: Market) -> None:
 
 
 def test_the_quickstart_s_run_waits_for_a_cheaper_day_alone_and_is_one_piece(bundled: Market) -> None:
-    """The service that waits for it would cost less if it started late, and its delay counts for as much: the
-    run itself has to cost less than at once."""
+    """The service that waits for it would cost less if it started late, and its delay counts for twice as
+    much: the run itself has to save more than the service costs in the hours of the delay."""
     written = yaml.safe_load(QUICKSTART.read_text())
     one_price = replace(bundled, offers=tuple(o for o in bundled.offers if CHEAPER_DAYS not in o.offer_id))
     at_once, request = signed(one_price, written)
@@ -136,7 +136,8 @@ def test_the_quickstart_s_run_waits_for_a_cheaper_day_alone_and_is_one_piece(bun
     (wait,) = plan.waits
     assert run.work_share == 1.0
     if run.segments[0].start - request.horizon.start > timedelta(hours=1):
-        assert run.cost_usd < first.cost_usd
+        later = Decimal((wait.start - wait.earliest_start) / timedelta(hours=1))
+        assert first.cost_usd - run.cost_usd > later * wait.usd_per_hour / 2
         assert plan.objective_usd < at_once.objective_usd
     end = run.segments[0].start + timedelta(hours=run.estimate["hours"])
     assert abs(wait.start - end) <= timedelta(seconds=1)

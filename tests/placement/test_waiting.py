@@ -49,22 +49,32 @@ def test_of_two_windows_at_one_price_the_earlier_is_taken() -> None:
 
 def test_a_window_that_costs_a_little_more_and_ends_earlier_is_equal() -> None:
     windows = [block("late", 24, "20.00"), block("early", 0, "20.04")]
-    assert end_of(plan(asked(), [NODE, *windows], gap=0.01)) == pytest.approx(10)
+    document = asked(delay_usd_per_hour=Decimal("1.00"))
+    assert end_of(plan(document, [NODE, *windows], gap=0.01)) == pytest.approx(10)
     dearer = [block("late", 24, "20.00"), block("early", 0, "20.90")]
-    assert end_of(plan(asked(), [NODE, *dearer], gap=0.01)) == pytest.approx(34)
+    assert end_of(plan(document, [NODE, *dearer], gap=0.01)) == pytest.approx(34)
 
 
-def test_an_hour_of_delay_costs_the_average_of_the_plan() -> None:
-    found = plan(asked(), [NODE, block("late", 24, "20.00"), block("early", 0, "30.00")])
+def test_an_hour_of_delay_costs_twice_the_average_of_the_plan() -> None:
+    found = plan(asked(), [NODE, block("late", 24, "20.00"), block("early", 0, "80.00")])
     (wait,) = found.waits
     cost = sum(p.cost_usd for p in found.placements if p.workload == "chat")
     assert end_of(found) == pytest.approx(34)
     assert wait.earliest_start == at(10)
-    assert wait.usd_per_hour == pytest.approx(cost / 14)
-    assert found.delay_usd == wait.delay_usd == pytest.approx(cost / 14 * 24, abs=Decimal("0.01"))
+    assert wait.usd_per_hour == pytest.approx(2 * cost / 14)
+    assert found.delay_usd == wait.delay_usd == pytest.approx(2 * cost / 14 * 24, abs=Decimal("0.01"))
     assert found.objective_usd == found.cost_usd + found.delay_usd
     assert found.bound_usd is not None
     assert found.bound_usd <= found.objective_usd
+
+
+def test_a_wait_without_a_price_pays_only_where_the_run_itself_saves_more_than_the_service_costs() -> None:
+    """24 hours of delay save 24.00 of nodes and count for 48.00 or more."""
+    windows = [block("late", 24, "20.00"), block("early", 0, "30.00")]
+    found = plan(asked(), [NODE, *windows])
+    assert end_of(found) == pytest.approx(10)
+    assert found.delay_usd == 0
+    assert found.gap == 0
 
 
 @pytest.mark.parametrize(("usd_per_hour", "ends"), [("2.50", 10), ("1.50", 34)])
@@ -95,7 +105,7 @@ def _damaged(found: Plan, **changes: Any) -> Plan:
 
 
 def test_the_checker_rejects_a_wait_that_is_not_so() -> None:
-    offers = [NODE, block("late", 24, "20.00"), block("early", 0, "30.00")]
+    offers = [NODE, block("late", 24, "20.00"), block("early", 0, "80.00")]
     document = asked()
     found = plan(document, offers)
     check = planner().check

@@ -153,7 +153,8 @@ Form(
     whether its seller was ``real`` or the ``sandbox``'s when the plan was made (null: not known).
     ``chance``: that the workload is done in time, or meets its objective in every hour of its first stage
     (null: not known). ``stages`` of a service: which rate of a replica counts until each instant; empty: the
-    one that holds with its confidence.""",
+    one that holds with its confidence.
+    ``live_from``: when the first replica of a service answers (null: no service, or not known).""",
     types={
         "segments": tuple[Annotated[Segment, SEGMENT], ...],
         "window_use": Annotated[WindowUse, WINDOW_USE],

@@ -1,9 +1,10 @@
 """Quantiles and means of what an estimate's interval says.
 
-The slow side of an interval counts: a time is lognormal above its median, and its P90 is
-``median · (1 + r)``, with r the relative half-width. So ln(1 + r) is z(0.9) = 1.2816 standard deviations σ, a
-quantile c is the median times exp(z(c)·σ) for the standard normal quantile z, and the mean is the median
-times exp(σ²/2).
+A time is two halves of log-normals that meet at its median: its P90 is ``median · (1 + r)``, with r the
+relative half-width of the slow side, and its P10 is ``median / (1 + r')``. So ln(1 + r) is z(0.9) = 1.2816
+standard deviations σ, and a quantile c above the median is the median times exp(z(c)·σ) for the standard
+normal quantile z. With σ' of the fast side the mean is the median times
+exp(σ²/2)·Φ(σ) + exp(σ'²/2)·Φ(−σ').
 """
 
 from __future__ import annotations
@@ -27,18 +28,19 @@ def quantile_factor(relative: float, confidence: float) -> float:
     return factor
 
 
-def mean_factor(relative: float) -> float:
-    """The mean divided by the median, for the relative half-width of an 80 % interval."""
-    return math.exp((math.log1p(relative) / NINTH_DECILE) ** 2 / 2.0)
+def mean_factor(slower: float, faster: float) -> float:
+    """The mean divided by the median, for the relative half-widths of the two sides of an 80 % interval."""
+    slow, fast = (math.log1p(relative) / NINTH_DECILE for relative in (slower, faster))
+    return math.exp(slow**2 / 2.0) * _NORMAL.cdf(slow) + math.exp(fast**2 / 2.0) * _NORMAL.cdf(-fast)
 
 
-def work_factors(relative: float, confidence: float) -> tuple[float, float]:
+def work_factors(slower: float, faster: float, confidence: float) -> tuple[float, float]:
     """The time of work that suffices with ``confidence``, and its mean, each divided by the median, for the
-    relative half-width of its 80 % interval. Both are 1 where medians are planned.
+    relative half-widths of the two sides of its 80 % interval. Both are 1 where medians are planned.
     """
     if confidence == MEDIAN:
         return 1.0, 1.0
-    return quantile_factor(relative, confidence), mean_factor(relative)
+    return quantile_factor(slower, confidence), mean_factor(slower, faster)
 
 
 def chance_below(share: float, relative: float) -> float:

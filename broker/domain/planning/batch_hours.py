@@ -37,7 +37,8 @@ def with_hours(
 
     cold_s, rate = estimate.value[COLD_START], estimate.value[REQUEST_RATE]
     is_median = batch.planned_confidence == MEDIAN
-    sure, mean = work_factors(rate / estimate.low[REQUEST_RATE] - 1, batch.planned_confidence)
+    slower, faster = rate / estimate.low[REQUEST_RATE] - 1, estimate.high[REQUEST_RATE] / rate - 1
+    sure, mean = work_factors(slower, faster, batch.planned_confidence)
 
     def told(metrics: Mapping[str, float], rates: Mapping[str, float]) -> Mapping[str, float]:
         return {**metrics, HOURS: hours(metrics[COLD_START], rates[REQUEST_RATE])}

@@ -1,4 +1,8 @@
-"""The cost of delay of a service that waits for a run. Pure."""
+"""The cost of delay of a service that waits for a run. Pure.
+
+A service is worth more than it costs, or nobody would plan it. So without a stated price an hour of delay
+costs ``WORTH`` average hours of the service: the hour not held saves one, and a later start never pays.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,9 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from broker.domain.basics.money import MICRO, ZERO, to_cents
 from broker.domain.planning.plan import Plan, Wait
 from broker.domain.planning.workload import Serving
+
+WORTH = 2
+"""What an hour of a service is worth, in average hours of its cost, where the document states no price."""
 
 
 def hours_between(start: datetime, end: datetime) -> Decimal:
@@ -25,10 +32,12 @@ def average_usd_per_hour(cost_usd: Decimal, start: datetime, horizon_end: dateti
 
 
 def usd_per_hour(service: Serving, cost_usd: Decimal, start: datetime, horizon_end: datetime) -> Decimal:
-    """Cost of an hour of delay of ``service``: the document's price, else its average hourly cost."""
+    """Cost of an hour of delay of ``service``: the document's price, else ``WORTH`` times its average hourly
+    cost.
+    """
     if service.delay_usd_per_hour is not None:
         return service.delay_usd_per_hour
-    return average_usd_per_hour(cost_usd, start, horizon_end)
+    return WORTH * average_usd_per_hour(cost_usd, start, horizon_end)
 
 
 def delay_usd(earliest: datetime, start: datetime, rate_usd_per_hour: Decimal) -> Decimal:

@@ -164,7 +164,9 @@ class Placement:
     whether its seller was real when the plan was made (None: not known). ``chance`` is that of the whole
     workload to be done in time, or to meet its objective in every hour of its first stage (None: not known).
     ``stages`` of a service: the rate of a replica that counts until each instant; none: the one that holds
-    with its confidence, throughout.
+    with its confidence, throughout. ``live_from`` is when the first replica of a service answers: a cold
+    start after its first nodes are ordered, or at once where they run already (None: no service, or not
+    known).
     """
 
     workload: str
@@ -200,6 +202,7 @@ class Placement:
     mode: SellerMode | None = None
     chance: float | None = None
     stages: tuple[Stage, ...] = ()
+    live_from: datetime | None = None
 
     @property
     def is_prepaid_window(self) -> bool:
@@ -356,8 +359,8 @@ class Wait:
     """The cost of a service's wait for its run ``after``.
 
     ``earliest_start`` is the earliest start that any candidate of the run allows; ``start`` is the planned
-    one. ``usd_per_hour`` is the document's price of an hour of delay, else the service's average hourly cost
-    in this plan.
+    one. ``usd_per_hour`` is the document's price of an hour of delay, else twice the service's average hourly
+    cost in this plan.
     """
 
     workload: str

@@ -46,6 +46,11 @@ class Sides:
         return math.expm1(self.above)
 
     @property
+    def under(self) -> float:
+        """The median divided by P10, less 1."""
+        return math.expm1(self.below)
+
+    @property
     def inverse(self) -> Sides:
         """The sides of a rate, given those of its time."""
         return Sides(self.above, self.below)

@@ -438,7 +438,7 @@ class ServingCore:
         )
         if isinstance(workload, Batch):
             time = sides["requests_per_s_per_replica"].inverse
-            sure, mean = work_factors(time.over, confidence)
+            sure, mean = work_factors(time.over, time.under, confidence)
             return sure, 1.0, mean / sure
         names = ("itl_p95_ms", "ttft_p95_ms")
         token, first = (quantile_factor(sides[name].over, confidence) for name in names)
@@ -446,7 +446,8 @@ class ServingCore:
 
     def measured_factors(self, workload: Serving | Batch) -> tuple[float, float]:
         """The time that suffices and the mean time, divided by the median, at a rate that was measured."""
-        return work_factors(self.calibration.intervals.measured, workload.planned_confidence)
+        width = self.calibration.intervals.measured
+        return work_factors(width, width, workload.planned_confidence)
 
     def _metrics(
         self,

@@ -251,10 +251,10 @@ class TrainingCore:
         found = with_interval(value, sides, provenance_of(case.measured, known, near))
         if workload.planned_confidence == MEDIAN:
             return found
-        startup = calibration.goodput.startup_s / 3600.0
+        startup, hours_sides = calibration.goodput.startup_s / 3600.0, sides["hours"]
         sure, mean = (
             startup + (value["hours"] - startup) * factor
-            for factor in work_factors(sides["hours"].over, workload.planned_confidence)
+            for factor in work_factors(hours_sides.over, hours_sides.under, workload.planned_confidence)
         )
         return replace(found, at_confidence={"hours": sure}, expected_hours=mean)
 

@@ -349,7 +349,7 @@ def _factors(
         if is_own and not measured[s, n] and core.own is not None:
             near = core.own.closeness(workload, kinds[s].gpu, count, found.degrees[s, n][None, :])
         hours = core.sides(workload, kinds[s].gpu, count, bool(measured[s, n]), near)["hours"]
-        most, mean = work_factors(hours.over, workload.planned_confidence)
+        most, mean = work_factors(hours.over, hours.under, workload.planned_confidence)
         sure[s, n], share[s, n] = most, mean / most
     return sure, share
 

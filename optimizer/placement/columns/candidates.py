@@ -10,6 +10,7 @@ from types import MappingProxyType
 import numpy as np
 
 from broker.domain.basics.money import MICRO, ZERO
+from broker.domain.planning.delay_cost import WORTH
 from broker.domain.planning.plan import CandidateCounts, Obstacle
 from broker.domain.planning.workload import Serving
 from optimizer.placement.fleets.bound import FleetBound, hourly_bound
@@ -310,8 +311,8 @@ class Candidates:
     def price_delays(self, known_usd_per_hour: Mapping[str, Decimal] = NO_PRICES) -> None:
         """Fixes each waiting service's price for an hour of delay, before any column of it is built.
 
-        The price is the document's, else the one in ``known_usd_per_hour``, else the service's lower bound
-        from its earliest start divided by the remaining hours.
+        The price is the document's, else the one in ``known_usd_per_hour``, else ``WORTH`` times the
+        service's lower bound from its earliest start divided by the remaining hours.
         """
         for service in self.problem.services():
             found = self.runs.get(service.starts_after or "")
@@ -331,7 +332,7 @@ class Candidates:
         usd = self.least_service_usd(service, earliest_s)
         if hours <= 0 or not np.isfinite(usd):
             return ZERO
-        return Decimal(usd / hours).quantize(MICRO, rounding=ROUND_FLOOR)
+        return Decimal(WORTH * usd / hours).quantize(MICRO, rounding=ROUND_FLOOR)
 
 
 def build_candidates(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.basics.money import ZERO, to_cents
-from broker.domain.basics.node_launch import ColdStart
+from broker.domain.basics.node_launch import COLD_START, ColdStart
 from broker.domain.basics.window import Segment, Window
 from broker.domain.market.billing import billed_ahead, billed_seconds, holdings, node_hours
 from broker.domain.market.offer import Offer
@@ -86,6 +87,7 @@ def _placement(
         memory_gb=offer.chosen_memory_gb,
         mode=offer.mode,
         stages=_stages(candidates.problem, workload),
+        live_from=_live_from(problem, workload, piece, segments, estimate),
     )
 
 
@@ -93,6 +95,22 @@ def _stages(problem: Problem, workload: Workload) -> tuple[Stage, ...]:
     if not isinstance(workload, Serving):
         return ()
     return stages_of(problem.request, workload, max(problem.origin, problem.as_of))
+
+
+def _live_from(
+    problem: Problem, workload: Workload, piece: Piece, segments: Sequence[Segment], estimate: Estimate
+) -> datetime | None:
+    """When the first replica of a service answers, in whole seconds; None for runs and batches."""
+    if not isinstance(workload, Serving):
+        return None
+    held, first = problem.held.get(workload.name), problem.instant(problem.t0_s)
+    if held is not None and (piece.offer, piece.choice) in held.pieces and segments[0].start <= first:
+        return first
+    cold = timedelta(seconds=math.ceil(estimate[COLD_START]))
+    ready = (
+        one.window.start + cold for one in holdings(segments) if one.window.start + cold < one.window.end
+    )
+    return min(ready, default=None)
 
 
 def _window_use(

@@ -1,9 +1,10 @@
 """Cost of starting a service later than the earliest possible end of the run that it follows.
 
-The document may give a price for an hour of delay; otherwise it is the service's average cost per hour. That
-average is known only once the plan is, so the search uses a constant instead: a lower bound on the service's
-cost from its earliest start, divided by the hours from there to the end of the horizon. ``relief_cents``
-corrects a bound that was proven with these constants so that it holds with the plan's averages.
+The document may give a price for an hour of delay; otherwise it is twice the service's average cost per hour.
+That average is known only once the plan is, so the search uses a constant instead: twice a lower bound on the
+service's cost from its earliest start, divided by the hours from there to the end of the horizon.
+``relief_cents`` corrects a bound that was proven with these constants so that it holds with the plan's
+averages.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ class Case:
     """Everything that a rule may use; ``earliest`` is the first instant at which anything may be held.
 
     ``placed``: the placements of each workload whose workload and offer exist, as ``known`` yields them.
+    ``held``: workloads that held nodes before the plan, which may be live at once (None: not known).
     """
 
     plan: Plan
@@ -38,6 +39,7 @@ class Case:
     earliest: datetime
     terms: MovingTerms
     placed: Mapping[str, Sequence[Known]]
+    held: frozenset[str] | None = None
 
     @classmethod
     def of(
@@ -47,6 +49,7 @@ class Case:
         offers: Sequence[Offer],
         estimator: Estimator,
         terms: MovingTerms,
+        held: frozenset[str] | None = None,
     ) -> Case:
         """Prepares a plan over a market for checking."""
         by_id = {offer.offer_id: offer for offer in offers}
@@ -66,7 +69,17 @@ class Case:
             earliest=max(request.horizon.start, plan.as_of),
             terms=terms,
             placed=placed,
+            held=held,
         )
+
+    def may_be_live(self, workload: str) -> bool:
+        """Whether nodes of the workload may serve from the first instant on, as they were held before it.
+
+        Where nobody knows, only a plan that was made after its horizon began may have such nodes.
+        """
+        if self.held is None:
+            return self.earliest > self.request.horizon.start
+        return workload in self.held
 
     def known(self) -> Iterator[Known]:
         """Placements whose workload and offer exist, with a label for messages."""

@@ -57,13 +57,14 @@ def check_plan(
     offers: Sequence[Offer],
     estimator: Estimator,
     terms: MovingTerms | None = None,
+    held: frozenset[str] | None = None,
 ) -> tuple[str, ...]:
     """Every violation of ``plan`` in plain words; none for a valid plan.
 
     If the plan is malformed (unknown names, missing metrics), only that is reported. ``terms``: prices and
-    speed of data transfer.
+    speed of data transfer. ``held``: workloads that held nodes before the plan (None: not known).
     """
-    case = Case.of(plan, request, offers, estimator, terms or MovingTerms())
+    case = Case.of(plan, request, offers, estimator, terms or MovingTerms(), held)
     senseless = tuple(form.violations(case))
     if senseless:
         return senseless

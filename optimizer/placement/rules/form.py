@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from itertools import pairwise
 
 from broker.domain.planning.plan import Placement
@@ -64,6 +65,9 @@ def _amounts(where: str, placement: Placement) -> Iterator[str]:
     for name, gb in amounts.items():
         if gb is not None and not (isinstance(gb, int | float) and math.isfinite(gb) and gb > 0):
             yield f"{where}: {name} is {gb!r}, expected a positive number"
+    live: object = placement.live_from
+    if live is not None and not (isinstance(live, datetime) and live.tzinfo is not None):
+        yield f"{where}: live_from is {live!r}, expected a time in UTC"
 
 
 def _layout(where: str, placement: Placement) -> Iterator[str]:

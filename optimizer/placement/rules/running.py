@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from broker.domain.basics.estimate import Estimate
 from broker.domain.basics.node_launch import COLD_START, ColdStart, cold_start_of, with_launch
+from broker.domain.market.billing import holdings
 from broker.domain.market.offer import Offer, is_held_on
 from broker.domain.moving.moving_costs import checkpoint_gb
 from broker.domain.planning.batch_hours import HOURS, kept_share, with_hours
@@ -29,6 +30,7 @@ from optimizer.placement.rules.holding import LATE_LIMIT
 
 RELATIVE_TOLERANCE = 1e-9
 NEAR = timedelta(microseconds=1)
+SECOND = timedelta(seconds=1)
 
 
 def violations(case: Case) -> Iterator[str]:
@@ -153,6 +155,7 @@ def _estimate(
         yield f"{where}: does not fit this layout on this SKU, or no such layout is compared"
         return
     yield from _cold_start_parts(case, where, placement, workload, offer)
+    yield from _live_from(case, where, placement, workload, expected)
     told = placement.estimate
     if told.provenance is not expected.provenance:
         yield f"{where}: provenance is {told.provenance}, expected {expected.provenance}"
@@ -189,6 +192,26 @@ def _cold_start_parts(
             yield f"{where}: {part} of the cold start is {found}, expected {wanted}"
     if told.basis is not expected.basis:
         yield f"{where}: the basis of its launch time is {told.basis}, expected {expected.basis}"
+
+
+def _live_from(
+    case: Case, where: str, placement: Placement, workload: Workload, expected: Estimate
+) -> Iterator[str]:
+    """A service is live a cold start after its first nodes, or at once where it held them before."""
+    told = placement.live_from
+    if told is None:
+        return
+    if not isinstance(workload, Serving):
+        yield f"{where}: live_from is {told.isoformat()}, only services have it"
+        return
+    cold = timedelta(seconds=expected[COLD_START])
+    each = (one.window for one in holdings(placement.segments))
+    due = min((window.start + cold for window in each if window.start + cold < window.end), default=None)
+    at_once = case.may_be_live(workload.name) and placement.segments[0].start <= case.earliest + SECOND
+    first = at_once and abs(told - case.earliest) <= SECOND
+    if not first and (due is None or abs(told - due) > SECOND):
+        expects = "none, as nothing is held so long" if due is None else due.isoformat()
+        yield f"{where}: live_from is {told.isoformat()}, expected {expects}"
 
 
 def _expected(case: Case, placement: Placement, workload: Workload, offer: Offer) -> Estimate | None:

@@ -1,21 +1,24 @@
 """The delay of every service that follows a run: its hours, their price, and the cost.
 
 That no candidate of the run ends before the stated ``earliest_start`` is taken from the search, as the bound
-is: both are statements about the whole set of candidates.
+is: both are statements about the whole set of candidates. All else is worked out here again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from decimal import Decimal
 
-from broker.domain.basics.money import CENT, MICRO, ZERO
-from broker.domain.planning.delay_cost import delay_usd, usd_per_hour
+from broker.domain.basics.money import CENT, ZERO
 from broker.domain.planning.plan import Wait
 from broker.domain.planning.workload import Serving
 from optimizer.placement.rules.case import Case
 
 SECOND = timedelta(seconds=1)
+AVERAGE_HOURS = 2
+"""Average hours of a service's cost that an hour of its delay costs without a stated price."""
+ROUNDING_USD = Decimal("0.000002")
 
 
 def violations(case: Case) -> Iterator[str]:
@@ -52,10 +55,17 @@ def _wrong(case: Case, where: str, wait: Wait, service: Serving, start: datetime
         yield f"{where}: starts at {wait.start.isoformat()}, its run ends at {start.isoformat()}"
     if not case.earliest <= wait.earliest_start <= wait.start:
         yield f"{where}: earliest_start {wait.earliest_start.isoformat()} is outside the possible starts"
-    cost = sum((placement.cost_usd for _, placement, _, _ in case.placed.get(service.name, ())), ZERO)
-    rate = usd_per_hour(service, cost, wait.start, case.request.horizon.end)
-    if abs(wait.usd_per_hour - rate) > MICRO:
-        yield f"{where}: usd_per_hour is {wait.usd_per_hour}, expected {rate}"
-    delay = delay_usd(wait.earliest_start, wait.start, rate)
+    rate = service.delay_usd_per_hour
+    if rate is None:
+        cost = sum((placement.cost_usd for _, placement, _, _ in case.placed.get(service.name, ())), ZERO)
+        served = _hours(case.request.horizon.end - wait.start)
+        rate = AVERAGE_HOURS * cost / served if served > 0 else ZERO
+    if abs(wait.usd_per_hour - rate) > ROUNDING_USD:
+        yield f"{where}: usd_per_hour is {wait.usd_per_hour}, expected {rate:.6f}"
+    delay = _hours(wait.start - wait.earliest_start) * rate
     if abs(wait.delay_usd - delay) > CENT:
-        yield f"{where}: delay_usd is {wait.delay_usd}, expected {delay}"
+        yield f"{where}: delay_usd is {wait.delay_usd}, expected {delay:.2f}"
+
+
+def _hours(duration: timedelta) -> Decimal:
+    return Decimal(duration // timedelta(microseconds=1)) / 3_600_000_000

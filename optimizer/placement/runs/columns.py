@@ -114,21 +114,22 @@ def _part(
     """A piece and the end of its work; None if its exact length exceeds a limit."""
     own_start, until, nodes = bought
     held, length = (float(a[0]) for a in held_s(np.array([needed.sure_s])))
-    is_window = problem.table.is_window[offer]
+    mean = int(held_s(np.array([needed.mean_s]))[0][0])
+    is_window, is_held_on = problem.table.is_window[offer], problem.table.is_held_on[offer]
     begin = max(float(own_start), begins_s(problem, run, offer)) if is_window else float(own_start)
     if not is_window:
-        until = own_start + int(held)
+        until = own_start + max(int(held), mean if is_held_on else 0)
     end = begin + length
-    if end > last_second(problem, run) or end > until or until > problem.table.gone_s[offer]:
+    last = end if is_window else max(end, float(until))
+    if last > last_second(problem, run) or end > until or until > problem.table.gone_s[offer]:
         return None
     if share < 1.0 and end > usable_until_s(problem, offer, until):
         return None
     spans: tuple[Span, ...] = ((own_start, until, nodes),)
     if is_window and (listed := listed_spans(problem, offer, own_start, until, nodes)):
         spans = tuple(listed) if _is_listed(problem, offer) else spans
-    if not problem.table.is_held_on[offer] or needed.mean_s >= needed.sure_s:
+    if not is_held_on or needed.mean_s >= needed.sure_s:
         return Piece(offer, choice, spans, price_cents(problem, offer, spans), share), end
-    mean = int(held_s(np.array([needed.mean_s]))[0][0])
     cents = price_cents(problem, offer, held_spans(spans, mean))
     return Piece(offer, choice, spans, cents, share, mean), end
 

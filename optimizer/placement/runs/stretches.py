@@ -399,7 +399,7 @@ def nodes_usd(
     sold = np.isfinite(until)
     held = np.where(sold, until, ways.start_s[at]).astype(np.int64) - ways.start_s[at]
     mean_s = ways.cold_s[at] + (needed_s - ways.cold_s[at]) * ways.held_share[at]
-    paid = np.where(ways.held_share[at] < 1.0, np.ceil(np.round(mean_s, 6)), held).astype(np.int64)
+    paid = np.where(ways.held_share[at] != 1.0, np.ceil(np.round(mean_s, 6)), held).astype(np.int64)
     usd = problem.table.node_cost_usd(ways.offer[at], paid)
     listed = np.flatnonzero(_is_whole(problem, ways.row[at]))
     usd[listed] = window_rows(problem).node_cost_usd[ways.row[at[listed]]]

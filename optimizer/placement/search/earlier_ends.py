@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from broker.domain.planning.delay_cost import WORTH
 from optimizer.placement.columns.candidates import Candidates, unplaced_cents
 from optimizer.placement.columns.run_pool import RunPool
 from optimizer.placement.fleets.columns import time_of
@@ -137,7 +138,8 @@ class EarlierEnds:
         """What an earlier start of a service adds to the objective; inf if its fleet is more expensive per
         hour.
 
-        An hour of delay counts at least the service's average cost per hour. Because traffic varies over the
+        An hour of delay counts at least the service's average cost per hour, ``WORTH`` times that where the
+        document states no price. Because traffic varies over the
         day, the added hours can still cost more than the average, for less than a day; that is not a reason
         to wait.
         """
@@ -150,7 +152,8 @@ class EarlierEnds:
         starts = [time_of(problem, case, column.after_s).start_s for column in (later, earlier)]
         hours = (starts[0] - starts[1]) / HOUR_S
         average = later.cost_cents / max(1.0, (problem.end_s - starts[0]) / HOUR_S)
-        rate = average if price is None else max(average, 100 * float(price.usd_per_hour))
+        least = average if case.service.delay_usd_per_hour is not None else WORTH * average
+        rate = least if price is None else max(least, 100 * float(price.usd_per_hour))
         more: float = earlier.cost_cents + earlier.switching_cents - later.cost_cents - later.switching_cents
         more -= rate * hours
         peak = self._peak_cents(earlier)
