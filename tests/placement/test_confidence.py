@@ -26,6 +26,7 @@ from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.performance.intervals import at_deviation
+from optimizer.placement.replan.warm import WarmStart
 from optimizer.planner import JointPlanner
 from tests.placement.market import at, batch, offer, plan, planner, request, serving, training, window
 
@@ -107,6 +108,20 @@ def test_after_a_day_a_replica_counts_its_median() -> None:
     told = replace(placement, stages=())
     assert planner().check(replace(found, placements=(told,)), request(flat, hours=72), offers)
     assert not plan(request(flat, hours=24), offers).placements[0].stages
+
+
+def test_a_service_that_is_held_is_not_measured_anew() -> None:
+    """30 h after it began, the service is planned again: one replica stays, and no second one is added."""
+    offers = [offer("free", "1.00")]
+    asked = request(replace(serving(hourly=(3.8,)), confidence=0.8), hours=96)
+    old, options = plan(asked, offers), PlanOptions(time_limit_s=60.0, gap=0.0, baselines=False)
+    in_force = WarmStart(old, leaving_usd={"chat": Decimal("1.00")})
+    again = planner().replan(asked, offers, at(30), options, in_force).plan
+    assert [(s.start, s.nodes) for s in again.placements[0].segments] == [(at(30), 1)]
+    assert again.placements[0].stages == old.placements[0].stages
+    first = plan(asked, offers, as_of=at(30)).placements[0]
+    assert [s.nodes for s in first.segments] == [2, 1]
+    assert first.stages[0].until == at(54)
 
 
 def test_a_service_that_waits_is_measured_after_the_latest_end_of_its_run() -> None:

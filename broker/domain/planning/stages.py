@@ -37,7 +37,8 @@ def measured_hour(request: PlanRequest, service: Serving, earliest: datetime) ->
     """The first hour of the horizon in which the median counts; None if there is none.
 
     It is a day after the service begins: with the horizon, at its own start or at the latest end of the run
-    for which it waits, and not before ``earliest``.
+    for which it waits, and not before ``earliest``. A service that is planned again was measured meanwhile,
+    so that its first stage may be over.
     """
     if service.planned_confidence == MEDIAN:
         return None

@@ -94,7 +94,7 @@ def _placement(
 def _stages(problem: Problem, workload: Workload) -> tuple[Stage, ...]:
     if not isinstance(workload, Serving):
         return ()
-    return stages_of(problem.request, workload, max(problem.origin, problem.as_of))
+    return stages_of(problem.request, workload, problem.unmeasured_from(workload.name))
 
 
 def _live_from(

@@ -41,7 +41,7 @@ def build_fleet_case(problem: Problem, estimates: Estimates, service: Serving) -
     demand = hourly_demand(problem, service)
     replicas = Replicas.of(problem, estimates, row)
     _unit_gate(log, opened, replicas)
-    measured = measured_hour(problem.request, service, max(problem.origin, problem.as_of))
+    measured = measured_hour(problem.request, service, problem.unmeasured_from(service.name))
     later_from = NO_HOUR if measured is None else measured
     if measured is None:
         replicas = replace(replicas, later_share=np.ones(replicas.fits.shape))

@@ -169,6 +169,10 @@ class Problem:
         """The instant ``second`` seconds after the origin."""
         return self.origin + timedelta(seconds=second)
 
+    def unmeasured_from(self, service: str) -> datetime:
+        """When a service may begin to be measured: with its document where it is held, else now."""
+        return self.origin if service in self.held else max(self.origin, self.as_of)
+
     def row_of(self, offer_id: str) -> int | None:
         """The first row of an offer; None if it is not on sale."""
         return self.once_for_market(("first rows",), self._first_rows).get(offer_id)
