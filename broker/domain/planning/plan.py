@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -16,6 +16,7 @@ from broker.domain.market.billing import Block
 from broker.domain.market.offer import Offer, SizedId, Tier, WindowBilling
 from broker.domain.market.seller_mode import SellerMode
 from broker.domain.planning.patch import PatchOperation
+from broker.domain.planning.recourse import Recourse
 from broker.domain.planning.transfer import Transfer
 from broker.domain.planning.window_use import WindowUse
 from broker.domain.planning.workload import Precision, ServingEngine, WorkloadKind
@@ -161,7 +162,8 @@ class Placement:
     is that of a replica; None for runs and if the launch time is unknown. ``disk_gb`` and ``memory_gb`` are
     ordered of each node in place of the offer's defaults (None: the default, or what is fixed). ``mode`` says
     whether its seller was real when the plan was made (None: not known). ``chance`` is that of the whole
-    workload to be done in time, or to meet its objective in every hour (None: not known).
+    workload to be done in time, or to meet its objective in every hour (None: not known). ``recourse`` is
+    where a run goes on whose window or term does not suffice (None: it suffices with its confidence).
     """
 
     workload: str
@@ -196,6 +198,7 @@ class Placement:
     memory_gb: float | None = None
     mode: SellerMode | None = None
     chance: float | None = None
+    recourse: Recourse | None = None
 
     @property
     def is_prepaid_window(self) -> bool:
@@ -369,7 +372,8 @@ class Plan:
     """The answer to a PlanRequest over one market.
 
     ``cost_usd`` is exactly the sum over placements and over ``spend``. ``waits`` has a row for each placed
-    service that waits for a run; ``delay_usd`` is their sum. The objective is cost + penalty + delay.
+    service that waits for a run; ``delay_usd`` is their sum. ``recourse_usd`` is the expected cost of all
+    recourses: chance × cost of each. The objective is cost + penalty + delay + recourse.
     ``bound_usd`` is a lower bound on the objective of any plan that the document and the market allow, at the
     prices of delay in ``waits``; ``gap`` = (objective − bound) / objective. Both are None where the search
     could not cover all such plans.
@@ -402,11 +406,17 @@ class Plan:
     assumptions: tuple[Assumption, ...] = ()
     delay_usd: Decimal = ZERO
     waits: tuple[Wait, ...] = ()
+    recourse_usd: Decimal = ZERO
 
     @property
     def objective_usd(self) -> Decimal:
-        """The objective that the search minimises: cost, penalty and delay."""
-        return self.cost_usd + self.penalty_usd + self.delay_usd
+        """The objective that the search minimises: cost, penalty, delay and expected recourse."""
+        return self.compared_usd + self.penalty_usd
+
+    @property
+    def compared_usd(self) -> Decimal:
+        """What simpler strategies are compared with: cost, delay and expected recourse."""
+        return self.cost_usd + self.delay_usd + self.recourse_usd
 
     def placements_of(self, workload: str) -> tuple[Placement, ...]:
         """Every placement of one workload."""
@@ -422,3 +432,8 @@ class Plan:
             return words
         last = placement.first_request + placement.requests
         return f"{words}: requests {placement.first_request + 1:,.0f} to {last:,.0f}"
+
+
+def recourses_usd(placements: Iterable[Placement]) -> Decimal:
+    """The expected cost of the recourses of ``placements``."""
+    return sum((one.recourse.expected_usd for one in placements if one.recourse is not None), ZERO)

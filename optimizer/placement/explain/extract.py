@@ -20,6 +20,7 @@ from broker.domain.planning.workload import Batch, Precision, Serving, Training,
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.problem.columns import Column, Piece, build_segments, in_usd
 from optimizer.placement.problem.transfers import transfers_of
+from optimizer.placement.problem.windows import usable_until_s
 from optimizer.placement.runs.candidates import begins_s
 from optimizer.placement.runs.columns import part_estimate
 
@@ -83,6 +84,7 @@ def _placement(
         disk_gb=offer.chosen_disk_gb,
         memory_gb=offer.chosen_memory_gb,
         mode=offer.mode,
+        recourse=None if column.fallback is None else column.fallback.recourse,
     )
 
 
@@ -100,6 +102,8 @@ def _window_use(
         return None
     begin = max(segments[0].start, problem.instant(begins_s(problem, workload, piece.offer)))
     end = problem.instant(column.end_s)
+    if column.fallback is not None:
+        end = problem.instant(usable_until_s(problem, piece.offer, piece.spans[-1][1]))
     if len(column.pieces) > 1:
         hours = estimate_of(candidates, workload, piece).sure_hours
         end = begin + timedelta(microseconds=round(hours * 3.6e9))
