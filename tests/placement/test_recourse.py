@@ -6,6 +6,7 @@ an hour, and going on elsewhere an hour: the start, and half the time between tw
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from decimal import Decimal
@@ -16,6 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from api.plan_sections import plan_cards
+from api.plan_words import bound_label
+from api.schemas.plans.plan import PLAN, read_plan
 from broker.domain.basics.confidence import overrun
 from broker.domain.market.offer import Offer, Tier, WindowKind
 from broker.domain.planning.plan import Placement, Plan
@@ -219,3 +223,19 @@ def test_the_mean_overrun_is_that_of_the_lognormal_tail(share: float, deviation:
         steps = [(i + 0.5) / 20_000 * chance for i in range(20_000)]
         tail = sum(math.exp(-deviation * NORMAL.inv_cdf(p)) - share for p in steps) / len(steps)
         assert excess == pytest.approx(tail, rel=5e-3)
+
+
+def test_a_recourse_is_told_and_read_back() -> None:
+    found = planned(run(), offers=[slots("1.00"), by_hour("1.30")])
+    told = PLAN.write(found)
+    assert told["recourse_usd"] == "1.88"
+    assert told["placements"][0]["recourse"] == {
+        "chance": 0.433671,
+        "offer_id": "free",
+        "hours": only(found)[1].hours,
+        "usd": "4.33",
+    }
+    assert read_plan(json.dumps(told), "plan.json") == found
+    (card, *_) = plan_cards(found)
+    assert card.note == "no penalties; $1.88 expected where windows do not suffice"
+    assert bound_label(found) == "with recourse, no plan costs less than"
