@@ -134,11 +134,11 @@ class _Builder:
     def ways(self, most: int) -> Iterator[tuple[Ways, int]]:
         """The cheapest ways, each with the offer of its recourse."""
         for size in range(len(self.sizes.counts) if self.holdings else 0):
-            elsewhere = self._elsewhere(size)
-            if elsewhere is None:
-                continue
-            for holding in self.holdings:
-                self._price(holding, size, elsewhere)
+            worth = self._worth(size)
+            elsewhere = self._elsewhere(size) if len(worth) else None
+            if elsewhere is not None:
+                for number in worth:
+                    self._price(self.holdings[number], size, elsewhere)
         if not self.of:
             return
         found = self.found
@@ -180,23 +180,34 @@ class _Builder:
     def _needed_s(self, offer: int, size: int) -> float:
         return float(self.sizes.needed_s[self.problem.table.sku_of[offer], size])
 
+    def _worth(self, size: int) -> Ints:
+        """Numbers of the holdings that fit a size and may cost less than is wanted, at the median alone."""
+        table, offers = self.problem.table, np.array([one.offer for one in self.holdings], dtype=np.int64)
+        kinds, count = table.sku_of[offers], int(self.sizes.counts[size])
+        work_s = (self.sizes.needed_s[kinds, size] - self.startup_s) / self.sure_factor[kinds, size]
+        whole_usd = np.array([one.whole_usd for one in self.holdings])
+        least_usd = count * np.where(whole_usd > 0, whole_usd, table.price_usd[offers] * work_s / 3600)
+        fits = np.isfinite(work_s) & (self.deviation[kinds, size] > 0) & (count <= self.limit[offers])
+        cheap = fits & (least_usd < self.worth_usd)
+        if (fits & ~cheap).any():
+            self.left_usd = min(self.left_usd, self.worth_usd)
+        return np.flatnonzero(cheap)
+
     def _price(self, holding: _Holding, size: int, elsewhere: _Elsewhere) -> None:
         """Adds every length of a holding with every recourse."""
         table, offer, count = self.problem.table, holding.offer, int(self.sizes.counts[size])
         kind = int(table.sku_of[offer])
         nodes = int(bought_nodes(table, np.array([offer]), self.sizes.counts[size : size + 1])[0, 0])
-        few = nodes <= min(int(holding.nodes.max(initial=0)), int(table.stock_nodes[offer]))
-        if not few or count > self.limit[offer] or not math.isfinite(self._needed_s(offer, size)):
+        if nodes > min(int(holding.nodes.max(initial=0)), int(table.stock_nodes[offer])):
             return
         deviation, most = float(self.deviation[kind, size]), float(self.sure_factor[kind, size])
         work_s = (self._needed_s(offer, size) - self.startup_s) / most
-        least_usd = holding.whole_usd or float(table.price_usd[offer]) * work_s / 3600
-        if deviation <= 0.0 or nodes * least_usd >= self.worth_usd:
-            self.left_usd = min(self.left_usd, self.worth_usd)
-            return
         unused_s = holding.wait_s + holding.teardown_s
         begun_s = self.startup_s + unused_s
         lengths, is_coarse = _lengths(table.min_s[offer], holding, begun_s + work_s, begun_s + most * work_s)
+        room_s = (holding.free_until_s - holding.starts_s)[holding.nodes >= nodes].max(initial=0)
+        longest_s = min(float(room_s), self.last_s - float(holding.starts_s.min()) + holding.teardown_s)
+        lengths = lengths[lengths <= longest_s]
         if not len(lengths):
             return
         held = lengths.astype(np.int64)
