@@ -11,8 +11,9 @@ import math
 from dataclasses import replace
 from decimal import Decimal
 from statistics import NormalDist
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,13 +22,19 @@ from api.plan_sections import plan_cards
 from api.plan_words import bound_label
 from api.schemas.plans.plan import PLAN, read_plan
 from broker.domain.basics.confidence import overrun
-from broker.domain.market.offer import Offer, Tier, WindowKind
+from broker.domain.market.offer import Offer, Tier, WindowBegin, WindowKind
+from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.recourse import Recourse
-from broker.domain.planning.workload import Policy, Training
+from broker.domain.planning.workload import Dataset, Policy, Training
 from broker.ports.planning import PlanOptions
 from optimizer.performance.constants.calibrated import load_calibration
+from optimizer.performance.estimator import Estimator
+from optimizer.placement.problem.estimates import build_estimates
+from optimizer.placement.problem.problem import build_problem
 from optimizer.placement.replan.warm import WarmStart
+from optimizer.placement.runs.builder import build_run_candidates
+from optimizer.placement.runs.columns import build_run_column
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import T0, at, offer, plan, planner, request, training, window
 
@@ -239,3 +246,88 @@ def test_a_recourse_is_told_and_read_back() -> None:
     (card, *_) = plan_cards(found)
     assert card.note == "no penalties; $1.88 expected where windows do not suffice"
     assert bound_label(found) == "with recourse, no plan costs less than"
+
+
+TERMS = MovingTerms(other_egress_usd_per_gb=Decimal("0.05"), staging_gbit_s=1.0)
+
+
+@st.composite
+def markets(draw: st.DrawFn) -> list[Offer]:
+    durations = draw(st.sampled_from([None, (24.0, 48.0, 72.0)]))
+    terms = window(
+        WindowKind.SLOTS,
+        (draw(st.integers(0, 20)), draw(st.integers(60, 120)), 4),
+        step_hours=draw(st.sampled_from([1.0, 4.0, 24.0])),
+        durations_hours=durations,
+        teardown_s=draw(st.sampled_from([0, 1800])),
+    )
+    listing = window(WindowKind.LISTED, (draw(st.integers(0, 10)), draw(st.integers(40, 60)), 2))
+    waiting = window(
+        WindowKind.REQUEST, step_hours=1.0, begins=WindowBegin.WHEN_AVAILABLE, longest_wait_hours=6
+    )
+    term: dict[str, Any] = {"tier": Tier.COMMITTED, "min_hours": draw(st.sampled_from([24, 48])), "nodes": 2}
+    usd = st.integers(80, 240).map(lambda cents: f"{cents / 100:.2f}")
+    return [
+        offer("w", draw(usd), tier=Tier.WINDOW, window=terms),
+        offer("listed", draw(usd), tier=Tier.WINDOW, window=listing, provider="aws"),
+        offer("waiting", draw(usd), tier=Tier.WINDOW, window=waiting),
+        offer("term", draw(usd), billing_increment_s=draw(st.sampled_from([1, 3600])), **term),
+        by_hour(draw(usd), nodes=2),
+        offer("mid", draw(usd), gpu="MID", provider="aws", billing_increment_s=3600, min_hours=1),
+        offer("spot", draw(usd), tier=Tier.SPOT, interruptions_per_hour=0.02, available_until=at(90)),
+    ]
+
+
+@given(
+    offers=markets(),
+    gpu_hours=st.integers(10, 60),
+    confidence=st.sampled_from([0.6, 0.9]),
+    begin=st.sampled_from([0.0, 5.3]),
+    has_data=st.booleans(),
+)
+@settings(max_examples=15, deadline=None)
+def test_a_priced_way_costs_what_its_column_costs(
+    offers: list[Offer], gpu_hours: int, confidence: float, begin: float, has_data: bool
+) -> None:
+    data = Dataset(200.0, "gcp", "us-west") if has_data else None
+    one = run(gpu_hours, confidence, earliest_start=at(begin), deadline=at(100), dataset=data)
+    problem = build_problem(request(one, hours=HORIZON), offers, T0, TERMS)
+    estimates = build_estimates(problem, cast("Estimator", CORE))
+    found = build_run_candidates(problem, estimates, one)
+    for index in np.flatnonzero(found.recourse >= 0)[:40]:
+        column = build_run_column(problem, estimates, found, int(index))
+        assert column is not None
+        assert column.total_cents == pytest.approx(100 * found.total_usd[index], abs=1.01)
+        assert column.end_s == pytest.approx(found.end_s[index], abs=1e-3)
+
+
+@given(
+    offers=markets(),
+    sizes=st.lists(st.integers(10, 60), min_size=1, max_size=2),
+    confidence=st.sampled_from([0.6, 0.9]),
+    begin=st.sampled_from([0.0, 5.3]),
+    has_data=st.booleans(),
+)
+@settings(max_examples=15, deadline=None)
+def test_every_plan_of_a_mixed_market_is_valid(
+    offers: list[Offer], sizes: list[int], confidence: float, begin: float, has_data: bool
+) -> None:
+    data = Dataset(200.0, "gcp", "us-west") if has_data else None
+    runs = [
+        run(
+            hours,
+            confidence,
+            name=f"run-{number}",
+            earliest_start=at(begin),
+            deadline=at(100),
+            dataset=data,
+            late_usd_per_hour=Decimal(2),
+            unplaced_usd=Decimal(500),
+        )
+        for number, hours in enumerate(sizes)
+    ]
+    found = plan(request(*runs, hours=HORIZON), offers, estimator=CORE, terms=TERMS)
+    assert found.bound_usd is not None
+    assert found.bound_usd <= found.objective_usd
+    whole = sum((p.cost_usd for p in found.placements), Decimal(0)) + found.penalty_usd + found.delay_usd
+    assert found.objective_usd == whole + found.recourse_usd

@@ -181,6 +181,7 @@ def _candidates(
     if ways is not None:
         split[whole : whole + len(ways)] = np.arange(len(ways))
     if back is not None:
+        log.evaluated += len(back.offer)
         recourse[len(joined) - len(back.offer) :] = back.offer
     order = np.lexsort((joined.start_s, joined.size, joined.offer))
     part = joined.where(order)
