@@ -201,7 +201,9 @@ def _cost(plan: Plan) -> str:
     completed = completed_baselines(plan)
     of = f"the strongest of {completed} simpler strategies" if completed > 1 else "the one simpler strategy"
     named = f"“{strategy(against.name)}”, {of} that could be completed"
-    counted = ", delay counted" if plan.delay_usd else ""
+    sums = {"delay": plan.delay_usd, "recourse": plan.recourse_usd}
+    counted = " and ".join(name for name, usd in sums.items() if usd)
+    counted = f", {counted} counted" if counted else ""
     if saved > 0:
         part = f"{100 * saved / against.cost_usd:.0f} %"
         return f"{cost}, {usd_words(saved)} ({part}) less than {named}{counted}."

@@ -82,6 +82,8 @@ def plan_cards(plan: Plan, budget_usd: Decimal | None = None) -> tuple[Card, ...
     penalty = f"plus {usd(plan.penalty_usd)} penalties" if plan.penalty_usd else "no penalties"
     if plan.delay_usd:
         penalty += f"; {usd(plan.delay_usd)} of delay counted"
+    if plan.recourse_usd:
+        penalty += f"; {usd(plan.recourse_usd)} expected where windows do not suffice"
     of_budget = f"{penalty}; budget {usd(budget_usd)}" if budget_usd is not None else penalty
     return (
         Card("Cost", usd(plan.cost_usd), of_budget, lead=True),
@@ -256,7 +258,7 @@ def _saved(row: Baseline, plan: Plan) -> str:
     """What the plan saves against a strategy, in USD and as a share of the strategy's cost."""
     if not row.cost_usd:
         return ""
-    saved = row.cost_usd - plan.cost_usd - plan.delay_usd
+    saved = row.cost_usd - plan.compared_usd
     return f"{usd(saved)} ({percent(float(saved / row.cost_usd))})"
 
 

@@ -134,7 +134,7 @@ def saved_usd(plan: Plan) -> Decimal | None:
     against = strongest(plan)
     if against is None or against.cost_usd is None:
         return None
-    return against.cost_usd - plan.cost_usd - plan.delay_usd
+    return against.cost_usd - plan.compared_usd
 
 
 def all_pass_budget(plan: Plan) -> bool:
@@ -144,7 +144,8 @@ def all_pass_budget(plan: Plan) -> bool:
 
 def bound_label(plan: Plan) -> str:
     """What the proven bound bounds: penalties and delay count in it, and are on no bill."""
-    counted = [name for name, usd in (("penalties", plan.penalty_usd), ("delay", plan.delay_usd)) if usd]
+    sums = {"penalties": plan.penalty_usd, "delay": plan.delay_usd, "recourse": plan.recourse_usd}
+    counted = [name for name, usd in sums.items() if usd]
     if not counted:
         return "no plan costs less than"
     return f"with {' and '.join(counted)}, no plan costs less than"

@@ -32,7 +32,7 @@ from optimizer.performance.arrays import as_array, number
 from optimizer.performance.estimator import Estimator
 from optimizer.performance.intervals import at_deviation
 from optimizer.performance.training.goodput import failures_per_hour, saving
-from optimizer.placement.rules.case import Case, Known, interruptions_per_hour, usable_stretches
+from optimizer.placement.rules.case import Case, Elsewhere, Known, interruptions_per_hour, usable_stretches
 from optimizer.placement.rules.serving import rate_deviation, supply_of
 
 Draws = NDArray[np.float64]
@@ -196,11 +196,25 @@ class _Run:
             until = math.inf if offer.available_until is None else self._hours(offer.available_until)
             return _Done(end, _bill_usd(placement, offer, hours), end <= until)
         stretches = usable_stretches(placement, offer, self.case.not_before(self.workload, offer))
+        other = self.case.elsewhere(placement, self.workload, offer)
+        if other is not None:
+            return self._on_recourse(placement, other, begun, hours)
         rest = np.maximum(0.0, hours - sum((end - begin) / HOUR for begin, end in stretches))
         until = self._hours(max(segment.end for segment in placement.segments))
         end = np.where(rest > 0, until + self._restart_hours + rest, begun + hours)
         cost = float(placement.capacity_usd) + rest * self._rest_usd_per_hour(placement, offer)
         return _Done(end, cost, rest <= 1e-9)
+
+    def _on_recourse(self, placement: Placement, other: Elsewhere, begun: Draws, hours: Draws) -> _Done:
+        """The end of ``hours`` of work, of which what the window leaves runs on the plan's recourse."""
+        usable = other.usable_hours
+        outlasts = hours > usable
+        rest = other.again_hours + np.maximum(0.0, hours - usable) * other.work_ratio
+        end = np.where(outlasts, self._hours(other.begins_at) + rest, begun + hours)
+        bill = _bill_usd(placement, other.offer, rest) + float(other.copied_usd)
+        cost = float(placement.capacity_usd) + np.where(outlasts, bill, 0.0)
+        until = math.inf if other.offer.available_until is None else self._hours(other.offer.available_until)
+        return _Done(end, cost, ~outlasts | (end <= until))
 
     @property
     def _restart_hours(self) -> float:

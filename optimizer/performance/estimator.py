@@ -9,6 +9,7 @@ from broker.domain.market.sku import Sku
 from broker.domain.planning.model_shape import GpuSpec
 from broker.domain.planning.workload import Batch, Precision, Serving, Training
 from optimizer.memo_cache import MemoCache
+from optimizer.performance.arrays import number
 from optimizer.performance.constants.calibrated import Calibration
 from optimizer.performance.own.plans import OwnServing, OwnTraining
 from optimizer.performance.own.shift import OwnShift, load_kernels
@@ -16,6 +17,7 @@ from optimizer.performance.serving.estimate import ServingConfig, ServingCore
 from optimizer.performance.serving.mixes import MixedTable, is_mixed, mixed_estimate, parts_of
 from optimizer.performance.serving.table import ServingTable
 from optimizer.performance.training.estimate import TrainingCore
+from optimizer.performance.training.goodput import begun_again_s
 from optimizer.performance.training.table import TrainingTable
 
 __all__ = ["Estimator", "ServingConfig", "ServingTable", "TrainingTable"]
@@ -76,6 +78,12 @@ class Estimator:
             return self._training.estimate(case, interruptions_per_hour) if case is not None else None
 
         return self._memo.once((workload, sku, nodes, layout, interruptions_per_hour), estimated)
+
+    def begun_again_hours(self, run: Training, nodes: int, gpus_per_node: int) -> float:
+        """Hours that a run on ``nodes`` takes to go on elsewhere: start-up, checkpoint, and lost work."""
+        params, every = number(run.model.total_params), run.checkpoint_every_minutes
+        sizes = number(nodes), number(gpus_per_node)
+        return float(begun_again_s(params, *sizes, every, self.calibration)) / 3600.0
 
     def serving_at(
         self,

@@ -17,7 +17,7 @@ from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.assumed_stock import assumptions_of
 from broker.domain.planning.effective_rules import assumed_nodes
 from broker.domain.planning.notes import document_notes
-from broker.domain.planning.plan import Baseline, Placement, Plan, PlanStatus
+from broker.domain.planning.plan import Baseline, Placement, Plan, PlanStatus, recourses_usd
 from broker.domain.planning.plan_spend import spend_lines
 from broker.domain.planning.planning_time import ALWAYS_PLANNED_WORKLOADS
 from broker.domain.planning.workload import PlanRequest, Serving
@@ -228,7 +228,8 @@ def build_plan(
     )
     cost = to_cents(sum((placement.cost_usd for placement in placements), ZERO))
     chosen = solution.choice.columns
-    penalty = in_usd(solution.billed_cents - sum(c.delay_cents for c in chosen.values())) - cost
+    beside_bill = sum(c.delay_cents + c.fallback_cents for c in chosen.values())
+    penalty = in_usd(solution.billed_cents - beside_bill) - cost
     waits = waits_of(candidates.problem, chosen, placements)
     unplaced, untried = explain_unplaced(
         asked, solution, TUNING.pipeline.fixes_share * options.time_limit_s, looked.passed
@@ -264,6 +265,7 @@ def build_plan(
         assumptions=assumptions_of(placements, candidates.problem.table.each_once, assumed_nodes(request)),
         delay_usd=sum((wait.delay_usd for wait in waits), ZERO),
         waits=waits,
+        recourse_usd=recourses_usd(placements),
     )
     if solution.bound_cents is None or len(candidates.fleets) < len(asked.fleets):
         return plan

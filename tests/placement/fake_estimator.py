@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from broker.domain.basics.confidence import MEDIAN, quantile_factor, work_factors
+from broker.domain.basics.confidence import MEDIAN, deviation_of, quantile_factor, work_factors
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.market.sku import Sku
 from broker.domain.planning.model_shape import GpuSpec
@@ -78,6 +78,7 @@ class FakeTrainingTable:
             if found is not None:
                 self.hours[w, s, n] = found.sure_hours
         self.mean_share = np.ones(self.hours.shape)
+        self.deviation = np.full(self.hours.shape, deviation_of(TIMES))
         for w, run in enumerate(workloads):
             sure, mean = work_factors(TIMES, RATES, run.planned_confidence)
             self.mean_share[w] = mean / sure
@@ -187,6 +188,9 @@ class FakeEstimator:
 
     def serving(self, workloads: Sequence[Serving | Batch], skus: Sequence[Sku]) -> FakeServingTable:
         return FakeServingTable(self, workloads, skus)
+
+    def begun_again_hours(self, run: Training, nodes: int, gpus_per_node: int) -> float:
+        return self.startup_hours + (run.checkpoint_every_minutes or 60.0) / 120
 
     def training_at(
         self,

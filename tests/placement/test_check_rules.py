@@ -73,6 +73,14 @@ def window_plan() -> Checked:
     return plan(asked, [block]), asked, [block]
 
 
+@cache
+def recourse_plan() -> Checked:
+    block = offer("block", "1.00", tier=Tier.WINDOW, window=window(WindowKind.LISTED, (0, 102, 1)))
+    asked = request(training("run", 100, deadline=at(150), interruptible=True, confidence=0.8), hours=150)
+    offers = [block, offer("node", "2.00", nodes=4, place="hall")]
+    return plan(asked, offers), asked, offers
+
+
 def _policy() -> Checked:
     found, asked, offers = run_plan()
     return found, replace(asked, policy=Policy(regions=("mars-*",))), offers
@@ -136,6 +144,13 @@ def _window_use() -> Checked:
     return first_changed(found, window_use=replace(use, unwanted_usd=use.unwanted_usd + 1)), asked, offers
 
 
+def _recourses() -> Checked:
+    found, asked, offers = recourse_plan()
+    told = found.placements[0].recourse
+    assert told is not None
+    return first_changed(found, recourse=replace(told, hours=told.hours + 1)), asked, offers
+
+
 def _identity() -> Checked:
     found, asked, offers = run_plan()
     return first_changed(found, zone="elsewhere"), asked, offers
@@ -154,11 +169,12 @@ ALONE: dict[str, tuple[Callable[[], Checked], str]] = {
     "waiting": (_waiting, "does not state the cost of that delay"),
     "totals": (_totals, "cost_usd"),
     "window_use": (_window_use, "unwanted_usd"),
+    "recourses": (_recourses, "recourse hours is"),
     "identity": (_identity, "zone"),
 }
 
 
-@pytest.mark.parametrize("sound", [run_plan, service_plan, waiting_plan, window_plan])
+@pytest.mark.parametrize("sound", [run_plan, service_plan, waiting_plan, window_plan, recourse_plan])
 def test_what_is_damaged_below_is_sound_before(sound: Callable[[], Checked]) -> None:
     assert refusals(sound()) == {}
 

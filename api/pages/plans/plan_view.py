@@ -198,8 +198,9 @@ def gone_words(held: Sequence[Reservation]) -> str:
 
 
 def baseline_rows(plan: Plan) -> tuple[BaselineRow, ...]:
-    """The plan, then each strategy with what the plan saves against it. The cost of delay counts in all."""
-    mine = plan.cost_usd + plan.delay_usd
+    """The plan, then each strategy with what the plan saves against it. The cost of delay and the expected
+    cost of recourses count in all."""
+    mine = plan.compared_usd
     costs = [mine, *(b.cost_usd for b in plan.baselines if b.cost_usd is not None)]
     dearest = max(costs) or Decimal(1)
     this = BaselineRow("this plan", mine, None, float(mine / dearest), "", is_this=True)
@@ -263,7 +264,7 @@ def _common(plan: Plan, base: Plan) -> tuple[Baseline, Baseline] | None:
 def _beside(plan: Plan, against: Baseline) -> str:
     """What a plan saves against a strategy, delay counted, or costs above it, with the share."""
     named, before = f"“{strategy(against.name)}”", against.cost_usd or ZERO
-    saved = before - plan.cost_usd - plan.delay_usd
+    saved = before - plan.compared_usd
     part = f" ({100 * abs(saved) / before:.0f} %)" if before else ""
     if saved > 0:
         return f"saves {usd(saved)}{part} against {named}"
@@ -272,7 +273,7 @@ def _beside(plan: Plan, against: Baseline) -> str:
 
 def bound_share(plan: Plan) -> float | None:
     """The position of the proven bound on the bars of ``baseline_rows``; None without one."""
-    mine = plan.cost_usd + plan.delay_usd
+    mine = plan.compared_usd
     costs = [mine, *(b.cost_usd for b in plan.baselines if b.cost_usd is not None)]
     return float(plan.bound_usd / max(costs)) if plan.bound_usd is not None and max(costs) else None
 

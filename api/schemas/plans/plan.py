@@ -37,6 +37,7 @@ from broker.domain.planning.plan import (
     Wait,
     Why,
 )
+from broker.domain.planning.recourse import Recourse
 from broker.domain.planning.stages import Stage
 from broker.domain.planning.transfer import Transfer
 from broker.domain.planning.window_use import WindowUse
@@ -146,6 +147,13 @@ Form(
     confidence (``confidence``), or by the median (``expected``).""",
 )
 Form(
+    Recourse,
+    about="""
+    With ``chance`` a run's window or term does not suffice, and the rest runs on ``offer_id`` for ``hours``
+    on average. The plan's ``recourse_usd`` sums chance × ``usd``; neither is in ``cost_usd``.""",
+    types={"chance": Annotated[float, Field(ge=0, le=1)], "hours": NotNegative, "usd": NotNegativeMoney},
+)
+Form(
     Placement,
     about="""One workload on one offer. Additions: ``window_use``, ``transfers``, ``work_share``,
     ``requests``, ``first_request``, ``engine``, ``cold_start``, ``disk_gb`` and ``memory_gb`` (null: the
@@ -153,8 +161,8 @@ Form(
     whether its seller was ``real`` or the ``sandbox``'s when the plan was made (null: not known).
     ``chance``: that the workload is done in time, or meets its objective in every hour of its first stage
     (null: not known). ``stages`` of a service: which rate of a replica counts until each instant; empty: the
-    one that holds with its confidence.
-    ``live_from``: when the first replica of a service answers (null: no service, or not known).""",
+    one that holds with its confidence. ``live_from``: when the first replica of a service answers (null: no
+    service, or not known). ``recourse``: where a run goes on whose window does not suffice (null: it suffices).""",
     types={
         "segments": tuple[Annotated[Segment, SEGMENT], ...],
         "window_use": Annotated[WindowUse, WINDOW_USE],
@@ -226,7 +234,7 @@ PLAN = Form(
         "gap": Annotated[float, Field(allow_inf_nan=False)],
         "scarcity_usd_per_node_hour": dict[str, Annotated[float, Field(ge=0)]],
     },
-    order=("penalty_usd delay_usd solve_seconds",),
+    order=("penalty_usd delay_usd recourse_usd solve_seconds",),
     lenient=True,
 )
 

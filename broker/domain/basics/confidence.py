@@ -52,6 +52,26 @@ def chance_below(share: float, relative: float) -> float:
     return _NORMAL.cdf(math.log(share) * NINTH_DECILE / math.log1p(relative))
 
 
+def normal_quantile(confidence: float) -> float:
+    """The quantile of the standard normal distribution."""
+    return _NORMAL.inv_cdf(confidence)
+
+
+def deviation_of(relative: float) -> float:
+    """The standard deviation σ of the logarithm, for the relative half-width of an 80 % interval."""
+    return math.log1p(relative) / NINTH_DECILE
+
+
+def overrun(share: float, deviation: float) -> tuple[float, float]:
+    """The chance that a time exceeds ``share`` ≥ 1 times its median, and by how many medians on average where
+    it does: P(X > x) and E[X - x | X > x] for ln X ~ N(0, σ²), with σ the ``deviation`` > 0.
+    """
+    z = math.log(share) / deviation
+    chance = 0.5 * math.erfc(z / math.sqrt(2))
+    upper = 0.5 * math.exp(deviation**2 / 2) * math.erfc((z - deviation) / math.sqrt(2))
+    return chance, upper / chance - share if chance else 0.0
+
+
 def memory_margin(half_width: float, confidence: float) -> float:
     """Factor from predicted memory to what a card must hold so that the layout fits with ``confidence``."""
     return quantile_factor(half_width, max(confidence, MEMORY_LEAST))

@@ -10,7 +10,15 @@ from broker.domain.basics.money import ZERO
 from broker.domain.moving.kept_parts import NO_SHORTAGES, Shortages
 from broker.domain.moving.move_cost_benefit import late_usd
 from broker.domain.planning.assumed_stock import nodes_at_once
-from broker.domain.planning.plan import Assumption, Placement, Plan, PlanStatus, Unplaced, Wait
+from broker.domain.planning.plan import (
+    Assumption,
+    Placement,
+    Plan,
+    PlanStatus,
+    Unplaced,
+    Wait,
+    recourses_usd,
+)
 from broker.domain.planning.plan_spend import spend_lines
 from broker.domain.planning.workload import PlanRequest
 
@@ -45,6 +53,7 @@ def merged(
         assumptions=_assumptions(old, new, placements),
         delay_usd=sum((wait.delay_usd for wait in waits), ZERO),
         waits=waits,
+        recourse_usd=recourses_usd(placements),
     )
 
 

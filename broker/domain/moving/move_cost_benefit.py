@@ -23,7 +23,7 @@ from broker.domain.moving.moving import find_change
 from broker.domain.moving.moving_costs import MovingTerms, egress_usd, rework_usd, since_checkpoint, usable_at
 from broker.domain.moving.reoptimization import Move, MovingCost, PriceMove
 from broker.domain.planning.delay_cost import average_usd_per_hour, find_wait, later_usd
-from broker.domain.planning.plan import Placement, Plan
+from broker.domain.planning.plan import Placement, Plan, recourses_usd
 from broker.domain.planning.workload import PlanRequest, Serving, Training, Workload, WorkloadKind
 
 HOUR = timedelta(hours=1)
@@ -95,7 +95,7 @@ def count(situation: MoveContext, new: Plan, workload: Workload, terms: MovingTe
     if stay is not None and _keeps_its_place(situation, new, name):
         return Counted(workload, stay, stay, None)
     leaving, to = _going(situation, new, held, placed)
-    to += late_usd(workload, placed) + to_delay
+    to += _beside_bill_usd(workload, placed) + to_delay
     return Counted(workload, stay, to, _move(situation, workload, placed, leaving, stay, to, terms))
 
 
@@ -176,7 +176,7 @@ def _stay(
     else:
         return workload.unplaced_usd
     known = [cost for cost in costs if cost is not None]
-    return to_cents(sum(known, ZERO)) + late_usd(workload, old) if len(known) == len(costs) else None
+    return to_cents(sum(known, ZERO)) + _beside_bill_usd(workload, old) if len(known) == len(costs) else None
 
 
 def planned_usd(placement: Placement, offers: Mapping[str, Offer], now: datetime) -> Decimal | None:
@@ -228,6 +228,11 @@ def late_usd(workload: Workload, placements: Sequence[Placement]) -> Decimal:
     )
     late = max(ends) - workload.deadline
     return to_cents(workload.late_usd_per_hour * Decimal(max(0.0, late / HOUR)))
+
+
+def _beside_bill_usd(workload: Workload, placements: Sequence[Placement]) -> Decimal:
+    """What counts beside the bill of ``placements``: lateness, and the expected cost of a run's recourse."""
+    return late_usd(workload, placements) + recourses_usd(placements)
 
 
 def _shape(placements: Iterable[Placement]) -> dict[SizedId, int]:
@@ -317,10 +322,10 @@ def _as_ordered_usd(
     situation: MoveContext, workload: Workload, held: Sequence[HeldCapacity], old: Sequence[Placement]
 ) -> Decimal:
     """The cost that the rest of a workload would have had, as ordered, else as planned."""
-    late = late_usd(workload, old)
+    beside = _beside_bill_usd(workload, old)
     if held:
-        return late + to_cents(sum((stay_usd(one, situation.now, one.offer) or ZERO for one in held), ZERO))
-    return late + sum((placement.cost_usd for placement in old), ZERO)
+        return beside + to_cents(sum((stay_usd(one, situation.now, one.offer) or ZERO for one in held), ZERO))
+    return beside + sum((placement.cost_usd for placement in old), ZERO)
 
 
 def _more_words(more_usd: Decimal) -> str:

@@ -84,6 +84,16 @@ class MovingTerms:
         """How long a copy takes, in whole seconds; zero if the data is there already."""
         return timedelta(0) if source.is_at(to) else self.copy_time(gb)
 
+    def going_on(self, run: Training, source: Place, to: Place) -> tuple[timedelta, Decimal]:
+        """How long a run's checkpoint and data set take to where it goes on, and their price."""
+        gb, data = checkpoint_gb(run.model), run.dataset
+        copied, usd = self.staging(source, to, gb), self.transfer_usd(source, to, gb)
+        if data is None or source.is_at(to):
+            return copied, usd
+        return max(copied, self.staging(data.place, to, data.gb)), usd + self.transfer_usd(
+            data.place, to, data.gb
+        )
+
     def copy_time(self, gb: float) -> timedelta:
         """How long a copy of ``gb`` takes, in whole seconds."""
         return math.ceil(round(gb * 8 / self.staging_gbit_s, 6)) * SECOND

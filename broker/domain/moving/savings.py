@@ -73,7 +73,7 @@ def savings_of(
             continue
         if not plan.baselines:
             left.append(NotCompared(plan.plan_id, "no simpler strategy was tried for it"))
-        own_usd = plan.cost_usd + plan.delay_usd + _lateness_usd(plan, request)
+        own_usd = plan.compared_usd + _lateness_usd(plan, request)
         for baseline in plan.baselines:
             if baseline.cost_usd is None:
                 not_run.append(NotRun(baseline.name, plan.plan_id, baseline.why))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -16,6 +16,7 @@ from broker.domain.market.billing import Block
 from broker.domain.market.offer import Offer, SizedId, Tier, WindowBilling
 from broker.domain.market.seller_mode import SellerMode
 from broker.domain.planning.patch import PatchOperation
+from broker.domain.planning.recourse import Recourse
 from broker.domain.planning.stages import Stage
 from broker.domain.planning.transfer import Transfer
 from broker.domain.planning.window_use import WindowUse
@@ -166,7 +167,8 @@ class Placement:
     ``stages`` of a service: the rate of a replica that counts until each instant; none: the one that holds
     with its confidence, throughout. ``live_from`` is when the first replica of a service answers: a cold
     start after its first nodes are ordered, or at once where they run already (None: no service, or not
-    known).
+    known). ``recourse`` is where a run goes on whose window or term does not suffice (None: it suffices with
+    its confidence).
     """
 
     workload: str
@@ -203,6 +205,7 @@ class Placement:
     chance: float | None = None
     stages: tuple[Stage, ...] = ()
     live_from: datetime | None = None
+    recourse: Recourse | None = None
 
     @property
     def is_prepaid_window(self) -> bool:
@@ -376,7 +379,8 @@ class Plan:
     """The answer to a PlanRequest over one market.
 
     ``cost_usd`` is exactly the sum over placements and over ``spend``. ``waits`` has a row for each placed
-    service that waits for a run; ``delay_usd`` is their sum. The objective is cost + penalty + delay.
+    service that waits for a run; ``delay_usd`` is their sum. ``recourse_usd`` is the expected cost of all
+    recourses: chance × cost of each. The objective is cost + penalty + delay + recourse.
     ``bound_usd`` is a lower bound on the objective of any plan that the document and the market allow, at the
     prices of delay in ``waits``; ``gap`` = (objective − bound) / objective. Both are None where the search
     could not cover all such plans.
@@ -409,11 +413,17 @@ class Plan:
     assumptions: tuple[Assumption, ...] = ()
     delay_usd: Decimal = ZERO
     waits: tuple[Wait, ...] = ()
+    recourse_usd: Decimal = ZERO
 
     @property
     def objective_usd(self) -> Decimal:
-        """The objective that the search minimises: cost, penalty and delay."""
-        return self.cost_usd + self.penalty_usd + self.delay_usd
+        """The objective that the search minimises: cost, penalty, delay and expected recourse."""
+        return self.compared_usd + self.penalty_usd
+
+    @property
+    def compared_usd(self) -> Decimal:
+        """What simpler strategies are compared with: cost, delay and expected recourse."""
+        return self.cost_usd + self.delay_usd + self.recourse_usd
 
     def placements_of(self, workload: str) -> tuple[Placement, ...]:
         """Every placement of one workload."""
@@ -429,3 +439,8 @@ class Plan:
             return words
         last = placement.first_request + placement.requests
         return f"{words}: requests {placement.first_request + 1:,.0f} to {last:,.0f}"
+
+
+def recourses_usd(placements: Iterable[Placement]) -> Decimal:
+    """The expected cost of the recourses of ``placements``."""
+    return sum((one.recourse.expected_usd for one in placements if one.recourse is not None), ZERO)

@@ -79,6 +79,20 @@ def saving(
     return Saving(blocking, xp.maximum(wanted, least), restart)
 
 
+def begun_again_s(
+    params: Array, nodes: Array, gpus_per_node: Array, every_minutes: float | None, calibration: Calibration
+) -> Array:
+    """Seconds that a run takes to go on elsewhere where its window ends: the start-up there, loading of the
+    last checkpoint, and the work since then, on average half the time between two checkpoints.
+    """
+    goodput = calibration.goodput
+    failures = failures_per_hour(nodes, gpus_per_node, xp.zeros_like(nodes), calibration)
+    plan = saving(params, nodes, gpus_per_node, every_minutes, failures, calibration)
+    load_s = plan.restart_s - goodput.detect_and_reschedule_s - goodput.warm_up_s
+    lost_s: Array = goodput.startup_s + load_s + plan.interval_s / 2.0
+    return lost_s
+
+
 def goodput_share(plan: Saving, failures: Array) -> Array:
     """Goodput with failures as a Poisson process (Daly's complete form):
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from broker.domain.basics.confidence import MEDIAN, MEMORY_LEAST, work_factors
+from broker.domain.basics.confidence import MEDIAN, MEMORY_LEAST, deviation_of, work_factors
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.market.sku import Sku
 from broker.domain.planning.plan import Obstacle
@@ -63,7 +63,8 @@ class TrainingTable:
 
     ``hours`` (without spot interruptions) suffice with each workload's confidence; inf if the run does not
     fit. ``mean_share``: the mean of the hours after the start-up divided by those that suffice; 1 where
-    medians are planned.
+    medians are planned. ``deviation``: the standard deviation of the logarithm of the hours after the
+    start-up, on their slow side; 0 where medians are planned.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class TrainingTable:
         self._known = [kind for kind in kinds if kind.gpu in core.gpus]
         shape = (len(workloads), len(kinds), len(node_counts))
         hours, self._step_s = np.full(shape, np.inf), np.full(shape, np.inf)
-        self._sure, self._share = np.ones(shape), np.ones(shape)
+        self._sure, self._share, self._deviation = np.ones(shape), np.ones(shape), np.zeros(shape)
         self._degrees: NDArray[np.int64] = np.ones((*shape, DEGREES), dtype=np.int64)
         self._joined: Mask = np.zeros(shape, dtype=np.bool_)
         self._formats: Mask = np.zeros(shape[:2], dtype=np.bool_)
@@ -90,6 +91,7 @@ class TrainingTable:
             self._fill(places, hours)
         self.hours: Array = hours[:, self._kind, :]
         self.mean_share: Array = self._share[:, self._kind, :]
+        self.deviation: Array = self._deviation[:, self._kind, :]
         self.fits: Mask = np.isfinite(self.hours)
         self._without_room: Mask = np.zeros(self.fits.shape[:2], dtype=np.bool_)
 
@@ -125,7 +127,7 @@ class TrainingTable:
             self._step_s[w, where], self._degrees[w, where] = found.step_s, found.degrees
             self._joined[w, where], self._tried[w, where] = found.fits_joined, found.tried
             per_node = hw.gpus_per_node[able][:, None]
-            self._sure[w, where], self._share[w, where] = _factors(
+            self._sure[w, where], self._share[w, where], self._deviation[w, where] = _factors(
                 self._core, workload, kinds, nodes, found, measured
             )
             median = held_hours(
@@ -337,21 +339,23 @@ def _factors(
     nodes: Array,
     found: _Found,
     measured: Mask,
-) -> tuple[Array, Array]:
-    """The hours that suffice divided by the median [S, N], and the mean hours divided by those."""
+) -> tuple[Array, Array, Array]:
+    """The hours that suffice divided by the median [S, N], the mean hours divided by those, and the deviation
+    of the logarithm.
+    """
     shape = found.step_s.shape
+    sure, share, deviation = np.ones(shape), np.ones(shape), np.zeros(shape)
     if workload.planned_confidence == MEDIAN:
-        return np.ones(shape), np.ones(shape)
+        return sure, share, deviation
     is_own = core.own is not None and core.own.moves(workload)
-    sure, share = np.ones(shape), np.ones(shape)
     for s, n in zip(*np.nonzero(np.isfinite(found.step_s)), strict=True):
         near, count = NO_ROWS, float(nodes[n] * kinds[s].gpus_per_node)
         if is_own and not measured[s, n] and core.own is not None:
             near = core.own.closeness(workload, kinds[s].gpu, count, found.degrees[s, n][None, :])
         hours = core.sides(workload, kinds[s].gpu, count, bool(measured[s, n]), near)["hours"]
         most, mean = work_factors(hours.over, hours.under, workload.planned_confidence)
-        sure[s, n], share[s, n] = most, mean / most
-    return sure, share
+        sure[s, n], share[s, n], deviation[s, n] = most, mean / most, deviation_of(hours.over)
+    return sure, share, deviation
 
 
 def _overlay_measured(

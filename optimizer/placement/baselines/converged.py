@@ -127,7 +127,9 @@ def _held_throughout(problem: Problem, chosen: Mapping[str, Column]) -> Converge
     cost = sum(piece.cost_cents for piece in pieces)
     if not Ledger(problem).fits(Column(min(chosen), pieces, cost)):
         return None
-    other_cents = sum(c.penalty_cents + c.delay_cents + c.transfer_cents for c in chosen.values())
+    other_cents = sum(
+        c.penalty_cents + c.delay_cents + c.fallback_cents + c.transfer_cents for c in chosen.values()
+    )
     return ConvergedPool(cost + other_cents, cost, sum(most.values()), chosen)
 
 

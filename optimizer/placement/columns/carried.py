@@ -29,7 +29,9 @@ class Past:
 
 
 def recosted_usd(plan: Plan, offers: Iterable[Offer]) -> Decimal | None:
-    """Cost + penalty + delay of a plan at other prices; None if one of its offers is gone."""
+    """Objective of a plan at other prices; None if one of its offers is gone, or if it counts a recourse."""
+    if plan.recourse_usd:
+        return None
     by_id = {offer.offer_id: offer for offer in offers}
     total = plan.penalty_usd + plan.delay_usd
     for placement in plan.placements:

@@ -60,7 +60,7 @@ class ColumnPool:
         if self._rows is None or self._rows[0] is not prices:
             self._rows = prices, rows_by_offer(self.problem, prices.usd)
         by_offer = self._rows[1]
-        rows = dict.fromkeys(row for piece in column.pieces for row in by_offer.get(piece.offer, ()))
+        rows = dict.fromkeys(row for piece in column.taken for row in by_offer.get(piece.offer, ()))
         return sum(prices.usd[row] * self.usage(row, column) for row in rows)
 
     def least_usd(self, prices: StockPrices, names: Iterable[str]) -> dict[str, float]:

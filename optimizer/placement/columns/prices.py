@@ -148,7 +148,7 @@ def usage_of(problem: Problem, row: Row, column: Column) -> float:
     """A column's coefficient in a row; 0 for services in rows at an instant."""
     if row.quota != NO_QUOTA:
         return _quota_usage(problem, quota_rows(problem)[row.quota], row.second, column)
-    spans = [span for piece in column.pieces if piece.offer == row.offer for span in piece.spans]
+    spans = [span for piece in column.taken if piece.offer == row.offer for span in piece.spans]
     if row.second == WHOLE_HORIZON:
         return _throughout_usage(problem, row.offer, spans)
     is_run = column.end_s != 0
@@ -174,7 +174,7 @@ def _quota_usage(problem: Problem, quota: QuotaRow, second: int, column: Column)
         is_run = column.end_s != 0
         return float(nodes_at(quota.spans_of(column), second)) if is_run else 0.0
     usage = 0.0
-    for piece in column.pieces:
+    for piece in column.taken:
         if quota.members[piece.offer] and bool(counted_midway(problem, piece.offer)) == (
             second == AT_MIDPOINT
         ):

@@ -114,7 +114,7 @@ class _Program:
             pairs = [(column, self._share(one, column.total_cents / 100)) for column in columns]
             self._taken[name] = pairs
             for column, share in pairs:
-                for offer in {piece.offer for piece in column.pieces}:
+                for offer in {piece.offer for piece in column.taken}:
                     self._on[offer].append((column, share))
 
     def _share(self, one: pywraplp.Constraint, usd: float) -> pywraplp.Variable:
@@ -157,7 +157,7 @@ def _broken(problem: Problem, found: Relaxed) -> list[Row]:
     held: defaultdict[int, list[tuple[Column, float]]] = defaultdict(list)
     for pairs in found.shares.values():
         for column, share in pairs:
-            for offer in {piece.offer for piece in column.pieces}:
+            for offer in {piece.offer for piece in column.taken}:
                 held[offer].append((column, share))
     rows = []
     for offer, pairs in sorted(held.items()):
@@ -180,7 +180,7 @@ def _broken_on(problem: Problem, offer: int, pairs: list[tuple[Column, float]]) 
         (span, share)
         for column, share in pairs
         if column.end_s != 0
-        for piece in column.pieces
+        for piece in column.taken
         if piece.offer == offer
         for span in piece.spans
     ]

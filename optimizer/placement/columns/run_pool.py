@@ -175,7 +175,7 @@ def _users(pools: Mapping[str, RunPool]) -> Mapping[int, list[str]]:
     """Runs that have columns on each offer."""
     users: defaultdict[int, list[str]] = defaultdict(list)
     for name, pool in pools.items():
-        for offer in sorted({piece.offer for column in pool.columns for piece in column.pieces}):
+        for offer in sorted({piece.offer for column in pool.columns for piece in column.taken}):
             users[offer].append(name)
     return users
 
@@ -221,7 +221,7 @@ def _ends_by_run(pools: Mapping[str, RunPool], offer: int) -> Mapping[str, set[i
     ends: defaultdict[str, set[int]] = defaultdict(set)
     for name, pool in pools.items():
         for column in pool.columns:
-            for piece in column.pieces:
+            for piece in column.taken:
                 if piece.offer == offer:
                     ends[name] |= {b for _, b, _ in piece.spans}
     return ends

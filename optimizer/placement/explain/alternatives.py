@@ -114,7 +114,7 @@ def reason(state: PlanState, mine: Column, rival: Rival) -> str:
 def near(state: PlanState, wish: Column, names: Iterable[str] = ()) -> dict[str, Column]:
     """Part of the plan: the workloads ``names``, and those that hold an offer of the column ``wish``."""
     reach = state.candidates.problem.table.pools.reach
-    offers = {offer for piece in wish.pieces for offer in reach(piece.offer)}
+    offers = {offer for piece in wish.taken for offer in reach(piece.offer)}
     holders = {name for offer in offers for name in state.holders.get(offer, ())}
     return {name: state.chosen[name] for name in sorted({*holders, *names}) if name in state.chosen}
 
@@ -339,7 +339,7 @@ def _wishes(state: PlanState, name: str, ways: Sequence[Column]) -> Iterator[_Wi
     with state.without((name,)) as room:
         for way in cheaper[: TUNING.explain.most_wishes]:
             affordable = room.budget_cents is None or way.cost_cents <= room.budget_cents
-            short = {o: n for o in {p.offer for p in way.pieces} if (n := short_nodes(state, way, o))}
+            short = {o: n for o in {p.offer for p in way.taken} if (n := short_nodes(state, way, o))}
             if affordable and len(short) == 1:
                 ((offer, nodes),) = short.items()
                 yield _Wish(now - way.total_cents, name, offer, nodes)
@@ -347,7 +347,7 @@ def _wishes(state: PlanState, name: str, ways: Sequence[Column]) -> Iterator[_Wi
 
 def short_nodes(state: PlanState, way: Column, offer: int) -> int:
     """Nodes of an offer that an option lacks, given what is taken."""
-    mine = [span for piece in way.pieces if piece.offer == offer for span in piece.spans]
+    mine = [span for piece in way.taken if piece.offer == offer for span in piece.spans]
     taken = state.ledger.taken_of(offer)
     times = np.array(sorted({edge for a, b, _ in (*mine, *taken) for edge in (a, b)}), dtype=np.int64)
     held, asked = (_level(times, spans) for spans in (taken, mine))

@@ -23,6 +23,7 @@ from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.problem.columns import Column, Piece, build_segments, in_usd
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.problem.transfers import transfers_of
+from optimizer.placement.problem.windows import usable_until_s
 from optimizer.placement.runs.candidates import begins_s
 from optimizer.placement.runs.columns import part_estimate
 
@@ -88,6 +89,7 @@ def _placement(
         mode=offer.mode,
         stages=_stages(candidates.problem, workload),
         live_from=_live_from(problem, workload, piece, segments, estimate),
+        recourse=None if column.fallback is None else column.fallback.recourse,
     )
 
 
@@ -127,6 +129,8 @@ def _window_use(
         return None
     begin = max(segments[0].start, problem.instant(begins_s(problem, workload, piece.offer)))
     end = problem.instant(column.end_s)
+    if column.fallback is not None:
+        end = problem.instant(usable_until_s(problem, piece.offer, piece.spans[-1][1]))
     if len(column.pieces) > 1:
         hours = estimate_of(candidates, workload, piece).sure_hours
         end = begin + timedelta(microseconds=round(hours * 3.6e9))

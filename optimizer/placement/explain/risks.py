@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from broker.domain.basics.money import usd_words
+from broker.domain.planning.recourse import Recourse
 from broker.domain.planning.workload import Batch, Serving, Training, Workload
 from optimizer.performance.hardware.sku_arrays import usable_memory_bytes
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.explain.clauses import duration
 from optimizer.placement.explain.extract import estimate_of
-from optimizer.placement.problem.columns import Column, Piece
+from optimizer.placement.problem.columns import Column, Piece, in_usd
 from optimizer.placement.problem.windows import usable_until_s
 from optimizer.placement.runs.candidates import Run, begins_s, deadline_s
 
@@ -24,7 +26,10 @@ def risk_rules(candidates: Candidates, workload: Workload, column: Column, piece
     """What the upper end exceeds: the interval that can be held, the deadline, or the memory of a GPU."""
     if isinstance(workload, Serving):
         return
-    yield from _stretch_rule(candidates, workload, piece)
+    if column.fallback is None:
+        yield from _stretch_rule(candidates, workload, piece)
+    else:
+        yield from _recourse_rule(candidates, workload, piece, column.fallback.recourse)
     if piece is _last(candidates, workload, column):
         yield from _deadline_rule(candidates, workload, column)
     if isinstance(workload, Training):
@@ -42,6 +47,24 @@ def _stretch_rule(candidates: Candidates, run: Run, piece: Piece) -> Iterator[st
     needed, most = _hours(candidates, run, piece)
     if most > held + LEAST_OVER_HOURS:
         yield _both(f"{what} {duration(held)}", needed, most)
+
+
+def _recourse_rule(candidates: Candidates, run: Run, piece: Piece, told: Recourse) -> Iterator[str]:
+    """Where the run goes on with which chance, and what the same offer costs if it is held long enough."""
+    row = candidates.problem.row_of(told.offer_id)
+    assert row is not None
+    other, found = candidates.problem.table.offers[row], candidates.runs[run.name]
+    where = f"{other.sku.gpu} at {other.provider} in {other.region}"
+    yield (
+        f"with a chance of {100 * told.chance:.0f} % it takes longer than it holds its nodes: the rest then "
+        f"runs on {where}, {duration(told.hours)} on average for {usd_words(told.usd)}, of which "
+        f"{usd_words(told.expected_usd)} are counted"
+    )
+    whole = (found.offer == piece.offer) & (found.recourse < 0) & (found.split < 0)
+    if whole.any():
+        usd = usd_words(in_usd(round(100 * float(found.total_usd[whole].min()))))
+        share = f"{100 * run.planned_confidence:.0f} %"
+        yield f"held for as long as suffices with a chance of {share}, it would cost {usd}"
 
 
 def _deadline_rule(candidates: Candidates, run: Run, column: Column) -> Iterator[str]:

@@ -9,6 +9,7 @@ from decimal import Decimal
 from broker.domain.basics.money import CENT, to_cents
 from broker.domain.basics.window import Segment
 from broker.domain.market.billing import holding_cost_usd
+from broker.domain.planning.recourse import Recourse
 from broker.domain.planning.transfer import Place
 from optimizer.placement.problem.problem import Problem
 
@@ -39,6 +40,16 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Fallback:
+    """Where a run goes on whose window does not suffice: the piece for which stock must be there, and what
+    the plan says of it.
+    """
+
+    piece: Piece
+    recourse: Recourse
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """One way to place ``workload``; ``end_s`` is when a run ends (0 for services).
 
@@ -51,6 +62,7 @@ class Column:
     - ``transfer_cents``: the part of ``cost_cents`` that pays for copies of data (``transfers``).
     - ``place``: where a run's finished weights lie, if copying them costs anything.
     - ``after_place``: the place from which a service's column pays to copy the weights.
+    - ``fallback``: where a run goes on whose window does not suffice; ``fallback_cents``: its expected cost.
     """
 
     workload: str
@@ -65,6 +77,13 @@ class Column:
     place: Place | None = None
     after_place: Place | None = None
     delay_cents: int = 0
+    fallback: Fallback | None = None
+    fallback_cents: int = 0
+
+    @property
+    def taken(self) -> tuple[Piece, ...]:
+        """The pieces for which stock must be there: those held, and the one to fall back on."""
+        return self.pieces if self.fallback is None else (*self.pieces, self.fallback.piece)
 
     @property
     def end(self) -> End:
@@ -83,8 +102,11 @@ class Column:
 
     @property
     def total_cents(self) -> int:
-        """Objective coefficient: cost, lateness, delay and the cost of leaving what is held."""
-        return self.cost_cents + self.penalty_cents + self.delay_cents + self.switching_cents
+        """Objective coefficient: cost, lateness, delay, expected recourse, and the cost of leaving what is
+        held.
+        """
+        counted = self.penalty_cents + self.delay_cents + self.fallback_cents
+        return self.cost_cents + counted + self.switching_cents
 
 
 def held_spans(spans: tuple[Span, ...], held_s: int) -> tuple[Span, ...]:

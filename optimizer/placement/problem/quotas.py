@@ -61,7 +61,7 @@ class QuotaRow:
             return []
         return [
             (start, end, nodes * int(self.per_node[piece.offer]))
-            for piece in column.pieces
+            for piece in column.taken
             if self.members[piece.offer]
             for start, end, nodes in piece.spans
         ]

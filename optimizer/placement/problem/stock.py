@@ -47,7 +47,7 @@ def contended_rows(
     users: defaultdict[int, list[tuple[int, Piece]]] = defaultdict(list)
     in_sizes: defaultdict[int, list[tuple[int, Piece]]] = defaultdict(list)
     for index, column in enumerate(columns):
-        for piece in column.pieces:
+        for piece in column.taken:
             users[piece.offer].append((index, piece))
             in_sizes[int(problem.table.stock_of[piece.offer])].append((index, piece))
     rows: list[StockRow] = []
@@ -209,7 +209,7 @@ class Ledger:
         """Adds what ``column`` holds."""
         for row, taken in zip(quota_rows(self.problem), self.quota_taken, strict=True):
             taken.extend(row.spans_of(column))
-        for piece in column.pieces:
+        for piece in column.taken:
             stock = self._stock_of(piece.offer)
             self.taken[stock].extend(piece.spans)
             self._most[stock] += most_nodes(piece.spans)
@@ -220,7 +220,7 @@ class Ledger:
         for row, held in zip(quota_rows(self.problem), self.quota_taken, strict=True):
             for span in row.spans_of(column):
                 held.remove(span)
-        for piece in column.pieces:
+        for piece in column.taken:
             stock = self._stock_of(piece.offer)
             spans = self.taken[stock]
             for span in piece.spans:
@@ -282,18 +282,18 @@ class Ledger:
         if row is None or self.fits_stock(column):
             return row
         table = self.problem.table
-        offers = [piece.offer for piece in column.pieces]
+        offers = [piece.offer for piece in column.taken]
         stock = own_stock([table.offers[o] for o in offers], assumed_nodes(self.problem.request))
         capped = stock > table.stock_nodes[offers]
         return row if capped.any() else None
 
     def fits_stock(self, column: Column) -> bool:
         """Whether ``column`` still fits in stock."""
-        if len(column.pieces) == 1 and self.problem.table.pools.of[column.pieces[0].offer] < 0:
-            (piece,) = column.pieces
+        if len(column.taken) == 1 and self.problem.table.pools.of[column.taken[0].offer] < 0:
+            (piece,) = column.taken
             return self._fits(piece.offer, piece.spans)
         wanted: defaultdict[int, list[Span]] = defaultdict(list)
-        for piece in column.pieces:
+        for piece in column.taken:
             wanted[self._stock_of(piece.offer)].extend(piece.spans)
         return all(self._fits(offer, spans) for offer, spans in wanted.items()) and (
             self._overdrawn(wanted) is None
@@ -302,7 +302,7 @@ class Ledger:
     def overdrawn_pool(self, column: Column) -> int | None:
         """The first pool of GPUs that ``column`` would exceed, or None."""
         wanted: defaultdict[int, list[Span]] = defaultdict(list)
-        for piece in column.pieces:
+        for piece in column.taken:
             wanted[self._stock_of(piece.offer)].extend(piece.spans)
         return self._overdrawn(wanted)
 

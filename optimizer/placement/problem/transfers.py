@@ -116,6 +116,17 @@ def handovers(problem: Problem, run: Training, first: Ints, second: Ints) -> tup
     return apart * seconds, usd
 
 
+def recourse_copies(problem: Problem, run: Training, first: int, others: Ints) -> tuple[Floats, Floats]:
+    """Seconds and USD to copy a run's checkpoint and its data set from one offer to each of E others."""
+    _, of_each = _places(problem)
+    seconds, usd = handovers(problem, run, np.full(len(others), first, dtype=np.int64), others)
+    if dataset_of(run) is None:
+        return seconds, usd
+    apart = of_each[others] != of_each[first]
+    staged = staged_s(problem, run)[others] - problem.seconds(problem.as_of)
+    return np.maximum(seconds, apart * staged), usd + apart * dataset_usd(problem, run)[others]
+
+
 def _copy_prices(problem: Problem, places: Sequence[Place]) -> tuple[Ints, Floats, Floats]:
     """For each place: an index of (provider, operator), the USD per GB out of the provider, and between its
     regions.

@@ -148,6 +148,12 @@ def _shortest(terms: DurationTerms, least_s: Floats) -> Floats:
     return chosen
 
 
+def duration_terms_of(problem: Problem, offer: int) -> tuple[DurationTerms, int]:
+    """The durations that a window offer has on sale, and its teardown in seconds."""
+    terms = _terms(problem, offer)
+    return (terms.durations_hours, terms.step_hours), terms.teardown_s
+
+
 def waiting_start_s(problem: Problem, offer: int, first_s: int) -> int | None:
     """The first start of a window that begins when capacity appears, for work that may begin at ``first_s``.
 

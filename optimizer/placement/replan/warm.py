@@ -166,7 +166,9 @@ def _run_of(candidates: Candidates, placements: Sequence[Placement]) -> Column |
     same = (found.offer == offer) & (found.nodes == placement.nodes) & (found.start_s <= start)
     if problem.table.is_window[offer] or len(placements) > 1:
         same &= found.start_s == start
-    same &= _same_rest(problem, found, placements[1:])
+    same &= _same_rest(problem, found, placements[1:]) & _same_recourse(
+        problem, found, placement, spans[-1][1]
+    )
     for index in np.flatnonzero(same):
         column = build_run_column(problem, candidates.estimates, found, int(index))
         if column is not None and column.pieces[0].spans[0][0] < start:
@@ -212,6 +214,16 @@ def _same_rest(problem: Problem, found: RunCandidates, rest: Sequence[Placement]
         return np.zeros_like(same)
     rows = found.split[same]
     same[same] = (found.splits.offer[rows] == offer) & (found.splits.start_s[rows] == spans[0][0])
+    return same
+
+
+def _same_recourse(problem: Problem, found: RunCandidates, placement: Placement, until_s: int) -> Bools:
+    """Candidates [X] with the recourse of the plan, or without one if the plan has none."""
+    if placement.recourse is None:
+        none: Bools = found.recourse < 0
+        return none
+    row = problem.row_of(placement.recourse.offer_id)
+    same: Bools = (found.recourse == (-2 if row is None else row)) & (found.until_s == until_s)
     return same
 
 

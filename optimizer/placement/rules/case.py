@@ -9,18 +9,61 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from broker.domain.basics.money import to_cents
 from broker.domain.basics.window import Segment
+from broker.domain.market.billing import holding_cost_usd
 from broker.domain.market.offer import Offer, Tier, is_held_on
 from broker.domain.market.sku import SoldAmount
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.batch_hours import kept_share
 from broker.domain.planning.plan import Placement, Plan
+from broker.domain.planning.recourse import Rest, Work, rest_of
 from broker.domain.planning.transfer import Place
 from broker.domain.planning.workload import Batch, PlanRequest, Serving, Training, Workload
 from optimizer.performance.estimator import Estimator
 
 HOUR = timedelta(hours=1)
 Known = tuple[str, Placement, Workload, Offer]
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """The rest of a run on an offer, after ``usable_hours`` in its window.
+
+    ``work_ratio`` is its median there divided by that in the window, ``begins_at`` the instant at which its
+    data is there, and ``ends_at`` its end with the run's confidence.
+    """
+
+    offer: Offer
+    rest: Rest
+    usable_hours: float
+    again_hours: float
+    work_ratio: float
+    begins_at: datetime
+    copied_usd: Decimal
+
+    @property
+    def ends_at(self) -> datetime:
+        """The end with the run's confidence."""
+        return self.begins_at + timedelta(hours=self.rest.sure_hours)
+
+    def row(self, placement: Placement) -> Placement:
+        """The rest as a placement, for the rules on offers and stock; its hosts have the default size."""
+        return replace(
+            placement,
+            offer_id=self.offer.offer_id,
+            segments=(Segment(self.begins_at, self.ends_at, placement.nodes),),
+            disk_gb=None,
+            memory_gb=None,
+            estimate=replace(placement.estimate, at_confidence={}),
+            recourse=None,
+        )
+
+    def usd(self, nodes: int) -> Decimal:
+        """What the rest costs on average, if it has to run here."""
+        held = timedelta(seconds=math.ceil(round(self.rest.mean_hours * 3600, 6)))
+        segment = Segment(self.begins_at, self.begins_at + held, nodes)
+        return to_cents(holding_cost_usd(self.offer, (segment,))) + self.copied_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +138,49 @@ class Case:
     def run_end(self, name: str) -> datetime | None:
         """When a run ends, after the last of its parts; None if it is not placed."""
         ends = [
-            run_end(placement, offer, self.not_before(workload, offer))
+            self.end_of(placement, workload, offer)
             for _, placement, workload, offer in self.placed.get(name, ())
             if isinstance(workload, Training)
         ]
         known = [end for end in ends if end is not None]
         return max(known) if known and len(known) == len(ends) else None
+
+    def end_of(self, placement: Placement, run: Training, offer: Offer) -> datetime | None:
+        """The end of a run or part with its confidence, on its recourse if it has one."""
+        if placement.recourse is None:
+            return run_end(placement, offer, self.not_before(run, offer))
+        found = self.elsewhere(placement, run, offer)
+        return None if found is None else found.ends_at
+
+    def elsewhere(self, placement: Placement, workload: Workload, offer: Offer) -> Elsewhere | None:
+        """The rest of a run on the offer of its recourse; None if it has none, or one that can do nothing."""
+        told = placement.recourse
+        other = None if told is None else self.offers.get(told.offer_id)
+        if other is None or not isinstance(workload, Training):
+            return None
+        table = self.estimator.training((workload,), (other.sku,), (placement.nodes,))
+        stretches = usable_stretches(placement, offer, self.not_before(workload, offer))
+        if len(stretches) != 1 or not table.fits[0, 0, 0]:
+            return None
+        (begin, leaves), startup = stretches[0], table.startup_hours
+        held = Work.of(placement.estimate, startup)
+        there = Work.of(table.estimate(0, 0, 0, interruptions_per_hour(other)), startup)
+        again = self.estimator.begun_again_hours(workload, placement.nodes, offer.sku.gpus_per_node)
+        usable = (leaves - begin) / HOUR
+        rest = rest_of(held, there, usable, again)
+        if rest is None:
+            return None
+        copied, usd = self.terms.going_on(workload, Place.of(offer), Place.of(other))
+        ratio = there.median_hours / held.median_hours
+        return Elsewhere(other, rest, usable, again, ratio, leaves + copied, usd)
+
+    def with_recourses(self) -> Iterator[Known]:
+        """``known``, and the rest of each run that may have to go on elsewhere as a row of its own."""
+        for where, placement, workload, offer in self.known():
+            yield where, placement, workload, offer
+            found = self.elsewhere(placement, workload, offer)
+            if found is not None:
+                yield f"{where}, recourse", found.row(placement), workload, found.offer
 
     def not_before(self, run: Training | Batch, offer: Offer) -> datetime:
         """The first instant at which a run may work on an offer, after its data has been copied there."""

@@ -74,6 +74,11 @@ def _available(case: Case, row: Known, after: Known | None) -> float:
     end = workload.deadline
     if isinstance(workload, Training) and after is not None:
         end = min(end, _begin_of(case, workload, offer, after))
+    found = case.elsewhere(placement, workload, offer)
+    if found is not None:
+        until = min(end, found.offer.available_until or end)
+        left = max(0.0, (until - found.begins_at) / HOUR - found.again_hours)
+        return (stretches[0][1] - stretches[0][0]) / HOUR + left / found.work_ratio
     if not is_held_on(offer):
         return sum((min(last, end) - first) / HOUR for first, last in stretches if first < end)
     if offer.available_until is not None:

@@ -8,6 +8,7 @@ from datetime import datetime
 from itertools import pairwise
 
 from broker.domain.planning.plan import Placement
+from broker.domain.planning.recourse import Recourse
 from broker.domain.planning.workload import Serving, Training, Workload
 from optimizer.placement.rules.case import Case, label
 
@@ -51,6 +52,7 @@ def violations(case: Case) -> Iterator[str]:
         yield from _segments(where, placement)
         yield from _layout(where, placement)
         yield from _amounts(where, placement)
+        yield from _recourse(where, placement.recourse)
         if placement.workload in case.workloads:
             yield from _metrics(where, placement, case.workloads[placement.workload])
     for left_out in case.plan.unplaced:
@@ -68,6 +70,15 @@ def _amounts(where: str, placement: Placement) -> Iterator[str]:
     live: object = placement.live_from
     if live is not None and not (isinstance(live, datetime) and live.tzinfo is not None):
         yield f"{where}: live_from is {live!r}, expected a time in UTC"
+
+
+def _recourse(where: str, told: object) -> Iterator[str]:
+    if told is None:
+        return
+    if not isinstance(told, Recourse):
+        yield f"{where}: recourse is {told!r}, expected chance, offer_id, hours and usd"
+    elif not (0 <= told.chance <= 1 and 0 <= told.hours < math.inf and told.usd.is_finite()):
+        yield f"{where}: recourse has chance {told.chance}, hours {told.hours} and usd {told.usd}"
 
 
 def _layout(where: str, placement: Placement) -> Iterator[str]:

@@ -128,7 +128,7 @@ def _inside_free(segment: Segment, free: Sequence[Segment]) -> bool:
 
 def _stock(case: Case) -> Iterator[str]:
     held: defaultdict[str, list[Segment]] = defaultdict(list)
-    for _, placement, _, offer in case.known():
+    for _, placement, _, offer in case.with_recourses():
         held[offer.offer_id].extend(reserved(placement, offer))
     yield from _pools(case, held)
     for offer_id, segments in held.items():

@@ -16,7 +16,7 @@ from optimizer.placement.rules.case import Case
 
 def violations(case: Case) -> Iterator[str]:
     """A sentence for each placement whose hosts are too small."""
-    for where, placement, workload, offer in case.known():
+    for where, placement, workload, offer in case.with_recourses():
         short = _needs(workload, placement, offer.sku.gpus_per_node).shortage(offer.sku)
         if short is not None:
             yield f"{where}: a node has {short}"

@@ -14,7 +14,7 @@ from optimizer.placement.rules.case import Case
 
 def violations(case: Case) -> Iterator[str]:
     """A sentence for each rule that an offer breaks."""
-    for where, _, workload, offer in case.known():
+    for where, _, workload, offer in case.with_recourses():
         for owner, policy in (("team", case.request.policy), (workload.name, workload.policy)):
             for broken in broken_rules(policy, offer):
                 yield f"{where}: {broken} (policy of {owner})"

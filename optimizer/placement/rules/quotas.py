@@ -16,11 +16,11 @@ Held = tuple[datetime, datetime, int, int]
 def violations(case: Case) -> Iterator[str]:
     """Violated quotas of the installation, the team, and each workload."""
     request = case.request
-    every = list(case.known())
+    every = list(case.with_recourses())
     yield from _broken("the installation", request.quotas, every, request.held)
     yield from _broken("the team", request.policy.quotas, every, [h for h in request.held if h.is_own])
     for workload in request.workloads:
-        rows = case.placed.get(workload.name, ())
+        rows = [row for row in every if row[2] is workload]
         yield from _broken(workload.name, workload.policy.quotas, rows, ())
 
 

@@ -118,7 +118,7 @@ def _training(case: Case, where: str, placement: Placement, run: Training, offer
     stretches = usable_stretches(placement, offer, not_before)
     if len(stretches) > 1 and not run.interruptible:
         yield f"{where}: the run is split over {len(stretches)} windows but is not interruptible"
-    end = run_end(placement, offer, not_before)
+    end = case.end_of(placement, run, offer)
     if end is None:
         usable = sum(((b - a) / timedelta(hours=1) for a, b in stretches), 0.0)
         needed = placement.estimate.mean_hours if is_held_on(offer) else placement.estimate.sure_hours

@@ -77,6 +77,8 @@ def _wanted(
     if not stretches:
         return None
     begin = stretches[0][0]
+    if placement.recourse is not None:
+        return begin, stretches[-1][1]
     if isinstance(workload, Training):
         end = run_end(placement, offer, not_before)
         return None if end is None else (begin, end)

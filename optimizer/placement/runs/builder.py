@@ -41,6 +41,7 @@ from optimizer.placement.runs.candidates import (
     last_second,
 )
 from optimizer.placement.runs.parts import divided_ways, is_divisible, least_parts_usd
+from optimizer.placement.runs.recourses import Recourses, build_recourses
 from optimizer.placement.runs.sizes import Sizes, batch_counts, build_sizes, interrupted_s
 from optimizer.placement.runs.splits import TwoParts, build_splits, most_splits
 from optimizer.placement.runtime.tuning import TUNING
@@ -72,7 +73,6 @@ def build_run_candidates(
     at_windows = Ways.joined(
         [make(problem, estimates, run, opened, sizes) for make in (_at_windows, _waiting)]
     )
-    _window_gate(opened, sizes, at_windows, log)
     pairs = _Pairs.of(opened, sizes)
     ceiling = min(below_usd, pairs.ceiling_usd(most) if len(pairs.group) else _ceiling_of(at_windows, most))
     free = _free_starts(problem, estimates, run, sizes, pairs, ceiling)
@@ -80,7 +80,7 @@ def build_run_candidates(
         ceiling = min(below_usd, 2 * ceiling if pairs.most_usd() > 2 * ceiling else np.inf)
         free = _free_starts(problem, estimates, run, sizes, pairs, ceiling)
     cheap = at_windows.where(at_windows.cost_usd <= ceiling)
-    split, next_usd = None, float("inf")
+    split, back, next_usd = None, None, float("inf")
     if isinstance(run, Training) and run.interruptible:
         runs = len(problem.runs())
         whole_usd = min(float(part.cost_usd.min(initial=np.inf)) for part in (free, cheap))
@@ -89,7 +89,13 @@ def build_run_candidates(
         split, next_usd = build_splits(
             problem, estimates, run, opened, sizes, most_kept, worth_usd, bounded=below_usd == np.inf
         )
-    found = _candidates(problem, run, log, sizes, (free, cheap), min(ceiling, next_usd) * (1 - 1e-9), split)
+        worth_usd = min(below_usd, whole_usd if runs > TUNING.runs.few_split else 2 * whole_usd)
+        back, left_usd = build_recourses(problem, estimates, run, opened, sizes, most_kept, worth_usd)
+        next_usd = min(next_usd, left_usd)
+    shorter = np.zeros(0, dtype=np.int64) if back is None else back.ways.offer
+    _window_gate(opened, sizes, at_windows, shorter[problem.table.is_window[shorter]], log)
+    rest_usd = min(ceiling, next_usd) * (1 - 1e-9)
+    found = _candidates(problem, run, log, sizes, (free, cheap), rest_usd, split, back)
     if not len(found) and below_usd == np.inf and not _open_to_parts(problem, estimates, run, log):
         log.keep(Obstacle.DEADLINE, 0)
     other_usd = _least_of_others_usd(problem, estimates, run, sizes) if bounded else 0.0
@@ -159,14 +165,24 @@ def _candidates(
     parts: tuple[Ways, ...],
     rest_usd: float,
     ways: TwoParts | None,
+    back: Recourses | None,
 ) -> RunCandidates:
     dataset = dataset_usd(problem, run)
     joined = Ways.joined([replace(part, cost_usd=part.cost_usd + dataset[part.offer]) for part in parts])
     whole = len(joined.offer)
-    if ways is not None and len(ways):
-        joined = Ways.joined([joined, ways.first])
+    others = [*(() if ways is None else (ways.first,)), *(() if back is None else (back.ways,))]
+    more = sum(map(len, others))
+    if more:
+        joined = Ways.joined([joined, *others])
         log.obstacle = None if log.obstacle in (Obstacle.DEADLINE, Obstacle.WINDOW) else log.obstacle
-        log.kept += len(ways)
+        log.kept += more
+    split = np.full(len(joined), -1, dtype=np.int64)
+    recourse = split.copy()
+    if ways is not None:
+        split[whole : whole + len(ways)] = np.arange(len(ways))
+    if back is not None:
+        log.evaluated += len(back.offer)
+        recourse[len(joined) - len(back.offer) :] = back.offer
     order = np.lexsort((joined.start_s, joined.size, joined.offer))
     part = joined.where(order)
     late = np.zeros(len(part.offer))
@@ -186,8 +202,9 @@ def _candidates(
         late_usd=late,
         needed_s=part.needed_s,
         rest_usd=rest_usd,
-        split=np.where(order < whole, -1, order - whole),
+        split=split[order],
         splits=Splits.none() if ways is None else ways.second,
+        recourse=recourse[order],
     )
 
 
@@ -256,13 +273,16 @@ def _free_starts(
     return ways.where(ways.until_s <= table.gone_s[offer])
 
 
-def _window_gate(opened: Opened, sizes: Sizes, at_windows: Ways, log: GateLog) -> None:
-    """Removes windows that hold no interval for the run from the offers that meet the deadline."""
+def _window_gate(opened: Opened, sizes: Sizes, at_windows: Ways, shorter: Ints, log: GateLog) -> None:
+    """Removes windows that hold no interval for the run from the offers that meet the deadline. Offers
+    ``shorter`` have one that suffices with a recourse.
+    """
     groups = opened.groups
     usable = sizes.in_time(opened) & groups.terms.is_window[:, None]
     least = np.where(usable, sizes.counts[None, :], np.iinfo(np.int64).max).min(axis=1)
     windows = int(groups.with_nodes(sizes.limit, np.arange(len(least)), least).sum())
-    log.keep(Obstacle.WINDOW, max(0, log.left - windows) + len(np.unique(at_windows.offer)))
+    here = len(np.unique(np.concatenate((at_windows.offer, shorter))))
+    log.keep(Obstacle.WINDOW, min(log.left, max(0, log.left - windows) + here))
     log.kept += len(np.unique(at_windows.offer * len(sizes.counts) + at_windows.size))
 
 

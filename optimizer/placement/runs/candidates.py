@@ -87,9 +87,10 @@ class RunCandidates:
     """Candidates of one run [X], each at its first possible start; ``end_s`` is the end of the run.
 
     ``split`` [X] is a row of ``splits``, or -1 for a whole run. A split run is represented by its first part;
-    cost, end and lateness are those of both parts. ``nodes`` are those to buy; ``choice`` says how many of
-    them work. Every candidate that is not included costs at least ``rest_usd`` (inf: all are included), and
-    every way that is no candidate at least ``other_usd`` (``any_parts``).
+    cost, end and lateness are those of both parts. ``recourse`` [X] is the offer on which the rest of a whole
+    run may have to run, or -1; its expected cost is part of the cost. ``nodes`` are those to buy; ``choice``
+    says how many of them work. Every candidate that is not included costs at least ``rest_usd`` (inf: all are
+    included), and every way that is no candidate at least ``other_usd`` (``any_parts``).
     """
 
     run: Run
@@ -106,6 +107,7 @@ class RunCandidates:
     rest_usd: float
     split: Ints
     splits: Splits
+    recourse: Ints
     other_usd: float = np.inf
 
     def __len__(self) -> int:

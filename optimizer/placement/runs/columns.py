@@ -5,26 +5,37 @@ The hours of each part are those of its estimate; the cost is that of ``broker.d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 import numpy as np
 
 from broker.domain.basics.estimate import Estimate
 from broker.domain.planning.batch_hours import kept_share
+from broker.domain.planning.recourse import Recourse, Rest, Work, rest_of
 from broker.domain.planning.workload import Batch, Training, part_of
 from optimizer.placement.problem.columns import (
     Column,
+    Fallback,
     Piece,
     Span,
     held_spans,
+    in_cents,
+    in_usd,
     late_cents,
     price_cents,
     with_switching,
 )
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.problem import Problem
-from optimizer.placement.problem.transfers import handover_s, weights_place, with_transfers
+from optimizer.placement.problem.transfers import (
+    handover_s,
+    place_of,
+    weights_place,
+    with_transfers,
+)
 from optimizer.placement.problem.windows import listed_spans, usable_until_s
 from optimizer.placement.runs.candidates import Run, RunCandidates, begins_s, deadline_s, held_s, last_second
 
@@ -39,6 +50,11 @@ def build_run_column(
     if isinstance(run, Batch):
         return build_parts_column(
             problem, estimates, run, [BatchPart(offer, choice, nodes, own_start, until, run.requests)]
+        )
+    if found.recourse[index] >= 0:
+        bought = own_start, until, nodes
+        return build_recourse_column(
+            problem, estimates, run, Held(offer, choice, bought), int(found.recourse[index])
         )
     share = 1.0 if split < 0 else float(found.splits.share[split])
     needed = needed_s(problem, estimates, run, offer, choice, share)
@@ -100,6 +116,62 @@ def batch_needed_s(problem: Problem, estimates: Estimates, run: Batch, part: Bat
     share = float(estimates.serving.mean_share[row, kind, part.choice])
     work_s = part.requests / rate
     return Needed((cold_s + work_s) / kept, (cold_s + work_s * share) / kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What is bought of an offer for a whole run."""
+
+    offer: int
+    choice: int
+    bought: Span
+
+
+def build_recourse_column(
+    problem: Problem, estimates: Estimates, run: Training, held: Held, elsewhere: int
+) -> Column | None:
+    """A run in a window that may be too short for it, with the rest ``elsewhere``; None if the exact length
+    exceeds a limit.
+    """
+    offer, choice, (start, until, nodes) = held.offer, held.choice, held.bought
+    is_window = problem.table.is_window[offer]
+    begin = max(float(start), begins_s(problem, run, offer)) if is_window else float(start)
+    leaves = usable_until_s(problem, offer, until)
+    rest = _rest(problem, estimates, run, held, elsewhere, (leaves - begin) / 3600)
+    if rest is None or until > problem.table.gone_s[offer]:
+        return None
+    copied, copy_usd = problem.terms.going_on(run, place_of(problem, offer), place_of(problem, elsewhere))
+    again = leaves + copied / timedelta(seconds=1)
+    (_, mean), (length, _) = held_s(3600 * np.array([rest.sure_hours, rest.mean_hours]))
+    end = again + float(length)
+    if end > last_second(problem, run) or math.ceil(end) > problem.table.gone_s[elsewhere]:
+        return None
+    spans: tuple[Span, ...] = ((start, until, nodes),)
+    if _is_listed(problem, offer):
+        spans = tuple(listed_spans(problem, offer, start, until, nodes)) or spans
+    piece = Piece(offer, choice, spans, price_cents(problem, offer, spans))
+    first, count = math.floor(again), estimates.node_counts[choice]
+    rest_cents = price_cents(problem, elsewhere, ((first, first + int(mean), count),))
+    usd = in_usd(rest_cents) + copy_usd
+    offer_id = problem.table.offers[elsewhere].offer_id
+    recourse = Recourse(rest.chance, offer_id, rest.mean_hours, usd)
+    other = Piece(elsewhere, choice, ((first, math.ceil(end), count),), in_cents(usd), held_s=int(mean))
+    column = _column(problem, run, ((piece, end),))
+    return replace(column, fallback=Fallback(other, recourse), fallback_cents=in_cents(recourse.expected_usd))
+
+
+def _rest(
+    problem: Problem, estimates: Estimates, run: Training, held: Held, elsewhere: int, usable_hours: float
+) -> Rest | None:
+    choice, table = held.choice, problem.table
+
+    def work(offer: int) -> Work:
+        rate, kind = float(table.interruptions_per_hour[offer]), int(table.sku_of[offer])
+        return Work.of(part_estimate(estimates, run, kind, choice, rate, 1.0), estimates.startup_hours)
+
+    count, each = estimates.node_counts[choice], int(table.gpus_per_node[held.offer])
+    again_hours = estimates.estimator.begun_again_hours(run, count, each)
+    return rest_of(work(held.offer), work(elsewhere), usable_hours, again_hours)
 
 
 def _part(
@@ -166,8 +238,17 @@ def begun_later(problem: Problem, run: Run, column: Column, start_s: int) -> Col
     if end > last_second(problem, run) or until > problem.table.gone_s[piece.offer]:
         return None
     moved = replace(piece, spans=((start_s, until, nodes),))
+    fallback = None if column.fallback is None else _begun_later(column.fallback, start_s - first)
+    if fallback is not None and fallback.piece.spans[0][1] > problem.table.gone_s[fallback.piece.offer]:
+        return None
     late = _penalty_cents(problem, run, end)
-    return with_switching(problem, replace(column, pieces=(moved,), end_s=end, penalty_cents=late))
+    later = replace(column, pieces=(moved,), end_s=end, penalty_cents=late, fallback=fallback)
+    return with_switching(problem, later)
+
+
+def _begun_later(fallback: Fallback, by_s: int) -> Fallback:
+    ((start, until, nodes),) = fallback.piece.spans
+    return replace(fallback, piece=replace(fallback.piece, spans=((start + by_s, until + by_s, nodes),)))
 
 
 def _is_listed(problem: Problem, offer: int) -> bool:

@@ -222,6 +222,8 @@ class Runs(Struct, frozen=True, forbid_unknown_fields=True):
     least_splits: Count
     most_splits: Count
     most_of_all_splits: Count
+    most_recourses: Count
+    most_lengths: Count
     most_instants: Count
     few_stretched: Count
 

@@ -137,12 +137,12 @@ class Improver:
 
 def blockers(problem: Problem, chosen: Mapping[str, Column], wish: Column) -> list[str]:
     """Other workloads that hold nodes of the column's offers, or GPUs of their pools, at the same time."""
-    wanted = [(problem.table.pools.reach(piece.offer), piece.spans) for piece in wish.pieces]
+    wanted = [(problem.table.pools.reach(piece.offer), piece.spans) for piece in wish.taken]
     return [
         name
         for name, column in chosen.items()
         if name != wish.workload
-        and any(q.offer in near and overlap(spans, q.spans) for near, spans in wanted for q in column.pieces)
+        and any(q.offer in near and overlap(spans, q.spans) for near, spans in wanted for q in column.taken)
     ]
 
 

@@ -74,7 +74,7 @@ class PlanState:
 
     def _count(self, column: Column, sign: int) -> None:
         self.spent_cents += sign * column.cost_cents
-        for piece in column.pieces:
+        for piece in column.taken:
             if sign > 0:
                 self.holders[piece.offer].add(column.workload)
             else:
@@ -100,6 +100,6 @@ def wanted_by(options: Mapping[str, list[Column]]) -> Mapping[int, set[str]]:
     found: defaultdict[int, set[str]] = defaultdict(set)
     for name, columns in options.items():
         for column in columns:
-            for piece in column.pieces:
+            for piece in column.taken:
                 found[piece.offer].add(name)
     return found

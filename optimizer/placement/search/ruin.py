@@ -85,9 +85,9 @@ class Ruin:
         most = left_cents(self.candidates.problem, centre) if now is None else now.total_cents
         wishes = [c for c in self._options[centre] if c.total_cents < most]
         self.rng.shuffle(wishes)
-        offers = {piece.offer for column in wishes[: TUNING.search.ruin_wishes] for piece in column.pieces}
+        offers = {piece.offer for column in wishes[: TUNING.search.ruin_wishes] for piece in column.taken}
         if now is not None:
-            offers |= {piece.offer for piece in now.pieces}
+            offers |= {piece.offer for piece in now.taken}
         offers = {o for offer in offers for o in self._cut_from(offer)}
         holders = {n for offer in sorted(offers) for n in self.state.holders[offer]} & self._options.keys()
         wishers = {n for offer in sorted(offers) for n in wanted.get(offer, ())}
@@ -135,7 +135,7 @@ class Ruin:
             if best is None:
                 continue
             self.state.place(best[1])
-            taken = {o for piece in best[1].pieces for o in self._cut_from(piece.offer)}
+            taken = {o for piece in best[1].taken for o in self._cut_from(piece.offer)}
             touched = {n for offer in taken for n in users[offer]} & two.keys()
             for other in sorted(two if shared else touched):
                 two[other] = self._two_best(other, ranked[other])
@@ -187,4 +187,4 @@ def _regret(two: _Two) -> float:
 
 
 def _offers_of(two: _Two) -> set[int]:
-    return set() if two[0] is None else {piece.offer for piece in two[0][1].pieces}
+    return set() if two[0] is None else {piece.offer for piece in two[0][1].taken}

@@ -235,7 +235,8 @@ def because(candidates: Candidates, chosen: Chosen, mine: Column, rival: Rival) 
 
 
 def _dearer(candidates: Candidates, mine: Column, second: Column) -> str:
-    hold, late = second.cost_cents - mine.cost_cents, second.penalty_cents - mine.penalty_cents
+    hold = second.cost_cents + second.fallback_cents - mine.cost_cents - mine.fallback_cents
+    late = second.penalty_cents - mine.penalty_cents
     if late > 0:
         hours = _late_hours(candidates, second)
         side = f"costs {_usd(abs(hold))} {'less' if hold < 0 else 'more'} to hold"
