@@ -162,7 +162,8 @@ Form(
     ``chance``: that the workload is done in time, or meets its objective in every hour of its first stage
     (null: not known). ``stages`` of a service: which rate of a replica counts until each instant; empty: the
     one that holds with its confidence. ``live_from``: when the first replica of a service answers (null: no
-    service, or not known). ``recourse``: where a run goes on whose window does not suffice (null: it suffices).""",
+    service, or not known). ``recourse``: where a run goes on whose window does not suffice (null: it
+    suffices).""",
     types={
         "segments": tuple[Annotated[Segment, SEGMENT], ...],
         "window_use": Annotated[WindowUse, WINDOW_USE],
