@@ -30,13 +30,13 @@ Way = dict[str, Column]
 
 
 def parts_of(problem: Problem, column: Column) -> tuple[int, int, int]:
-    """Pools, sellers and parts of a run."""
+    """Pools, sellers and parts of a run; a recourse counts as a part."""
     offers = problem.table.offers
     pools = {
         (offers[p.offer].provider, offers[p.offer].sku.gpu, int(problem.table.zone_of[p.offer]))
-        for p in column.pieces
+        for p in column.taken
     }
-    return len(pools), len({provider for provider, *_ in pools}), len(column.pieces)
+    return len(pools), len({provider for provider, *_ in pools}), len(column.taken)
 
 
 def easier_run(
