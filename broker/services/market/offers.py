@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from types import MappingProxyType
@@ -36,6 +36,7 @@ from broker.domain.market.price_gate import (
     Before,
     Gated,
     GateRules,
+    PeerPrice,
     Peers,
     Quarantined,
     gate_batch,
@@ -48,6 +49,17 @@ from broker.ports.unit_of_work import Clock, OfferSource, UnitOfWork, UnitOfWork
 from broker.together import all_ended
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a provider answered to a poll, after how many seconds; ``batch`` is None after a failure."""
+
+    provider: str
+    started_at: datetime
+    seconds: float
+    batch: OfferBatch | None
+    error: str | None
 
 
 class OffersService:
@@ -95,6 +107,7 @@ class OffersService:
     ) -> tuple[PollRound, ...]:
         """Polls ``providers`` (None: all) concurrently. After a failure a provider keeps its old offers.
 
+        Providers without stored prices wait for one another, so that their first prices are compared.
         ``heard`` gets each round with its changes as soon as it is stored. Raises InputError for a provider
         that is not configured.
         """
@@ -104,26 +117,68 @@ class OffersService:
             expected = f"one of {', '.join(sorted(self._sources))}"
             problems = tuple(FieldProblem("/providers", repr(name), expected) for name in unknown)
             raise InputError("poll", problems)
-        peers = await self._peers()
-        return tuple(await all_ended(self._poll(self._sources[name], peers, heard) for name in names))
+        prices = await self._peer_prices()
+        with_prices = {price.provider for price in prices}
+        peers = self._peers(prices)
+        works = [self._poll(self._sources[name], peers, heard) for name in names if name in with_prices]
+        works.append(self._poll_first([name for name in names if name not in with_prices], prices, heard))
+        rounds = {round_.provider: round_ for ended in await all_ended(works) for round_ in ended}
+        return tuple(rounds[name] for name in names)
 
-    async def _peers(self) -> Peers:
-        """Prices of all sellers before this round, without lists that only repeat other sellers' prices."""
+    async def _peer_prices(self) -> tuple[PeerPrice, ...]:
         async with self._uow_factory(EVERY_TEAM) as uow:
-            prices = await uow.offers.find_peer_prices()
+            return await uow.offers.find_peer_prices()
+
+    def _peers(self, prices: Iterable[PeerPrice]) -> Peers:
+        """Prices of all sellers, without lists that only repeat other sellers' prices."""
         return Peers(price for price in prices if price.provider not in self._price_lists)
 
     async def _poll(
         self, source: OfferSource, peers: Peers, heard: Callable[[PollRound], None] | None
-    ) -> PollRound:
+    ) -> tuple[PollRound, ...]:
+        answer = await self._answer(source)
+        return (await self._store(answer, peers, heard),)
+
+    async def _poll_first(
+        self, names: Sequence[str], prices: Sequence[PeerPrice], heard: Callable[[PollRound], None] | None
+    ) -> tuple[PollRound, ...]:
+        """Polls providers that have no prices yet, and compares their first prices with one another's.
+
+        Without that, a first price that is far from all others would be on sale until the next poll.
+        """
+        answers = await all_ended(self._answer(self._sources[name]) for name in names)
+        peers = await asyncio.to_thread(self._first_peers, answers, prices)
+        return tuple(await all_ended(self._store(answer, peers, heard) for answer in answers))
+
+    def _first_peers(self, answers: Sequence[_Answer], prices: Sequence[PeerPrice]) -> Peers:
+        """Prices of all sellers with the first ones. An outlier of these is no measure of others. Pure."""
+        peers = self._peers(prices)
+        for _ in ("all that are plausible alone", "those that are plausible beside these"):
+            first = [
+                PeerPrice(offer.provider, offer.sku.gpu, offer.tier, _usd_per_gpu_hour(offer))
+                for answer in answers
+                if answer.batch is not None
+                for offer in gate_batch(
+                    answer.batch, self._gate, Before(peers=peers), answer.started_at
+                ).batch.offers
+            ]
+            peers = self._peers((*prices, *first))
+        return peers
+
+    async def _answer(self, source: OfferSource) -> _Answer:
         started_at, began = self._clock.now(), time.monotonic()
         batch, error = await self._ask(source, started_at)
-        round_ = PollRound(source.provider, started_at, time.monotonic() - began, 0, error=error)
+        return _Answer(source.provider, started_at, time.monotonic() - began, batch, error)
+
+    async def _store(
+        self, answer: _Answer, peers: Peers, heard: Callable[[PollRound], None] | None
+    ) -> PollRound:
+        round_ = PollRound(answer.provider, answer.started_at, answer.seconds, 0, error=answer.error)
         async with self._recording, self._uow_factory(EVERY_TEAM) as uow:
-            if batch is None:
+            if answer.batch is None:
                 await uow.offers.record_round(round_, None)
             else:
-                round_ = await self._record(uow, round_, batch, peers)
+                round_ = await self._record(uow, round_, answer.batch, peers)
             await uow.commit()
         if heard is not None:
             heard(round_)
@@ -354,7 +409,11 @@ class OffersService:
 
 
 def _place(offer: Offer) -> tuple[Decimal, str]:
-    return offer.price_usd_per_node_hour / offer.sku.gpus_per_node, offer.offer_id
+    return _usd_per_gpu_hour(offer), offer.offer_id
+
+
+def _usd_per_gpu_hour(offer: Offer) -> Decimal:
+    return offer.price_usd_per_node_hour / offer.sku.gpus_per_node
 
 
 def _is_whole_market(wanted: OfferFilter) -> bool:
