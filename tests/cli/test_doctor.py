@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from tests.cli.running import broker, fake_server
 from tests.fakes.clock import NOON
 from tests.fakes.examples import an_offer
 
-FEED = {
+FEED: dict[str, Any] = {
     "provider": "lambda",
     "title": "Lambda",
     "mode": "real",
@@ -34,12 +35,13 @@ FEED = {
     "probe": {"at": "2026-11-22T12:00:00Z", "findings": []},
 }
 VAST = {**FEED, "provider": "vast", "title": "Vast.ai", "mode": "sandbox", "orders_barred": "", "probe": None}
+Answers = dict[tuple[str, str], list[tuple[int, Any]]]
 KEYS = ("GET", "/v1/ssh-keys")
 PROVIDERS = ("GET", "/v1/providers")
 
 
 def test_a_laptop_asks_the_server_about_its_sellers() -> None:
-    answers = {
+    answers: Answers = {
         PROVIDERS: [(200, {"items": [FEED, VAST], "next_cursor": None})],
         KEYS: [(200, {"items": [], "next_cursor": None})],
     }
@@ -61,7 +63,7 @@ def test_a_laptop_asks_the_server_about_its_sellers() -> None:
 
 def test_a_seller_that_the_server_cannot_read_is_told() -> None:
     silent = {**FEED, "failures_in_a_row": 3, "last_error": "lambda: no answer within 50 s"}
-    answers = {
+    answers: Answers = {
         PROVIDERS: [(200, {"items": [silent], "next_cursor": None})],
         KEYS: [(200, {"items": [], "next_cursor": None})],
     }
