@@ -70,7 +70,6 @@ async def test_a_round_stores_offers_and_changes() -> None:
 async def test_a_round_is_heard_before_the_slowest_feed_answers() -> None:
     clock, tables = FakeClock(), Tables()
     fast, slow = FakeProvider(clock, "fast", offers=(an_offer("a", provider="fast"),)), Slow()
-    tables.put_offers(an_offer("b", provider="fast"))
     heard: list[str] = []
 
     def hear(round_: PollRound) -> None:
@@ -86,7 +85,6 @@ async def test_a_round_is_heard_before_the_slowest_feed_answers() -> None:
 async def test_no_poll_goes_on_unseen_when_the_store_fails_for_one_feed() -> None:
     clock, tables = FakeClock(), Tables()
     fast, slow = FakeProvider(clock, "fast", offers=(an_offer("a", provider="fast"),)), Slow()
-    tables.put_offers(an_offer("b", provider="fast"))
     service = OffersService(tables.unit_of_work, {"fast": fast, "slow": slow}, clock)
     heard: list[str] = []
 

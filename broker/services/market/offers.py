@@ -34,6 +34,7 @@ from broker.domain.market.operators import Operators
 from broker.domain.market.polling import Polling, PollPlan, polling_of
 from broker.domain.market.price_gate import (
     Before,
+    Doubt,
     Gated,
     GateRules,
     PeerPrice,
@@ -107,9 +108,8 @@ class OffersService:
     ) -> tuple[PollRound, ...]:
         """Polls ``providers`` (None: all) concurrently. After a failure a provider keeps its old offers.
 
-        Providers without stored prices wait for one another, so that their first prices are compared.
-        ``heard`` gets each round with its changes as soon as it is stored. Raises InputError for a provider
-        that is not configured.
+        ``heard`` gets each round with its changes as soon as it is stored, and again where first prices turn
+        out to be far from all others. Raises InputError for a provider that is not configured.
         """
         names = tuple(self._sources) if providers is None else tuple(providers)
         unknown = [name for name in names if name not in self._sources]
@@ -118,12 +118,14 @@ class OffersService:
             problems = tuple(FieldProblem("/providers", repr(name), expected) for name in unknown)
             raise InputError("poll", problems)
         prices = await self._peer_prices()
-        with_prices = {price.provider for price in prices}
-        peers = self._peers(prices)
-        works = [self._poll(self._sources[name], peers, heard) for name in names if name in with_prices]
-        works.append(self._poll_first([name for name in names if name not in with_prices], prices, heard))
-        rounds = {round_.provider: round_ for ended in await all_ended(works) for round_ in ended}
-        return tuple(rounds[name] for name in names)
+        peers, with_prices = self._peers(prices), {price.provider for price in prices}
+        polled = await all_ended(self._poll(self._sources[name], peers, heard) for name in names)
+        rounds = {name: round_ for name, (_, round_) in zip(names, polled, strict=True)}
+        first = [answer for answer, _ in polled if answer.provider not in with_prices]
+        for round_ in await self._compare_first(first, prices, heard):
+            before = rounds[round_.provider]
+            rounds[round_.provider] = replace(round_, changes=(*before.changes, *round_.changes))
+        return tuple(rounds.values())
 
     async def _peer_prices(self) -> tuple[PeerPrice, ...]:
         async with self._uow_factory(EVERY_TEAM) as uow:
@@ -135,20 +137,34 @@ class OffersService:
 
     async def _poll(
         self, source: OfferSource, peers: Peers, heard: Callable[[PollRound], None] | None
-    ) -> tuple[PollRound, ...]:
-        answer = await self._answer(source)
-        return (await self._store(answer, peers, heard),)
+    ) -> tuple[_Answer, PollRound]:
+        started_at, began = self._clock.now(), time.monotonic()
+        batch, error = await self._ask(source, started_at)
+        answer = _Answer(source.provider, started_at, time.monotonic() - began, batch, error)
+        return answer, await self._store(answer, peers, heard)
 
-    async def _poll_first(
-        self, names: Sequence[str], prices: Sequence[PeerPrice], heard: Callable[[PollRound], None] | None
-    ) -> tuple[PollRound, ...]:
-        """Polls providers that have no prices yet, and compares their first prices with one another's.
+    async def _compare_first(
+        self,
+        answers: Sequence[_Answer],
+        prices: Sequence[PeerPrice],
+        heard: Callable[[PollRound], None] | None,
+    ) -> list[PollRound]:
+        """Compares the first prices of providers with one another's once all have answered.
 
-        Without that, a first price that is far from all others would be on sale until the next poll.
+        The first to answer had nothing to be compared with. Rounds with an outlier are stored again.
         """
-        answers = await all_ended(self._answer(self._sources[name]) for name in names)
+        if not answers:
+            return []
         peers = await asyncio.to_thread(self._first_peers, answers, prices)
-        return tuple(await all_ended(self._store(answer, peers, heard) for answer in answers))
+        return [
+            await self._store(answer, peers, heard)
+            for answer in answers
+            if any(entry.doubt is Doubt.OUTLIER for entry in self._gated(answer, peers).quarantine)
+        ]
+
+    def _gated(self, answer: _Answer, peers: Peers) -> Gated:
+        """An answer after the gate, of a provider without accepted prices."""
+        return gate_batch(answer.batch or OfferBatch(()), self._gate, Before(peers=peers), answer.started_at)
 
     def _first_peers(self, answers: Sequence[_Answer], prices: Sequence[PeerPrice]) -> Peers:
         """Prices of all sellers with the first ones. An outlier of these is no measure of others. Pure."""
@@ -157,18 +173,10 @@ class OffersService:
             first = [
                 PeerPrice(offer.provider, offer.sku.gpu, offer.tier, _usd_per_gpu_hour(offer))
                 for answer in answers
-                if answer.batch is not None
-                for offer in gate_batch(
-                    answer.batch, self._gate, Before(peers=peers), answer.started_at
-                ).batch.offers
+                for offer in self._gated(answer, peers).batch.offers
             ]
             peers = self._peers((*prices, *first))
         return peers
-
-    async def _answer(self, source: OfferSource) -> _Answer:
-        started_at, began = self._clock.now(), time.monotonic()
-        batch, error = await self._ask(source, started_at)
-        return _Answer(source.provider, started_at, time.monotonic() - began, batch, error)
 
     async def _store(
         self, answer: _Answer, peers: Peers, heard: Callable[[PollRound], None] | None
