@@ -87,7 +87,7 @@ from broker.domain.basics.errors import (
 )
 from broker.domain.holding.reservation import Reservation
 from broker.lru_cache import LruCache
-from broker.ports.planning import PlanRecord, Whereabouts
+from broker.ports.planning import UNDECIDED, PlanRecord, Whereabouts
 from broker.services.accounts.accounts import Answer
 from broker.services.holding.reserving_requests import PlanPart
 from broker.services.planning.planning import Comparison
@@ -247,7 +247,8 @@ async def list_plans(
     statuses = await planning.find_business_statuses(page.items)
     places = await planning.find_whereabouts(page.items)
     holdings = await find_holdings(product_of(request), caller, page.items, statuses)
-    stale = await find_stale(product_of(request), page.items, statuses)
+    drafts = {plan_id: one for plan_id, one in statuses.items() if one in UNDECIDED}
+    stale = await find_stale(product_of(request), page.items, drafts)
     items = [
         record_to_summary(
             one,

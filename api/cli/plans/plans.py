@@ -28,7 +28,7 @@ from api.sections import Cell, Section
 from broker.domain.basics.errors import BrokerError, FieldProblem, InputError
 from broker.domain.planning.plan import PlanStatus
 from broker.domain.spend.approvals import ApprovalState
-from broker.ports.planning import BusinessStatus
+from broker.ports.planning import UNDECIDED
 
 app = typer.Typer(add_completion=False)
 
@@ -281,11 +281,11 @@ def _standing_words(one: PlanSummaryForm) -> str:
     if one.standing is None:
         return str(one.state)
     words = [state_words(str(one.state), str(one.standing))]
-    if one.intended and one.standing in (BusinessStatus.DRAFT, BusinessStatus.WAITING):
+    if one.intended and one.standing in UNDECIDED:
         words.append("counts in planned spend")
     if one.approval is ApprovalState.APPROVED:
         words.append("approved")
-    if one.stale_because and one.standing in (BusinessStatus.DRAFT, BusinessStatus.WAITING):
+    if one.stale_because and one.standing in UNDECIDED:
         words.append("offers changed")
     if one.holding is not None:
         words.append(one.holding.text)
