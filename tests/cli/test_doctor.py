@@ -40,14 +40,14 @@ KEYS = ("GET", "/v1/ssh-keys")
 PROVIDERS = ("GET", "/v1/providers")
 
 
-def test_a_laptop_asks_the_server_about_its_sellers() -> None:
+def test_a_laptop_asks_the_server_about_its_sellers(tmp_path: Path) -> None:
     answers: Answers = {
         PROVIDERS: [(200, {"items": [FEED, VAST], "next_cursor": None})],
         KEYS: [(200, {"items": [], "next_cursor": None})],
     }
     with fake_server(answers) as server:
-        done = broker("doctor", "--json", env=server.env)
-        told = broker("doctor", env=server.env)
+        laptop = {**server.env, "HOME": str(tmp_path)}
+        done, told = broker("doctor", "--json", env=laptop), broker("doctor", env=laptop)
     found = json.loads(done.stdout)
     assert done.exit_code == 0, done.stderr
     checks = {one["name"]: one for one in found["checks"]}
@@ -61,14 +61,33 @@ def test_a_laptop_asks_the_server_about_its_sellers() -> None:
     assert "No seller" not in told.stdout
 
 
-def test_a_seller_that_the_server_cannot_read_is_told() -> None:
+def test_beside_the_database_of_this_machine_the_server_s_sellers_are_told(
+    tmp_path: Path, migrated_sqlite: Path
+) -> None:
+    answers: Answers = {
+        PROVIDERS: [(200, {"items": [VAST], "next_cursor": None})],
+        KEYS: [(200, {"items": [], "next_cursor": None})],
+    }
+    file = tmp_path / ".local" / "share" / "gpu-capacity-broker" / "broker.db"
+    file.parent.mkdir(parents=True)
+    shutil.copy(migrated_sqlite, file)
+    with fake_server(answers) as server:
+        done = broker("doctor", "--json", env={**server.env, "HOME": str(tmp_path)})
+    found = json.loads(done.stdout)
+    names = [one["name"] for one in found["checks"]]
+    assert {"database", "leader", "server"} <= set(names)
+    assert len(names) == len(set(names))
+    assert [one["provider"] for one in found["sellers"]] == ["vast"]
+
+
+def test_a_seller_that_the_server_cannot_read_is_told(tmp_path: Path) -> None:
     silent = {**FEED, "failures_in_a_row": 3, "last_error": "lambda: no answer within 50 s"}
     answers: Answers = {
         PROVIDERS: [(200, {"items": [silent], "next_cursor": None})],
         KEYS: [(200, {"items": [], "next_cursor": None})],
     }
     with fake_server(answers) as server:
-        done = broker("doctor", "--json", env=server.env)
+        done = broker("doctor", "--json", env={**server.env, "HOME": str(tmp_path)})
     (seller,) = json.loads(done.stdout)["sellers"]
     assert (done.exit_code, seller["credentials"]) == (8, "unanswered")
     assert seller["problem"] == "lambda: no answer within 50 s"

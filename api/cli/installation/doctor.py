@@ -11,7 +11,7 @@ import typer
 
 from api.cli.configuration import load_settings
 from api.cli.installation.diagnosis import diagnose
-from api.cli.installation.server_diagnosis import diagnose_server
+from api.cli.installation.server_diagnosis import diagnose_server, with_server
 from api.cli.market_source import named_server
 from api.cli.output import Json, print_json, stdout
 from api.cli.tables import print_section
@@ -50,19 +50,18 @@ def doctor(
 ) -> None:
     """Check the installation and every configured seller. It buys and changes nothing.
 
-    Each real seller is asked what is held, which shows whether it accepts the credentials. Where BROKER_URL
-    is given and BROKER_DATABASE_URL is not, the server is asked about its sellers instead.
+    Each real seller is asked what is held, which shows whether it accepts the credentials. Where no seller
+    is configured on this machine, the server that BROKER_URL names is asked about its own.
 
     Exit code 3 when credentials are incomplete or rejected, 8 when a seller does not answer.
 
     Example: broker doctor --team research
     """
     settings, server = load_settings(), named_server()
-    if server is None:
-        found = asyncio.run(diagnose(settings, load_environment(), team, asks=not offline))
-    else:
+    found = asyncio.run(diagnose(settings, load_environment(), team, asks=not offline))
+    if server is not None and not found.sellers:
         with server:
-            found = diagnose_server(server, settings.url, team)
+            found = with_server(found, diagnose_server(server, settings.url, team))
     if as_json:
         print_json(DIAGNOSIS.write(found))
     else:

@@ -24,12 +24,19 @@ def diagnose_server(client: BrokerClient, url: str, team: str | None) -> Diagnos
     """
     sellers = tuple(_seller(told) for told in client.list_providers())
     teams = [key.team for key in client.list_ssh_keys() if team in (None, key.team)]
-    says = (
-        f"{url} answers; its database, clock and credentials are checked on its machine, without BROKER_URL"
-    )
+    says = f"{url} answers; `broker doctor` on its machine checks its database, clock and credentials"
     checks = (Check("server", Finding.FINE, says), _polls(sellers), ssh_keys_check(teams, team))
     silent = any(one.credentials is Credentials.UNANSWERED for one in sellers)
     return Diagnosis(checks, sellers, int(ExitCode.PROVIDER if silent else ExitCode.DONE))
+
+
+def with_server(here: Diagnosis, there: Diagnosis) -> Diagnosis:
+    """What was found on this machine beside what the server says. A laptop need not have a database."""
+    has_database = here.checks[0].finding is not Finding.WARNING
+    checks = here.checks if has_database else ()
+    known = {one.name for one in checks}
+    added = tuple(one for one in there.checks if one.name not in known)
+    return Diagnosis((*checks, *added), there.sellers, here.exit_code or there.exit_code)
 
 
 def _polls(sellers: Iterable[SellerDiagnosis]) -> Check:
