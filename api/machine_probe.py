@@ -28,10 +28,12 @@ class MachineProbe:
             return None
         return None if key is None else " ".join(key.export_public_key().decode().split()[:2])
 
-    async def is_healthy(self, url: str) -> bool:
-        """Whether ``url`` answers with a status of success."""
+    async def is_healthy(self, url: str) -> bool | None:
+        """Whether ``url`` answers with a status of success; None if it does not answer in time."""
         try:
             async with httpx.AsyncClient(timeout=self._patience_s, trust_env=False) as http:
                 return (await http.get(url)).is_success
+        except httpx.TimeoutException:
+            return None
         except httpx.HTTPError:
             return False

@@ -22,7 +22,7 @@ from broker.domain.basics.money import format_usd
 from broker.domain.holding.plan_holding import PlanHolding
 from broker.domain.planning.cost_estimate import CostEstimate
 from broker.domain.planning.workload_document import to_document
-from broker.ports.planning import BusinessStatus, LimitClock, PlanOptions, PlanRecord, Whereabouts
+from broker.ports.planning import BusinessStatus, LimitClock, PlanOptions, PlanRecord, PlanState, Whereabouts
 from broker.services.planning.planning import Change, Comparison
 from broker.settings import Settings
 
@@ -208,3 +208,13 @@ async def find_holdings(
     """What is held of each of ``records`` that is reserved, by id."""
     reserved = [one for one in records if statuses.get(one.plan_id) is BusinessStatus.RESERVED]
     return await product.reservations.find_holdings(caller, reserved)
+
+
+async def find_stale(
+    product: Product, records: Iterable[PlanRecord], statuses: Mapping[str, BusinessStatus]
+) -> dict[str, tuple[str, ...]]:
+    """Why each of ``records`` that could be reserved cannot be ordered as planned, by id, if it cannot."""
+    never = (None, BusinessStatus.RESERVED, BusinessStatus.REJECTED)
+    return await product.reservations.find_stale(
+        one for one in records if one.state is PlanState.DONE and statuses.get(one.plan_id) not in never
+    )

@@ -2,7 +2,8 @@
 
 A machine is ``starting`` until the health path of its server answers, then ``ready``. It is ``draining`` for
 the last minutes before it is given back, once the machines that the plan has from then on are ready: a
-balancer then sends it no new request. What will be held later is ``coming``, without an address.
+balancer then sends it no new request. Where nothing follows, it is ``ready`` until its end. What will be held
+later is ``coming``, without an address.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ def _heads(row: Reservation) -> Iterator[Machine]:
 
 
 def _is_replaced(leaving: Reservation, serving: Iterable[Reservation]) -> bool:
-    """Whether the servers that the plan has right after the end of ``leaving`` are ready."""
+    """Whether the plan has servers right after the end of ``leaving``, and all of them are ready."""
     end = leaving.ends_at
     assert end is not None
     after = [
@@ -159,7 +160,8 @@ def _is_replaced(leaving: Reservation, serving: Iterable[Reservation]) -> bool:
     ]
     nodes = 1 if leaving.setup.served is None else leaving.setup.served.nodes
     planned = sum(-(-row.nodes // nodes) for row in after)
-    return sum(one.ready_at is not None for row in after for one in _heads(row)) >= planned
+    ready = sum(one.ready_at is not None for row in after for one in _heads(row))
+    return 0 < planned <= ready
 
 
 def fingerprint_of(endpoints: Sequence[Endpoint]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -29,13 +29,25 @@ def kept_answers() -> LruCache[Tagged]:
 
 
 def plan_key(
-    record: PlanRecord, standing: BusinessStatus | None, holding: PlanHolding | None = None
+    record: PlanRecord,
+    standing: BusinessStatus | None,
+    holding: PlanHolding | None = None,
+    stale: Sequence[str] = (),
 ) -> tuple[object, ...]:
     """The cache key of a plan's answer: everything it depends on. A plan changes only with its record's
     version."""
     rest = (record.state, record.problem, record.needs_approval, record.approval_reason, record.supersedes)
     words = (record.intended_by, record.approved_by, record.approved_at, record.decisions)
-    return (record.plan_id, record.version, record.plan is None, standing, holding, *rest, *words)
+    return (
+        record.plan_id,
+        record.version,
+        record.plan is None,
+        standing,
+        holding,
+        tuple(stale),
+        *rest,
+        *words,
+    )
 
 
 def tagged(document: Any, *, but_for: Mapping[str, Any] | None = None) -> Tagged:

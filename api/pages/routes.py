@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain, islice
+
 from fastapi import Request
 from fastapi.responses import Response
 
@@ -36,7 +38,7 @@ from api.plan_requests import find_holdings
 from broker.domain.basics.account import Scope
 from broker.ports.planning import BusinessStatus
 
-SHOWN_LOOKS, LOOKED_THROUGH = 8, 50
+SHOWN_LOOKS, LOOKED_THROUGH, SHOWN_PROPOSALS = 8, 50, 3
 
 router = page_router()
 
@@ -53,8 +55,10 @@ async def overview(request: Request, caller: AnyVisitor) -> Response:
     plans = await product.planning.find_current_plans(caller)
     held = await product.reservations.find_every(caller, open_only=True)
     found = await product.reoptimize.find_reoptimizations(caller, LOOKED_THROUGH)
-    records = await records_of(product, caller, found.items)
-    looks = [look for look in found.items if is_of_reserved(look, records)][:SHOWN_LOOKS]
+    proposed = await product.reoptimize.find_proposed(caller)
+    records = await records_of(product, caller, (*proposed, *found.items))
+    others = (look for look in found.items if look not in proposed and is_of_reserved(look, records))
+    looks = list(islice(chain(proposed, others), SHOWN_LOOKS))
     statuses = await product.planning.find_business_statuses(plans)
     now = product.clock.now()
     holdings = await find_holdings(product, caller, plans, statuses)
@@ -70,9 +74,10 @@ async def overview(request: Request, caller: AnyVisitor) -> Response:
         budgets=budget_rows(budgets),
         plans=rows,
         waiting=sum(row.standing is BusinessStatus.WAITING for row in rows),
+        proposed=proposed[:SHOWN_PROPOSALS],
         looks=looks,
         titles={plan_id: title_of(record) for plan_id, record in records.items()},
-        drafts=frozenset[str](),
+        drafts={look.plan_id for look in looks if not is_of_reserved(look, records)},
         as_of=as_of,
     )
 

@@ -35,6 +35,7 @@ from api.plan_requests import (
     ask_to_continue,
     estimate,
     find_holdings,
+    find_stale,
     finished_within,
     options_of,
     plan_events,
@@ -86,7 +87,7 @@ from broker.domain.basics.errors import (
 )
 from broker.domain.holding.reservation import Reservation
 from broker.lru_cache import LruCache
-from broker.ports.planning import PlanRecord, Whereabouts
+from broker.ports.planning import UNDECIDED, PlanRecord, Whereabouts
 from broker.services.accounts.accounts import Answer
 from broker.services.holding.reserving_requests import PlanPart
 from broker.services.planning.planning import Comparison
@@ -246,9 +247,17 @@ async def list_plans(
     statuses = await planning.find_business_statuses(page.items)
     places = await planning.find_whereabouts(page.items)
     holdings = await find_holdings(product_of(request), caller, page.items, statuses)
+    drafts = {plan_id: one for plan_id, one in statuses.items() if one in UNDECIDED}
+    stale = await find_stale(product_of(request), page.items, drafts)
     items = [
-        record_to_summary(r, statuses.get(r.plan_id), places.get(r.plan_id), holdings.get(r.plan_id))
-        for r in page.items
+        record_to_summary(
+            one,
+            statuses.get(one.plan_id),
+            places.get(one.plan_id),
+            holdings.get(one.plan_id),
+            stale.get(one.plan_id, ()),
+        )
+        for one in page.items
     ]
     return listing(items, page.next_cursor)
 
@@ -278,10 +287,11 @@ async def show_plan(
     statuses = await planning.find_business_statuses([record])
     standing = statuses.get(plan_id)
     holding = (await find_holdings(product_of(request), caller, [record], statuses)).get(plan_id)
+    stale = (await find_stale(product_of(request), [record], statuses)).get(plan_id, ())
     kept = cast("LruCache[Tagged]", request.app.state.plan_answers)
     made = kept.once(
-        plan_key(record, standing, holding),
-        lambda: tagged(record_to_document(record, standing, None, holding)),
+        plan_key(record, standing, holding, stale),
+        lambda: tagged(record_to_document(record, standing, None, holding, stale)),
     )
     return conditional(request, made)
 
@@ -295,7 +305,14 @@ async def cancel_plan(request: Request, caller: PlanWriter, plan_id: PlanId) -> 
 async def _shown(request: Request, caller: Caller, record: PlanRecord) -> dict[str, Any]:
     statuses = await product_of(request).planning.find_business_statuses([record])
     holdings = await find_holdings(product_of(request), caller, [record], statuses)
-    return record_to_document(record, statuses.get(record.plan_id), None, holdings.get(record.plan_id))
+    stale = await find_stale(product_of(request), [record], statuses)
+    return record_to_document(
+        record,
+        statuses.get(record.plan_id),
+        None,
+        holdings.get(record.plan_id),
+        stale.get(record.plan_id, ()),
+    )
 
 
 @router.post(

@@ -24,8 +24,8 @@ class MachineProbing(Protocol):
         """The public key that the machine's SSH server shows; None without an answer."""
         ...
 
-    async def is_healthy(self, url: str) -> bool:
-        """Whether ``url`` answers with a status of success."""
+    async def is_healthy(self, url: str) -> bool | None:
+        """Whether ``url`` answers with a status of success; None if it does not answer in time."""
         ...
 
 

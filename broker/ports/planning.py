@@ -166,6 +166,10 @@ class BusinessStatus(StrEnum):
     DONE = "done"
 
 
+UNDECIDED = frozenset({BusinessStatus.DRAFT, BusinessStatus.WAITING})
+"""Statuses of plans that may still be reserved, rejected or replaced."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
     """A stored plan: the request, and the plan once it is made.

@@ -42,6 +42,20 @@ async def test_a_dry_run_makes_nothing_and_a_repetition_makes_it_once(home: Home
     assert stored["west"].resource_ids == {"network": "network-west", "rules": "rules-west"}
 
 
+async def test_without_a_region_a_dry_run_shows_that_of_the_cheapest_offer(home: Home) -> None:
+    admin, network = home.client(), home.house.network
+    network._regions = ()
+    cheapest = (await home.product.offers.find_offer("h100-b")).region
+    shown = await admin.post(SETUP, json={**OFFICE, "dry_run": True})
+    assert parts(shown.json()) == [(cheapest, kind, False) for kind in ("network", "rules")]
+    refused = await admin.post(SETUP, json=OFFICE)
+    assert (refused.status_code, "BROKER_FAKE_REGIONS" in refused.text) == (422, True)
+    assert network.made == []
+    home.house.provider.offers = ()
+    await home.product.offers.refresh()
+    assert (await admin.post(SETUP, json={**OFFICE, "dry_run": True})).status_code == 422
+
+
 async def test_orders_name_the_network_of_their_region(home: Home) -> None:
     offer = (await home.product.offers.find_offer("h100-b")).region
     network = home.house.network

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from api.cli.installation.diagnosis import network_standing
 from broker.domain.holding.seller_network import NetworkRules, SellerNetwork
+from tests.cli.running import broker, fake_server
 from tests.fakes.clock import NOON
 from tests.fakes.network import FakeNetwork
 
@@ -52,3 +53,16 @@ async def test_a_setting_names_it_instead() -> None:
     seller = FakeNetwork("east")
     seller.names_network = True
     assert await network_standing(seller, [], asks=True) == ("named by BROKER_FAKE_NETWORK", [])
+
+
+def test_a_dry_run_ends_with_the_command_that_makes_it() -> None:
+    part = {"region": "eastus", "kind": "rules", "says": "a security group", "reference": None, "made": False}
+    plan = {"provider": "azure", "parts": [part], "address_usd_per_node_hour": "0.005", "source": "a page"}
+    there = {**plan, "parts": [{**part, "reference": "nsg-1"}]}
+    path = "/v1/providers/azure/setup"
+    command = "providers", "setup", "azure", "--from", "203.0.113.0/24", "--dry-run"
+    with fake_server({("POST", path): [(200, plan), (200, there)]}) as server:
+        missing, complete = (broker(*command, env=server.env) for _ in range(2))
+    made_by = "To make it: broker providers setup azure --from 203.0.113.0/24 --region eastus"
+    assert (missing.exit_code, made_by in missing.stdout) == (0, True)
+    assert "To make it" not in complete.stdout

@@ -114,13 +114,32 @@ def test_the_search_of_a_plan_is_continued() -> None:
     ("asked", "field"),
     [
         (("--continue",), "PLAN_ID"),
+        (("--again",), "PLAN_ID"),
         (("plan_1", "--continue", "--fix", "1"), "--continue"),
+        (("plan_1", "--again", "--fix", "1"), "--fix"),
         (("plan_1", "--time-limit", "5"), "--time-limit"),
     ],
 )
 def test_continuing_needs_a_plan_alone(asked: tuple[str, ...], field: str) -> None:
     done = broker("plans", *asked)
     assert (done.exit_code, field in done.stderr) == (2, True)
+
+
+def test_a_plan_that_cannot_be_ordered_is_told_and_planned_again() -> None:
+    why = "offer o-1 (tune, planned at $5.00) is no longer on sale"
+    stale = {**PLAN, "placements": [], "stale_because": [why]}
+    answers: dict[tuple[str, str], list[tuple[int, Any]]] = {
+        SHOW: [(200, stale), (200, stale), (200, PLAN)],
+        ("POST", "/v1/plans"): [(202, {"plan_id": "plan_1", "status": "queued"})],
+    }
+    with fake_server(answers) as server:
+        told = broker("plans", "plan_1", env=server.env)
+        again = broker("plans", "plan_1", "--again", "--json", env=server.env)
+        (sent,) = [body for seen, body in zip(server.seen, server.bodies, strict=True) if seen[0] == "POST"]
+    words = " ".join(told.stderr.split())
+    assert f"cannot be reserved as planned: {why}. Plan again: broker plans plan_1 --again" in words
+    assert json.loads(sent) == PLAN["workloads"]
+    assert "cannot be reserved" not in again.stderr
 
 
 def _seen(server: FakeServer, call: tuple[str, str]) -> bool | None:
@@ -139,13 +158,18 @@ def test_a_draft_is_intended() -> None:
 def test_plans_are_listed() -> None:
     document = json.dumps({"workloads": [{"name": "chat"}, {"name": "tune"}]})
     draft = record_to_summary(replace(a_record(PLACED), document=document), BusinessStatus.DRAFT)
-    draft |= {"change": "twice the traffic", "based_on": "plan_0"}
+    draft |= {"change": "twice the traffic", "based_on": "plan_0", "stale_because": ["gone"]}
     page = {"items": [WAITING, draft], "next_cursor": None}
     with fake_server({("GET", "/v1/plans"): [(200, page)]}) as server:
         done = broker("plans", env=server.env, width=80)
         listed = broker("plans", "--json", env=server.env)
     assert done.exit_code == 0, done.output
     assert "running" in done.stdout
-    for words in ("chat, tune", "what if: twice the traffic", "counts in planned spend"):
-        assert words in done.stdout
+    for words in (
+        "chat, tune",
+        "what if: twice the traffic",
+        "counts in planned spend",
+        "offers changed",
+    ):
+        assert words in " ".join(done.stdout.split())
     assert {one["plan_id"] for one in json.loads(listed.stdout)["items"]} == {"plan_1"}

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from datetime import datetime
+from decimal import Decimal
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from broker.domain.basics.account import Scope
 from broker.domain.basics.errors import Conflict, OrderRejected, StalePlan
 from broker.domain.holding.holding_orders import Intent, find_drifts, unplaced_order
 from broker.domain.market.offer import Offer
+from broker.domain.market.price_gate import GateRules
 from broker.domain.planning.plan import Alternative, BindingRule, Plan
 from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import PlanOptions
@@ -220,3 +222,30 @@ def test_a_stale_plan_is_told_at_its_placement_and_planned_again_at_the_price_no
         without_provider('{"policy": {"providers": {"only": ["vast"], "exclude": ["aws"]}}}', "vast")
     )
     assert written["policy"]["providers"] == {"only": ["vast"], "exclude": ["aws", "vast"]}
+
+
+async def test_a_plan_whose_offer_is_in_quarantine_is_not_ready_to_reserve(tmp_path: Path) -> None:
+    offers = (an_offer("fake/single", "4", stock=2),)
+    rules = GateRules(least_of_before=Decimal("0.4"))
+    async with House(tmp_path / "b.db", offers=offers, gate=rules).open() as home:
+        client, team, plan = await visitor(home), await home.team("research"), await a_plan_of(home)
+        fresh = await team.get(f"/v1{plan}")
+        assert fresh.json()["stale_because"] == []
+        assert "Ready to reserve" in (await client.get(plan)).text
+        home.house.provider.offers = (an_offer("fake/single", "0.4", stock=2),)
+        await home.product.offers.refresh()
+        stale = await team.get(f"/v1{plan}", headers={"If-None-Match": fresh.headers["ETag"]})
+        (why,) = stale.json()["stale_because"]
+        assert "fake/single (tune-8b, planned at $40.00) is in quarantine, because $0.40 per node" in why
+        assert (await team.get("/v1/plans")).json()["items"][0]["stale_because"] == [why]
+        refused = await team.post(f"/v1{plan}/reserve")
+        assert (refused.status_code, why in refused.json()["detail"]) == (409, True)
+        page = (await client.get(plan)).text
+        assert "Ready to reserve" not in page
+        assert f'action="{plan}/reserve"' not in page
+        assert why.removeprefix("offer ") in unescape(page)
+        again = await form_of(client, plan, f"{plan}/again")
+        home.house.provider.offers = offers
+        await home.product.offers.refresh()
+        assert (await client.post(f"{plan}/again", data=again)).status_code == 303
+        assert "Ready to reserve" in (await client.get(plan)).text

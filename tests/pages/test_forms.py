@@ -250,8 +250,12 @@ async def test_a_proposal_is_rejected_once_and_then_over(home: Home) -> None:
     await seed(home.product)
     client = home.client(None, cookies={SESSION_COOKIE: ADMIN_KEY})
     page = "/proposals/reopt-1"
+    overview = (await client.get("/")).text
+    assert f'<a href="{page}">A proposal for pretrain-8b, chat-70b, nightly-eval</a> waits' in overview
+    assert "it saves <strong>$2,310.18</strong>" in overview
     form = await form_of(client, page, f"{page}/reject")
     assert (await client.post(f"{page}/reject", data=form)).headers["Location"] == f"{page}?done=rejected"
+    assert "waits for a decision" not in (await client.get("/")).text
     over = await client.get(page)
     assert "rejected by" in over.text
     assert f'action="{page}/accept"' not in over.text

@@ -183,7 +183,7 @@ def test_a_batch_may_be_divided_and_interrupted_unless_it_says_otherwise() -> No
 @pytest.mark.parametrize("now", [NOW, datetime(2031, 2, 28, 23, 59, tzinfo=UTC)])
 def test_examples_never_go_stale(example: Path, now: datetime) -> None:
     request = read_workloads(example.read_text(), source=example.name, base=None, now=now)
-    assert request.horizon.start > now
+    assert request.horizon.start >= now
     assert all(w.deadline <= request.horizon.end for w in request.workloads if not isinstance(w, Serving))
 
 
@@ -287,7 +287,7 @@ workloads:
 @pytest.mark.parametrize(
     ("word", "start"),
     [
-        ("now", datetime(2026, 11, 23, 10, tzinfo=UTC)),
+        ("now", datetime(2026, 11, 23, 9, 30, tzinfo=UTC)),
         ("today", datetime(2026, 11, 23, tzinfo=UTC)),
         ("tomorrow", datetime(2026, 11, 24, tzinfo=UTC)),
         ("next-monday", datetime(2026, 11, 30, tzinfo=UTC)),
@@ -297,6 +297,13 @@ workloads:
 )
 def test_horizon_starts(word: str, start: datetime) -> None:
     assert read(changed(horizon__start=word, workloads__2__deadline="+9d")).horizon.start == start
+
+
+def test_now_is_the_second_that_begins_next() -> None:
+    document = changed(horizon__start="now", workloads__2__deadline="+9d")
+    at = NOW + timedelta(seconds=7, milliseconds=300)
+    request = read_workloads(document, source="test", base=None, now=at)
+    assert request.horizon.start == NOW + timedelta(seconds=8)
 
 
 def test_a_request_that_fills_the_context_is_read() -> None:

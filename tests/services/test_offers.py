@@ -257,3 +257,29 @@ async def test_peers_are_asked_once_a_round_and_lists_of_others_prices_are_none(
     tables.put_offers(an_offer("d/a", "20", provider="d"))
     await service.refresh()
     assert [entry.doubt for entry in await service.find_quarantine()] == [Doubt.OUTLIER]
+
+
+async def test_first_prices_are_compared_with_one_another() -> None:
+    clock, tables = FakeClock(), Tables()
+    usd = {"a": "20", "b": "20", "c": "20", "odd": "1", "free": "0"}
+    sources = {
+        name: FakeProvider(clock, name, offers=(an_offer(f"{name}/a", price, provider=name),))
+        for name, price in usd.items()
+    }
+    rules = GateRules(least_of_peers=Decimal("0.2"), peers_least=3)
+    service = OffersService(tables.unit_of_work, sources, clock, gate=rules)
+    rounds = await service.refresh()
+    assert [round_.provider for round_ in rounds] == list(usd)
+    assert [entry.offer.offer_id for entry in await service.find_quarantine()] == ["odd/a"]
+    clock.advance(minutes=1)
+    assert [change for round_ in await service.refresh() for change in round_.changes] == []
+
+
+async def test_a_new_seller_is_compared_with_those_already_on_sale() -> None:
+    clock, tables = FakeClock(), Tables()
+    tables.put_offers(*(an_offer(f"{name}/a", "20", provider=name) for name in ("a", "b", "c")))
+    odd = FakeProvider(clock, "odd", offers=(an_offer("odd/a", "1", provider="odd"),))
+    rules = GateRules(least_of_peers=Decimal("0.2"), peers_least=3)
+    service = OffersService(tables.unit_of_work, {"odd": odd}, clock, gate=rules)
+    await service.refresh()
+    assert [entry.doubt for entry in await service.find_quarantine()] == [Doubt.OUTLIER]

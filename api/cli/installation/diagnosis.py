@@ -187,10 +187,15 @@ def _cap_words(cap: SpendingCap) -> str:
 def _ssh_keys(stored: _Stored, team: str | None) -> Check:
     if stored.keys is None:
         return Check("SSH keys", Finding.WARNING, "not known without the database")
-    if not stored.keys:
+    return ssh_keys_check([key.team for key in stored.keys], team)
+
+
+def ssh_keys_check(teams: Sequence[str], team: str | None) -> Check:
+    """``teams``: whose each stored public key is; ``team``: whose keys count (None: of any team)."""
+    if not teams:
         whose = "no team has" if team is None else f"team {team} does not have"
         return Check("SSH keys", Finding.WARNING, f"{whose} one: broker ssh-keys --add ~/.ssh/id_ed25519.pub")
-    counts = Counter(key.team for key in stored.keys)
+    counts = Counter(teams)
     says = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
     return Check("SSH keys", Finding.FINE, f"by team: {says}")
 
@@ -211,15 +216,26 @@ async def _sellers(
             stack.push_async_callback(adapter.aclose)
         for name, spec in SPECS.items():
             if name in reached or lacking[name]:
+                feed, offer = _read_of(stored, name, rules)
                 lacks = [str(one) for one in spec.missing(reached[name])] if name in reached else []
-                lacks += _keys_missing(adapters.get(name), stored.offers.get(name), stored.keys)
+                lacks += _keys_missing(adapters.get(name), offer, stored.keys)
                 told = _credentials(name, reached, lacking[name], answers.get(name))
                 network, gone = await network_standing(
                     builders.get(name), stored.networks, asks=name in answers
                 )
                 lacks += gone
-                found.append(_seller(spec, rules, told, lacks, stored.feeds.get(name), network))
+                found.append(_seller(spec, rules, told, lacks, feed, network))
     return tuple(sorted(found, key=lambda one: (one.credentials is Credentials.SANDBOX, one.provider)))
+
+
+def _read_of(stored: _Stored, name: str, rules: OrderRules) -> tuple[FeedHealth | None, Offer | None]:
+    """The feed of a provider and its cheapest offer; none if they were read from the sandbox and the seller
+    is real now, or the other way round.
+    """
+    offer = stored.offers.get(name)
+    if offer is not None and name in rules.modes and offer.mode not in (None, rules.mode_of(name)):
+        return None, None
+    return stored.feeds.get(name), offer
 
 
 def _seller(

@@ -11,6 +11,8 @@ import typer
 
 from api.cli.configuration import load_settings
 from api.cli.installation.diagnosis import diagnose
+from api.cli.installation.server_diagnosis import diagnose_server, with_server
+from api.cli.market_source import named_server
 from api.cli.output import Json, print_json, stdout
 from api.cli.tables import print_section
 from api.figures import day_and_time
@@ -28,6 +30,10 @@ from api.sections import Cell, section_of
 app = typer.Typer(add_completion=False)
 
 TONES = {Finding.FINE: "good", Finding.WARNING: "warn", Finding.FAILED: "bad"}
+NO_SELLER = (
+    "No seller is configured in this environment. A running broker may have others, as `broker up` starts a "
+    "sandbox of its own: BROKER_URL and BROKER_KEY ask it."
+)
 BAD = frozenset({Credentials.REJECTED, Credentials.UNANSWERED, Credentials.INCOMPLETE})
 MOST_CALLS = 4
 
@@ -44,14 +50,18 @@ def doctor(
 ) -> None:
     """Check the installation and every configured seller. It buys and changes nothing.
 
-    Each real seller is asked what is held, which shows whether it accepts the credentials.
+    Each real seller is asked what is held, which shows whether it accepts the credentials. Where no seller
+    is configured on this machine, the server that BROKER_URL names is asked about its own.
 
     Exit code 3 when credentials are incomplete or rejected, 8 when a seller does not answer.
 
     Example: broker doctor --team research
     """
-    settings = load_settings()
+    settings, server = load_settings(), named_server()
     found = asyncio.run(diagnose(settings, load_environment(), team, asks=not offline))
+    if server is not None and not found.sellers:
+        with server:
+            found = with_server(found, diagnose_server(server, settings.url, team))
     if as_json:
         print_json(DIAGNOSIS.write(found))
     else:
@@ -73,7 +83,7 @@ def _show(found: Diagnosis) -> None:
         "orders": _orders,
     }
     stdout().print()
-    print_section(section_of(found.sellers, columns, empty="No seller is configured."))
+    print_section(section_of(found.sellers, columns, empty=NO_SELLER))
 
 
 def _verified(one: SellerDiagnosis) -> Cell:

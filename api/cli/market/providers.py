@@ -256,7 +256,11 @@ def set_up(
         ),
     ] = None,
     regions: Annotated[
-        list[str] | None, typer.Option("--region", help="Region; default: those that are configured.")
+        list[str] | None,
+        typer.Option(
+            "--region",
+            help="Region; default: those that are configured, for a dry run else that of the cheapest offer.",
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be made; make nothing.")] = False,
     as_json: Json = False,
@@ -283,6 +287,10 @@ def set_up(
     usd = price_words(plan.address_usd_per_node_hour)
     told = f"These cost nothing. A machine's public address costs {usd} an hour; offers' prices contain it."
     stdout().print(told, soft_wrap=True)
+    if dry_run and plan.missing:
+        named = [f"--from {source}" for source in sources or ()]
+        named += [f"--region {one}" for one in dict.fromkeys(part.region for part in plan.parts) if one]
+        stdout().print(f"To make it: broker providers setup {name} {' '.join(named)}", soft_wrap=True)
 
 
 def _part_state(part: NetworkPart, *, dry_run: bool) -> str:

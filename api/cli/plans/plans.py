@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import uuid4
 
 import typer
@@ -28,7 +28,7 @@ from api.sections import Cell, Section
 from broker.domain.basics.errors import BrokerError, FieldProblem, InputError
 from broker.domain.planning.plan import PlanStatus
 from broker.domain.spend.approvals import ApprovalState
-from broker.ports.planning import BusinessStatus
+from broker.ports.planning import UNDECIDED
 
 app = typer.Typer(add_completion=False)
 
@@ -44,6 +44,9 @@ def plans(
     ] = False,
     go_on: Annotated[
         bool, typer.Option("--continue", help="Continue the search of this plan that its limit ended.")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Plan the document of this plan again, on the market now.")
     ] = False,
     time_limit: Annotated[
         float | None,
@@ -78,11 +81,15 @@ def plans(
     Example: broker plans PLAN_ID --fix 2
 
     Example: broker plans PLAN_ID --continue --time-limit 60
+
+    Example: broker plans PLAN_ID --again
     """
-    _require_one_question(plan_id, new, fix, intend, cancel=cancel, workloads=workloads, go_on=go_on)
-    is_new = new is not None or fix is not None or go_on
+    _require_one_question(
+        plan_id, new, fix, intend, cancel=cancel, workloads=workloads, go_on=go_on, again=again
+    )
+    is_new = new is not None or fix is not None or go_on or again
     if time_limit is not None and not is_new:
-        expected = "--new, --fix or --continue beside it"
+        expected = "--new, --fix, --again or --continue beside it"
         raise InputError("command line", (FieldProblem("--time-limit", "no new plan", expected),))
     with connect(load_settings()) as client:
         if go_on and plan_id is not None:
@@ -124,18 +131,23 @@ def _require_one_question(
     cancel: bool,
     workloads: bool,
     go_on: bool,
+    again: bool,
 ) -> None:
     """Raises InputError for options that contradict each other, or lack the plan that they are about."""
     if plan_id is not None and new is not None:
         raise InputError("command line", (FieldProblem("--new", "a plan's id beside it", "one of both"),))
     if cancel and intend is not None:
         raise InputError("command line", (FieldProblem("--cancel", "--intend beside it", "one of both"),))
-    if go_on and fix is not None:
-        raise InputError("command line", (FieldProblem("--continue", "--fix beside it", "one of both"),))
+    ways = {"--continue": go_on, "--fix": fix is not None, "--again": again}
+    chosen = [option for option, is_asked in ways.items() if is_asked]
+    if len(chosen) > 1:
+        problem = FieldProblem(chosen[0], f"{chosen[1]} beside it", "one of both")
+        raise InputError("command line", (problem,))
     about_one = {
         "to continue": go_on,
         "to cancel": cancel,
         "to change": fix is not None,
+        "to plan again": again,
         "to show": workloads,
     }
     for what, is_asked in about_one.items():
@@ -156,9 +168,11 @@ def _begun(
     *,
     new_team: bool,
 ) -> str:
-    """Asks for the plan of a file, or of a plan's document with a fix; its id."""
+    """Asks for the plan of a file, or of a plan's document, as it is or with a fix; its id."""
     if plan_id is not None and fix is not None:
         text = fixed_document(_made(client, plan_id, timeout_s), fix)
+    elif plan_id is not None:
+        text = json.dumps(_document_of(client.find_plan(plan_id)))
     else:
         assert new is not None
         text = read_text(new)
@@ -174,8 +188,12 @@ def ask_for_plan(
     return begun
 
 
+def _document_of(found: MadePlan | UnmadePlanForm) -> Any:
+    return found.document["workloads"] if isinstance(found, MadePlan) else found.workloads
+
+
 def _print_workloads(found: MadePlan | UnmadePlanForm, *, as_json: bool) -> None:
-    document = found.document["workloads"] if isinstance(found, MadePlan) else found.workloads
+    document = _document_of(found)
     if as_json:
         print_json(document)
     else:
@@ -209,6 +227,9 @@ def show_made(found: MadePlan, output: Path | None, *, as_json: bool) -> None:
     show_plan(plan, found.document, output, as_json=as_json, objectives=objectives, holding=holding)
     if found.stands.approval is ApprovalState.WAITING:
         say("finance has to approve it before it can be reserved (broker approvals)")
+    if found.stands.stale_because:
+        why = "; ".join(found.stands.stale_because)
+        say(f"it cannot be reserved as planned: {why}. Plan again: broker plans {plan.plan_id} --again")
     if misses_something(plan):
         raise typer.Exit(ExitCode.UNPLACED)
 
@@ -260,10 +281,12 @@ def _standing_words(one: PlanSummaryForm) -> str:
     if one.standing is None:
         return str(one.state)
     words = [state_words(str(one.state), str(one.standing))]
-    if one.intended and one.standing in (BusinessStatus.DRAFT, BusinessStatus.WAITING):
+    if one.intended and one.standing in UNDECIDED:
         words.append("counts in planned spend")
     if one.approval is ApprovalState.APPROVED:
         words.append("approved")
+    if one.stale_because and one.standing in UNDECIDED:
+        words.append("offers changed")
     if one.holding is not None:
         words.append(one.holding.text)
     if one.status is PlanStatus.INFEASIBLE:

@@ -15,10 +15,8 @@ from broker.domain.basics.money import ZERO
 from broker.domain.holding.reservation import Reservation
 from broker.domain.market.market import FeedHealth
 from broker.domain.planning.plan import Placement
-from broker.ports.planning import BusinessStatus, PlanRecord
+from broker.ports.planning import UNDECIDED, BusinessStatus, PlanRecord
 from broker.services.spend.ledger import counted_drafts
-
-UNDECIDED = frozenset({BusinessStatus.DRAFT, BusinessStatus.WAITING})
 
 
 def market_card(feeds: Sequence[FeedHealth]) -> Card:

@@ -22,7 +22,15 @@ from api.pages.plans import plan_view
 from api.pages.plans.failed_reserve import failed_reserve
 from api.pages.plans.what_if_view import questions_of
 from api.plan_answer import NO_OBJECTIVES, answer_of, objectives_in
-from api.plan_requests import ask_for_plan, ask_to_continue, event_of, find_holdings, options_of, plan_events
+from api.plan_requests import (
+    ask_for_plan,
+    ask_to_continue,
+    event_of,
+    find_holdings,
+    find_stale,
+    options_of,
+    plan_events,
+)
 from api.plan_words import state_words
 from api.promise_words import accepted_words, promises_words
 from api.reserved_fleets import FleetMoney, ReservedFleet, fleets, money_of, size_words
@@ -150,6 +158,7 @@ async def _shown(
         may_continue=why_not_continued(record, standing) is None,
         place=plan_view.place_of(record, standing, now),
         others=others,
+        stale=(await find_stale(product, [record], statuses)).get(plan_id, ()),
         not_bought=plan_view.why_not_bought(record, held),
         open_lines=_open_lines(held, now),
         promised=plan_view.promised_words(record.plan, quote, held, now),

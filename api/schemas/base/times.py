@@ -73,13 +73,12 @@ ToldInstant = Annotated[Instant, BeforeValidator(_as_told)]
 def parse_start(text: str, now: datetime) -> datetime:
     """A horizon's start: an instant, or a word that is resolved against ``now``.
 
-    The word ``now`` means the next whole hour; ``today``, ``tomorrow`` and ``next-monday`` are UTC midnights.
-    An instant within a second is rounded up, as windows are sold and plans are made in whole seconds.
+    The words ``today``, ``tomorrow`` and ``next-monday`` are UTC midnights. An instant within a second is
+    rounded up, as windows are sold and plans are made in whole seconds.
     """
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    hour = now.replace(minute=0, second=0, microsecond=0)
     words = {
-        "now": hour if hour == now else hour + timedelta(hours=1),
+        "now": _whole_second(now),
         "today": midnight,
         "tomorrow": midnight + timedelta(days=1),
         "next-monday": midnight + timedelta(days=7 - now.weekday()),
@@ -91,8 +90,12 @@ def parse_start(text: str, now: datetime) -> datetime:
         told = parse_time(text)
     except ValueError:
         raise ValueError(EXPECTED_START) from None
-    whole = told.replace(microsecond=0)
-    return whole if whole == told else whole + timedelta(seconds=1)
+    return _whole_second(told)
+
+
+def _whole_second(instant: datetime) -> datetime:
+    whole = instant.replace(microsecond=0)
+    return whole if whole == instant else whole + timedelta(seconds=1)
 
 
 def parse_relative(text: str, horizon_start: datetime) -> datetime:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -73,7 +74,7 @@ class StandingForm(BaseModel):
     is next. ``phase``: the current step of the planner. A variant says which plan it is ``based_on``, its
     ``change``, its comparison, and prices that it assumes. ``continues``: the plan whose search it continues;
     ``continued_by``: the latest plan that continues its own. ``holding``: what is held of it; null unless it
-    is reserved.
+    is reserved. ``stale_because``: why it cannot be reserved as planned; plan its document again.
     """
 
     workload_names: Annotated[list[str], From(lambda shown: list(workloads_of(shown.record)))] = []
@@ -99,6 +100,7 @@ class StandingForm(BaseModel):
         Annotated[AssumedPrices, ASSUMED_PRICES] | None, From("record.variant?.prices")
     ] = None
     holding: PlanHoldingForm | None = None
+    stale_because: list[str] = []
 
 
 class IntentionForm(BaseModel):
@@ -143,6 +145,7 @@ class _Shown:
     standing: BusinessStatus | None
     place: Whereabouts
     holding: PlanHolding | None
+    stale_because: Sequence[str]
 
 
 def status_of(record: PlanRecord) -> str:
@@ -155,6 +158,7 @@ def record_to_document(
     standing: BusinessStatus | None = None,
     whereabouts: Whereabouts | None = None,
     holding: PlanHolding | None = None,
+    stale: Sequence[str] = (),
 ) -> dict[str, Any]:
     """A plan as the API shows it: the whole plan once it is made, before that its status."""
     body: dict[str, Any] = {"plan_id": record.plan_id, "status": status_of(record)}
@@ -164,7 +168,7 @@ def record_to_document(
         **body,
         "team": record.team,
         "created_at": format_time(record.created_at),
-        **write(StandingForm, _Shown(record, standing, whereabouts or Whereabouts(), holding)),
+        **write(StandingForm, _Shown(record, standing, whereabouts or Whereabouts(), holding, stale)),
         "workloads": json.loads(record.document),
     }
 
@@ -174,7 +178,8 @@ def record_to_summary(
     standing: BusinessStatus | None = None,
     whereabouts: Whereabouts | None = None,
     holding: PlanHolding | None = None,
+    stale: Sequence[str] = (),
 ) -> dict[str, Any]:
     """A plan in a list: without placements, spend lines and workloads document."""
-    whole = record_to_document(record, standing, whereabouts, holding)
+    whole = record_to_document(record, standing, whereabouts, holding, stale)
     return {name: value for name, value in whole.items() if name not in _NOT_IN_LISTS}

@@ -136,7 +136,7 @@ def read_moment(text: str, now: datetime) -> datetime | None:
     """The instant in UTC that a text says, with words resolved against ``now``; None if it says none.
 
     A day is its beginning, also one told as ``in 10 days`` or ``next friday``, the first Friday after today.
-    Hours count from the next whole hour, as ``now`` does. ``7 Dec`` is the next one.
+    Hours count from the next whole hour. ``7 Dec`` is the next one.
     """
     words = _ZONE.sub("", " ".join(text.lower().split()))
     words = re.sub(r"^(?:by|on|at) ", "", words)

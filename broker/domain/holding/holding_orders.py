@@ -294,6 +294,7 @@ class Drift:
     """A placement whose price rose beyond the tolerance, or whose offer is gone (``now_usd`` None).
 
     ``ordinal`` is its index in the plan; ``most_usd`` is the highest cost that the tolerance allows.
+    ``doubt`` says why the offer is in quarantine; empty if it is not.
     """
 
     ordinal: int
@@ -302,6 +303,7 @@ class Drift:
     planned_usd: Decimal
     now_usd: Decimal | None
     most_usd: Decimal
+    doubt: str = ""
 
     def as_problem(self) -> FieldProblem:
         """The field of the placement that no longer holds."""
@@ -313,6 +315,11 @@ class Drift:
 
     def __str__(self) -> str:
         planned = usd_words(self.planned_usd)
+        if self.doubt:
+            return (
+                f"offer {self.offer_id} ({self.workload}, planned at {planned}) is in quarantine, "
+                f"because {self.doubt}"
+            )
         if self.now_usd is None:
             return f"offer {self.offer_id} ({self.workload}, planned at {planned}) is no longer on sale"
         return (
@@ -326,10 +333,12 @@ def placement_cost_usd(placement: Placement, offer: Offer) -> Decimal:
     return to_cents(holding_cost_usd(placement.ordered(offer), placement.segments)) + placement.transfer_usd
 
 
-def find_drifts(plan: Plan, offers: Mapping[str, Offer], tolerance: float) -> tuple[Drift, ...]:
+def find_drifts(
+    plan: Plan, offers: Mapping[str, Offer], tolerance: float, doubts: Mapping[str, str] | None = None
+) -> tuple[Drift, ...]:
     """Placements whose cost at the prices of ``offers`` is more than the share ``tolerance`` above plan.
 
-    A placement whose offer is not in ``offers`` is included.
+    A placement whose offer is not in ``offers`` is included; ``doubts`` say by id why it is in quarantine.
     """
     found = []
     for ordinal, placement in enumerate(plan.placements):
@@ -338,7 +347,8 @@ def find_drifts(plan: Plan, offers: Mapping[str, Offer], tolerance: float) -> tu
         most = placement.cost_usd * (1 + Decimal(str(tolerance)))
         if cost is None or cost > most:
             name, id_, planned = placement.workload, placement.offer_id, placement.cost_usd
-            found.append(Drift(ordinal, name, id_, planned, cost, most))
+            doubt = "" if offer is not None or doubts is None else doubts.get(id_, "")
+            found.append(Drift(ordinal, name, id_, planned, cost, most, doubt))
     return tuple(found)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -20,6 +21,9 @@ from broker.services.holding.machine_starts import MachineStarts, awaits_start
 log = logging.getLogger(__name__)
 
 AT_ONCE = 16
+SILENT_LOOKS = 3
+"""A server stays ready until it has not answered in time so often in a row, as a busy machine, or a busy
+broker, is late now and then. One that refuses, or answers with an error, is not ready at once."""
 REACHABLE = "reservation.reachable"
 """The event that every machine of a reservation has answered on its SSH port."""
 
@@ -46,6 +50,7 @@ class MachinesService:
         self._clock = clock
         self._notifier = notifier
         self._kept: dict[str, frozenset[str]] = {}
+        self._silent: Counter[str] = Counter()
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def run_once(self) -> None:
@@ -104,8 +109,14 @@ class MachinesService:
             url = f"http://{machine.access.host}:{port}{setup.served.health_path}"
             async with self._slots:
                 is_healthy = await self._probe.is_healthy(url)
-            ready_at = machine.ready_at or self._clock.now()
-            machine = replace(machine, ready_at=ready_at if is_healthy else None)
+            if is_healthy is None:
+                self._silent[url] += 1
+            else:
+                self._silent.pop(url, None)
+            if is_healthy:
+                machine = replace(machine, ready_at=machine.ready_at or self._clock.now())
+            elif is_healthy is not None or self._silent[url] >= SILENT_LOOKS:
+                machine = replace(machine, ready_at=None)
         return machine
 
     async def _tidy(self, rows: Sequence[Reservation]) -> None:

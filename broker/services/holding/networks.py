@@ -11,6 +11,7 @@ from broker.domain.basics.account import AuditEntry, Caller, Scope
 from broker.domain.basics.errors import Conflict, FieldProblem, InputError, NotFound
 from broker.domain.basics.near_words import with_nearest
 from broker.domain.holding.seller_network import NetworkPlan, NetworkRules, SellerNetwork, read_sources
+from broker.domain.market.offer_pages import OfferFilter
 from broker.ports.holding import NetworkBuilder
 from broker.ports.unit_of_work import Clock, UnitOfWorkFactory
 
@@ -36,10 +37,15 @@ class NetworksService:
     async def plan(
         self, caller: Caller, provider: str, sources: Sequence[str], regions: Sequence[str] = ()
     ) -> NetworkPlan:
-        """What ``make`` would find and make; nothing is changed. Raises what ``make`` raises."""
+        """What ``make`` would find and make; nothing is changed. Raises what ``make`` raises.
+
+        Without regions, given or configured, it is shown for the region of the seller's cheapest offer.
+        """
         require_scope(caller, Scope.ADMIN)
         builder = self._builder(provider)
         rules = NetworkRules(read_sources(sources))
+        if not regions and not builder.network_regions():
+            regions = await self._cheapest_region(caller, provider)
         return await builder.plan_network(rules, _regions(builder, provider, regions))
 
     async def make(
@@ -78,6 +84,12 @@ class NetworksService:
         """Every network that was made."""
         async with self._units(EVERY_TEAM) as uow:
             return await uow.networks.find()
+
+    async def _cheapest_region(self, caller: Caller, provider: str) -> tuple[str, ...]:
+        async with self._units(scope_of(caller)) as uow:
+            cheapest = await uow.offers.find_cheapest_of_sellers(OfferFilter(provider=provider))
+            offers = await uow.offers.find_many([one.offer_id for one in cheapest])
+        return tuple(offer.region for offer in offers)
 
     def _builder(self, provider: str) -> NetworkBuilder:
         builder = self._builders.get(provider)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from broker.domain.basics.errors import Conflict, FieldProblem, NotFound, OverBudget, StalePlan
@@ -38,9 +38,16 @@ async def offers_of(uow: UnitOfWork, plan: Plan) -> dict[str, Offer]:
     return offers
 
 
-def require_prices(plan: Plan, offers: Mapping[str, Offer], tolerance: float) -> None:
+async def doubts_of(uow: UnitOfWork, offer_ids: Collection[str]) -> dict[str, str]:
+    """Why those of ``offer_ids`` that are in quarantine are there, by id."""
+    entries = await uow.quarantine.find(None) if offer_ids else ()
+    return {one.offer.offer_id: one.reason for one in entries if one.offer.offer_id in offer_ids}
+
+
+async def require_prices(uow: UnitOfWork, plan: Plan, offers: Mapping[str, Offer], tolerance: float) -> None:
     """Raises StalePlan if a placement costs more than the share ``tolerance`` above its plan, or is gone."""
-    drifts = find_drifts(plan, offers, tolerance)
+    gone = {placement.offer_id for placement in plan.placements} - offers.keys()
+    drifts = find_drifts(plan, offers, tolerance, await doubts_of(uow, gone))
     if drifts:
         words = "; ".join(str(drift) for drift in drifts)
         problems = (drift.as_problem() for drift in drifts)

@@ -31,6 +31,7 @@ from broker.domain.holding.holding_orders import (
     Intent,
     at_limit,
     ends_by_itself,
+    find_drifts,
     in_ordered_size,
     intents_of,
     unplaced_order,
@@ -64,6 +65,7 @@ from broker.ports.unit_of_work import Clock, Notifier, UnitOfWork, UnitOfWorkFac
 from broker.services.holding.buyer import Buyer
 from broker.services.holding.lease_service import TRIES
 from broker.services.holding.plan_checks import (
+    doubts_of,
     offers_of,
     require_hold_within_budgets,
     require_in_document,
@@ -179,7 +181,7 @@ class ReservationsService:
             record = await uow.plans.find(plan_id)
             plan, now, rules = await self._approved(uow, record), self._clock.now(), self._rules
             offers = await offers_of(uow, plan)
-            require_prices(plan, offers, rules.price_tolerance)
+            await require_prices(uow, plan, offers, rules.price_tolerance)
             require_as_approved(record, plan, offers)
             held = plan_held_early(plan, offers, now) if hold is Hold.NOW else plan
             if self._read_request is not None:
@@ -500,6 +502,21 @@ class ReservationsService:
                 if holding is not None:
                     found[record.plan_id] = holding
         return found
+
+    async def find_stale(self, records: Iterable[PlanRecord]) -> dict[str, tuple[str, ...]]:
+        """Why placements of the plans ``records`` cannot be ordered as planned: offers that are gone, in
+        quarantine, or dearer than the tolerance, by plan id. Plans of which all can be ordered are left out.
+        """
+        plans = {record.plan_id: record.plan for record in records if record.plan is not None}
+        ids = {placement.offer_id for plan in plans.values() for placement in plan.placements}
+        if not ids:
+            return {}
+        async with self._uow_factory(EVERY_TEAM) as uow:
+            offers = {offer.offer_id: offer for offer in await uow.offers.find_many(ids)}
+            doubts = await doubts_of(uow, ids - offers.keys())
+        tolerance = self._rules.price_tolerance
+        found = {key: find_drifts(plan, offers, tolerance, doubts) for key, plan in plans.items()}
+        return {plan_id: tuple(map(str, drifts)) for plan_id, drifts in found.items() if drifts}
 
     async def _reload(self, caller: Caller, reservations: Sequence[Reservation]) -> tuple[Reservation, ...]:
         async with self._uow_factory(scope_of(caller)) as uow:

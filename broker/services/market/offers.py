@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from types import MappingProxyType
@@ -34,8 +34,10 @@ from broker.domain.market.operators import Operators
 from broker.domain.market.polling import Polling, PollPlan, polling_of
 from broker.domain.market.price_gate import (
     Before,
+    Doubt,
     Gated,
     GateRules,
+    PeerPrice,
     Peers,
     Quarantined,
     gate_batch,
@@ -48,6 +50,17 @@ from broker.ports.unit_of_work import Clock, OfferSource, UnitOfWork, UnitOfWork
 from broker.together import all_ended
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a provider answered to a poll, after how many seconds; ``batch`` is None after a failure."""
+
+    provider: str
+    started_at: datetime
+    seconds: float
+    batch: OfferBatch | None
+    error: str | None
 
 
 class OffersService:
@@ -95,8 +108,8 @@ class OffersService:
     ) -> tuple[PollRound, ...]:
         """Polls ``providers`` (None: all) concurrently. After a failure a provider keeps its old offers.
 
-        ``heard`` gets each round with its changes as soon as it is stored. Raises InputError for a provider
-        that is not configured.
+        ``heard`` gets each round with its changes as soon as it is stored, and again where first prices turn
+        out to be far from all others. Raises InputError for a provider that is not configured.
         """
         names = tuple(self._sources) if providers is None else tuple(providers)
         unknown = [name for name in names if name not in self._sources]
@@ -104,26 +117,76 @@ class OffersService:
             expected = f"one of {', '.join(sorted(self._sources))}"
             problems = tuple(FieldProblem("/providers", repr(name), expected) for name in unknown)
             raise InputError("poll", problems)
-        peers = await self._peers()
-        return tuple(await all_ended(self._poll(self._sources[name], peers, heard) for name in names))
+        prices = await self._peer_prices()
+        peers, with_prices = self._peers(prices), {price.provider for price in prices}
+        polled = await all_ended(self._poll(self._sources[name], peers, heard) for name in names)
+        rounds = {name: round_ for name, (_, round_) in zip(names, polled, strict=True)}
+        first = [answer for answer, _ in polled if answer.provider not in with_prices]
+        for round_ in await self._compare_first(first, prices, heard):
+            before = rounds[round_.provider]
+            rounds[round_.provider] = replace(round_, changes=(*before.changes, *round_.changes))
+        return tuple(rounds.values())
 
-    async def _peers(self) -> Peers:
-        """Prices of all sellers before this round, without lists that only repeat other sellers' prices."""
+    async def _peer_prices(self) -> tuple[PeerPrice, ...]:
         async with self._uow_factory(EVERY_TEAM) as uow:
-            prices = await uow.offers.find_peer_prices()
+            return await uow.offers.find_peer_prices()
+
+    def _peers(self, prices: Iterable[PeerPrice]) -> Peers:
+        """Prices of all sellers, without lists that only repeat other sellers' prices."""
         return Peers(price for price in prices if price.provider not in self._price_lists)
 
     async def _poll(
         self, source: OfferSource, peers: Peers, heard: Callable[[PollRound], None] | None
-    ) -> PollRound:
+    ) -> tuple[_Answer, PollRound]:
         started_at, began = self._clock.now(), time.monotonic()
         batch, error = await self._ask(source, started_at)
-        round_ = PollRound(source.provider, started_at, time.monotonic() - began, 0, error=error)
+        answer = _Answer(source.provider, started_at, time.monotonic() - began, batch, error)
+        return answer, await self._store(answer, peers, heard)
+
+    async def _compare_first(
+        self,
+        answers: Sequence[_Answer],
+        prices: Sequence[PeerPrice],
+        heard: Callable[[PollRound], None] | None,
+    ) -> list[PollRound]:
+        """Compares the first prices of providers with one another's once all have answered.
+
+        The first to answer had nothing to be compared with. Rounds with an outlier are stored again.
+        """
+        if not answers:
+            return []
+        peers = await asyncio.to_thread(self._first_peers, answers, prices)
+        return [
+            await self._store(answer, peers, heard)
+            for answer in answers
+            if any(entry.doubt is Doubt.OUTLIER for entry in self._gated(answer, peers).quarantine)
+        ]
+
+    def _gated(self, answer: _Answer, peers: Peers) -> Gated:
+        """An answer after the gate, of a provider without accepted prices."""
+        return gate_batch(answer.batch or OfferBatch(()), self._gate, Before(peers=peers), answer.started_at)
+
+    def _first_peers(self, answers: Sequence[_Answer], prices: Sequence[PeerPrice]) -> Peers:
+        """Prices of all sellers with the first ones. An outlier of these is no measure of others. Pure."""
+        peers = self._peers(prices)
+        for _ in ("all that are plausible alone", "those that are plausible beside these"):
+            first = [
+                PeerPrice(offer.provider, offer.sku.gpu, offer.tier, _usd_per_gpu_hour(offer))
+                for answer in answers
+                for offer in self._gated(answer, peers).batch.offers
+            ]
+            peers = self._peers((*prices, *first))
+        return peers
+
+    async def _store(
+        self, answer: _Answer, peers: Peers, heard: Callable[[PollRound], None] | None
+    ) -> PollRound:
+        round_ = PollRound(answer.provider, answer.started_at, answer.seconds, 0, error=answer.error)
         async with self._recording, self._uow_factory(EVERY_TEAM) as uow:
-            if batch is None:
+            if answer.batch is None:
                 await uow.offers.record_round(round_, None)
             else:
-                round_ = await self._record(uow, round_, batch, peers)
+                round_ = await self._record(uow, round_, answer.batch, peers)
             await uow.commit()
         if heard is not None:
             heard(round_)
@@ -354,7 +417,11 @@ class OffersService:
 
 
 def _place(offer: Offer) -> tuple[Decimal, str]:
-    return offer.price_usd_per_node_hour / offer.sku.gpus_per_node, offer.offer_id
+    return _usd_per_gpu_hour(offer), offer.offer_id
+
+
+def _usd_per_gpu_hour(offer: Offer) -> Decimal:
+    return offer.price_usd_per_node_hour / offer.sku.gpus_per_node
 
 
 def _is_whole_market(wanted: OfferFilter) -> bool:

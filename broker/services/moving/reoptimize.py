@@ -236,6 +236,11 @@ class ReoptimizeService:
         waiting = await self.find_unfinished(scope_of(caller))
         return next((look for look in waiting if look.plan_id == plan_id), None)
 
+    async def find_proposed(self, caller: Caller) -> tuple[Reoptimization, ...]:
+        """Proposals that wait for a decision, newest first."""
+        async with self._uow_factory(scope_of(caller)) as uow:
+            return await uow.reoptimizations.find_in({ProposalState.PROPOSED})
+
     async def has_plans(self) -> bool:
         """Whether any plan is in force."""
         return bool(await self._current(EVERY_TEAM))
