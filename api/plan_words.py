@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Protocol, TypeVar
 
 from broker.domain.basics.money import ZERO
+from broker.domain.basics.webhook import ALL_TEAMS
 from broker.domain.planning.comparison import Objective
 from broker.domain.planning.plan import Baseline, Placement, Plan, PlanStatus, Why
 from broker.domain.planning.workload import WorkloadKind
@@ -173,6 +174,11 @@ def who_words(actor: str, name: str) -> str:
     return f"{name} ({actor})" if name and name not in actor else actor
 
 
+def team_words(team: str) -> str:
+    """A team's name, or ``all teams``."""
+    return "all teams" if team == ALL_TEAMS else team
+
+
 STATE_WORDS: Mapping[str, str] = {
     "waiting": "waits for approval",
     "superseded": "replaced",
@@ -195,10 +201,11 @@ def state_words(state: str, standing: str | None, *, has_begun: bool = False) ->
 
 STATUS_WORDS: Mapping[PlanStatus, str] = {
     PlanStatus.OPTIMAL: "cost proven",
-    PlanStatus.FEASIBLE: "cost not proven",
+    PlanStatus.FEASIBLE: "cheaper plan possible",
     PlanStatus.INFEASIBLE: "infeasible",
 }
-"""What a status says of a plan: the proof is of its cost, never of what is only likely, as its times are."""
+"""What a status says of a plan's cost: proven within the gap that was asked for, or not. How far the bound is
+away, which is proven either way, is told by ``quality_words``."""
 
 
 def quality_words(gap: float | None) -> str:

@@ -85,6 +85,24 @@ def many_words(word: str, count: int) -> str:
     return word if count == 1 else word.replace("its", "their")
 
 
+def states_words(rows: Iterable[Row], now: datetime, moment: Moment) -> str:
+    """In which states ``rows`` are, and when the first of those that are ordered later is: ``1 held, 60
+    ordered at their start, the first on 3 Dec 00:00``.
+    """
+    told = [(row, promise_told(row, now)) for row in rows]
+    parts = [counted_words(state_word(row, promise) for row, promise in told)]
+    later = [row.start for row, promise in told if promise is CapacityPromise.AT_START]
+    if later:
+        parts.append(f"{'the first ' if len(later) > 1 else ''}on {moment(min(later))}")
+    return ", ".join(filter(None, parts))
+
+
+def counted_words(states: Iterable[str]) -> str:
+    """How many there are in each of ``states``: ``2 held, 3 ordered at their start``."""
+    counts = Counter(states)
+    return ", ".join(f"{counts[word]:,} {many_words(word, counts[word])}" for word in WORDS if counts[word])
+
+
 def chance_words(stock: StockLevel | None, launch_chance: float | None) -> str:
     """What is known of the chance that an order succeeds: ``low stock, 92 % of launches succeeded``."""
     launched = "" if launch_chance is None else f"{percent(launch_chance)} of launches there succeeded"

@@ -363,6 +363,10 @@ class PublishedCalls(Requests):
         call = Call("POST", path, headers=once(str(uuid4())), body=body)
         return await self._do(call, PlanReleaseForm.model_validate)
 
+    async def find_calendar(self, plan_id: str) -> str:
+        """The windows of a plan as an iCalendar; once it is reserved, those of its reservations."""
+        return (await self._ask(Call("GET", f"/v1/plans/{part(plan_id)}/windows.ics"))).text
+
     async def find_endpoints(self, plan_id: str, form: str = "json") -> str:
         """Where the services of a plan answer now, as text: json, prometheus, envoy or nginx."""
         call = Call("GET", f"/v1/plans/{part(plan_id)}/endpoints", {"format": form})

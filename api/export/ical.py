@@ -15,15 +15,16 @@ from icalendar import Calendar, Event
 
 from api.export.targets import Exported
 from api.export.workload_facts import Facts
+from api.promise_words import state_word
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.window import Segment
+from broker.domain.holding.capacity_promise import promise_of
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.planning.plan import Placement, Plan
 
 MEDIA_TYPE = "text/calendar; charset=utf-8"
 PRODUCT = "-//gpu-capacity-broker//windows//EN"
 REFRESH = timedelta(hours=1)
-NEVER_HELD = frozenset({ReservationState.FAILED})
 
 
 def ical_files(plan: Plan, facts: Facts, source: str, *, reserved: bool = False) -> Exported:
@@ -34,8 +35,13 @@ def ical_files(plan: Plan, facts: Facts, source: str, *, reserved: bool = False)
     return Exported({f"{plan.plan_id}.ics": plan_calendar(plan)})
 
 
-def plan_calendar(plan: Plan) -> str:
-    """The times in which each placement of a plan holds nodes."""
+def plan_calendar(plan: Plan, rows: Iterable[Reservation] = (), now: datetime | None = None) -> str:
+    """The times in which each placement of a plan would hold nodes; once it is reserved, those of its
+    reservations ``rows``, with what is promised of them at ``now``.
+    """
+    reserved = [row for row in rows if was_reserved(row)]
+    if reserved:
+        return reservations_calendar(reserved, now or plan.as_of, f"Plan {plan.plan_id}")
     events = [
         _event(
             (placement.workload, placement.offer_id, spell[0].start),
@@ -75,14 +81,17 @@ def _nodes(segments: Sequence[Segment]) -> str:
     return str(most) if least == most else f"{least} to {most}"
 
 
-def reservations_calendar(rows: Iterable[Reservation]) -> str:
+def reservations_calendar(
+    rows: Iterable[Reservation], now: datetime, name: str = "Reserved GPU capacity"
+) -> str:
     """The times of reservations; those of one workload at one offer from one begin to one end are one event.
 
-    What was never held is left out. One without an end is an event at its begin, which says so.
+    Each says what is promised of it at ``now``: ``held``, ``holding`` or ``ordered at its start``. An order
+    that failed is left out. One without an end is an event at its begin, which says so.
     """
     alike: dict[tuple[object, ...], list[Reservation]] = {}
     for row in rows:
-        if row.state not in NEVER_HELD:
+        if was_reserved(row):
             end = row.released_at or row.end
             alike.setdefault((row.workload or "", row.offer.offer_id, row.start, end), []).append(row)
     events = []
@@ -90,7 +99,7 @@ def reservations_calendar(rows: Iterable[Reservation]) -> str:
         first, nodes = group[0], sum(row.nodes for row in group)
         end = first.released_at or first.end
         offer, until = first.offer, "" if end is not None else "; held until it is released"
-        states = ", ".join(sorted({str(row.state) for row in group}))
+        states = ", ".join(sorted({state_word(row, promise_of(row, now)) for row in group}))
         events.append(
             _event(
                 (workload, offer_id, start),
@@ -100,10 +109,15 @@ def reservations_calendar(rows: Iterable[Reservation]) -> str:
                 f"{workload or 'no workload'}: {nodes} × {offer.sku.gpus_per_node} {offer.sku.gpu}",
                 f"{offer.provider} {offer.zone or offer.region}",
                 f"Reserved, {states}{until}: {', '.join(row.reservation_id for row in group)}",
-                "CONFIRMED",
+                "CANCELLED" if end is not None and end <= start else "CONFIRMED",
             )
         )
-    return _calendar("Reserved GPU capacity", events)
+    return _calendar(name, events)
+
+
+def was_reserved(row: Reservation) -> bool:
+    """Whether it was ever more than an order that failed."""
+    return row.state is not ReservationState.FAILED
 
 
 def _event(

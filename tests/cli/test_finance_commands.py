@@ -57,7 +57,7 @@ APPROVAL: dict[str, Any] = {
 
 def test_budgets_are_shown_set_and_ended() -> None:
     answers: dict[tuple[str, str], list[tuple[int, Any]]] = {
-        ("GET", "/v1/budgets"): [(200, {"items": [BUDGET], "next_cursor": None})],
+        ("GET", "/v1/budgets"): [(200, {"items": [BUDGET, {**BUDGET, "team": "*"}], "next_cursor": None})],
         ("PUT", "/v1/budgets/*/quarter"): [(200, BUDGET)],
         ("DELETE", "/v1/budgets/research/month"): [(204, "")],
     }
@@ -68,7 +68,16 @@ def test_budgets_are_shown_set_and_ended() -> None:
         data = broker("budgets", "--json", env=server.env)
         wrong = broker("budgets", "--set", "x", "--usd", "many", env=server.env)
     assert done.exit_code == 0, done.output
-    for word in ("research", "month from 2026-11-01", "$42,000.00", "-$2,000.00", "105 %", "28 Nov"):
+    assert "*" not in shown.stdout
+    for word in (
+        "all teams",
+        "research",
+        "month from 2026-11-01",
+        "$42,000.00",
+        "-$2,000.00",
+        "105 %",
+        "28 Nov",
+    ):
         assert word in shown.stdout
     assert json.loads(data.stdout)["items"][0]["from"] == "2026-11-01T00:00:00Z"
     assert wrong.exit_code == 2

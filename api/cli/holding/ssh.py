@@ -44,7 +44,7 @@ def ssh(
 
     Example: broker ssh rsv-01jd…
 
-    Example: broker ssh rsv-01jd… -- nvidia-smi
+    Example: broker ssh rsv-01jd… -- hostname
     """
     with connect(load_settings()) as client:
         row = client.find_reservation(reservation_id)

@@ -32,6 +32,7 @@ from api.plan_words import (
     saved_usd,
     sentences_of,
     strategy,
+    team_words,
     who_words,
 )
 from api.promise_words import at_start_words, hold_now_words
@@ -102,6 +103,7 @@ templates.env.filters.update(
     quality=quality_words,
     step_words=words.step_words,
     start_words=start_words,
+    team_words=team_words,
     who=lambda entry: who_words(entry.actor, entry.actor_name),
 )
 templates.env.tests["costs_the_same"] = costs_the_same
