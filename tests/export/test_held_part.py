@@ -76,7 +76,8 @@ def test_what_is_not_held_is_named_and_not_exported() -> None:
     assert skipped["problems"][0]["found"] == states
     assert f"skipped later: /placements/1: found {states}" in done.stderr
     assert told["notes"] == [
-        "grown: of its orders 1 held, 1 ordered at its start, on 24 Nov 12:00 UTC; its files count all of them"
+        "grown: of its orders 1 held, 1 ordered at its start, on 24 Nov 12:00 UTC; "
+        "its files count all of them"
     ]
 
 

@@ -122,7 +122,7 @@ def export(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The ``part`` of a plan that is exported, its document, and the server's ``calendar`` of it if asked for."""
+    """The ``part`` of a plan that is exported, its document, and the server's ``calendar``."""
 
     part: HeldPart
     document: Mapping[str, Any]
