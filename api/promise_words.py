@@ -13,7 +13,7 @@ from decimal import Decimal
 
 from api.figures import percent, plural
 from api.schemas.holding.reservation import ReservationForm
-from broker.domain.basics.money import usd_words
+from broker.domain.basics.money import price_words, usd_words
 from broker.domain.holding.capacity_promise import CapacityPromise, promise_of
 from broker.domain.holding.cost_of_keeping import IN_DOUBT
 from broker.domain.holding.reservation import OPEN_STATES, Reservation, ReservationState
@@ -134,6 +134,16 @@ def hold_now_words(hold_usd: Decimal) -> str:
     return (
         f"It adds {usd_words(hold_usd)}: each node is bought now, kept until it is last needed, and charged "
         "all that time. Nobody else can take it."
+    )
+
+
+def extension_words(added_usd: Decimal, usd_per_hour: Decimal, before: str, until: str) -> str:
+    """What holding a reservation ``until`` a later end adds, and how long it was held ``before``."""
+    if not added_usd:
+        return f"It adds nothing to hold it until {until}: that time is owed in any case."
+    return (
+        f"It adds {usd_words(added_usd)} to hold it until {until}, and not until {before}; "
+        f"an hour costs {price_words(usd_per_hour)}."
     )
 
 

@@ -28,6 +28,7 @@ from api.schemas.finance.finance import ApprovalForm, ApprovalPage, BudgetForm, 
 from api.schemas.finance.spend import SpendForm
 from api.schemas.holding.reservation import (
     RELEASE_ESTIMATE,
+    ExtensionQuoteForm,
     Fit,
     FleetForm,
     HoldQuoteForm,
@@ -340,6 +341,11 @@ class PublishedCalls(Requests):
         """What it adds to hold a reservation now that is ordered at its start. Raises NotFound, Conflict."""
         call = Call("GET", f"/v1/reservations/{part(reservation_id)}/hold")
         return await self._do(call, HoldQuoteForm.model_validate)
+
+    async def quote_extension(self, reservation_id: str, end: str) -> ExtensionQuoteForm:
+        """What it adds to hold a reservation until ``end``. Raises NotFound, InputError, Conflict."""
+        call = Call("GET", f"/v1/reservations/{part(reservation_id)}/extend", {"end": end})
+        return await self._do(call, ExtensionQuoteForm.model_validate)
 
     async def hold(self, reservation_id: str, idempotency_key: str | None = None) -> ReservationForm:
         """Holds a reservation now that is ordered at its start; twice is no error.

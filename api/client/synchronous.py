@@ -169,6 +169,7 @@ class BrokerClient:
     remove_ssh_key = waited(PublishedCalls.remove_ssh_key)
     finish = waited(PublishedCalls.finish)
     release_plan = waited(PublishedCalls.release_plan)
+    quote_extension = waited(PublishedCalls.quote_extension)
     find_calendar = waited(PublishedCalls.find_calendar)
     find_endpoints = waited(PublishedCalls.find_endpoints)
     create_key = waited(PublishedCalls.create_key)

@@ -364,6 +364,7 @@ def _reservations(team: Caller, admin: Caller, plan: Any) -> None:
         team.ask("GET", "/v1/reservations/{reservation_id}", one["reservation_id"])
         team.ask("GET", "/v1/reservations/{reservation_id}/release", one["reservation_id"])
     later = (datetime.now(UTC) + timedelta(days=3)).replace(microsecond=0).isoformat()
+    team.ask("GET", "/v1/reservations/{reservation_id}/extend", row["reservation_id"], end=later)
     team.ask("POST", "/v1/reservations/{reservation_id}/extend", row["reservation_id"], body={"end": later})
     team.ask("GET", "/v1/reservations")
     team.ask("GET", "/v1/reservations/fleets")

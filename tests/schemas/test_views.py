@@ -47,6 +47,7 @@ from api.schemas.finance.spend import CSV_COLUMNS, ITEM, ManifestForm, SpendForm
 from api.schemas.holding.reconciliation import ProspectsForm, UnreadForm
 from api.schemas.holding.reservation import (
     AccessForm,
+    ExtensionQuoteForm,
     ExtensionRequest,
     FleetForm,
     HoldQuoteForm,
@@ -55,6 +56,7 @@ from api.schemas.holding.reservation import (
     PlanReleaseForm,
     PlanReleaseRequest,
     PlanReservationRequest,
+    QuotedExtension,
     QuotedHold,
     QuotedOrder,
     QuotedPlan,
@@ -123,6 +125,7 @@ VIEWS: Mapping[type[BaseModel], type] = {
     ExportForm: ExportJob,
     FieldProblemForm: FieldProblem,
     FleetForm: _FleetWithMoney,
+    ExtensionQuoteForm: QuotedExtension,
     HoldQuoteForm: QuotedHold,
     GpuForm: GpuOnSale,
     ModelForm: KnownModel,
@@ -195,6 +198,7 @@ NOT_TOLD: Mapping[str, str] = {
     "OrderQuoteForm.Intent.requested": "the caller asked for it",
     "OrderQuoteForm.Intent.workload": "the caller named it",
     "OrderQuoteForm.Offer": OFFER,
+    "ExtensionQuoteForm.Reservation": "the reservation has a document of its own",
     "HoldQuoteForm.Reservation": "the reservation has a document of its own",
     "PlanQuoteForm.Plan": "the plan has a document of its own",
     "ReservationForm.MachineSetup.is_engine": "the workload of the plan says it",

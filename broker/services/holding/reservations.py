@@ -50,7 +50,14 @@ from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.reconciling.shortfalls import Shortfall, find_shortfalls
-from broker.domain.spend.order_quote import OrderQuote, PlanQuote, quote_of, quote_of_plan
+from broker.domain.spend.order_quote import (
+    ExtensionQuote,
+    OrderQuote,
+    PlanQuote,
+    quote_of,
+    quote_of_extension,
+    quote_of_plan,
+)
 from broker.domain.spend.release_estimate import (
     ReleaseEstimate,
     ResaleShares,
@@ -58,6 +65,7 @@ from broker.domain.spend.release_estimate import (
     estimate_release,
     resales_of,
     saves_money,
+    with_savings,
 )
 from broker.ports.planning import BudgetWatch, PlanRecord, PlanState
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWork, UnitOfWorkFactory
@@ -77,6 +85,7 @@ from broker.services.spend.approving import (
     require_as_approved,
     was_within_budgets,
 )
+from broker.services.spend.ledger import bill_of
 from broker.services.spend.ledger import find_reservations as find_every
 
 RECENT = 200
@@ -366,7 +375,8 @@ class ReservationsService:
         """What the release of a reservation would give back now, and what stays owed; NotFound."""
         async with self._uow_factory(scope_of(caller)) as uow:
             row = await uow.reservations.find(reservation_id)
-            return estimate_release((row,), self._clock.now(), await self._resales(uow))
+            now = self._clock.now()
+            return with_savings(estimate_release((row,), now, await self._resales(uow)), (row,), now)
 
     async def release_part(self, caller: Caller, part: PlanPart) -> PartRelease:
         """Releases each open reservation of ``part``. One that fails does not keep the others."""
@@ -393,7 +403,7 @@ class ReservationsService:
             rows = [row for row in every if part.covers(row)]
             resales = await self._resales(uow)
             if plan is None or any(row.is_open for row in rows):
-                return estimate_release(rows, now, resales)
+                return with_savings(estimate_release(rows, now, resales), rows, now)
             wanted = tuple(
                 one
                 for one in plan.placements
@@ -437,6 +447,17 @@ class ReservationsService:
                     reservation = await self._lease_service.reload(reservation)
         await self._tell("reservation.changed", (extended,))
         return extended
+
+    async def quote_extension(self, caller: Caller, reservation_id: str, end: datetime) -> ExtensionQuote:
+        """What it adds to hold a reservation until ``end``. It changes nothing.
+
+        Raises NotFound, and InputError and Conflict for what ``extend`` refuses before it asks for budgets.
+        """
+        async with self._uow_factory(scope_of(caller)) as uow:
+            row = await uow.reservations.find(reservation_id)
+            _require_longer(row, end)
+            bill = await uow.reservations.find_of_bills({bill_of(row)})
+        return quote_of_extension(row, bill, end, self._clock.now())
 
     async def _require_extension_within_budgets(self, row: Reservation, end: datetime) -> None:
         why = () if self._budgets is None else await self._budgets.find_overruns_of_extension(row, end)
