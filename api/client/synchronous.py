@@ -133,6 +133,7 @@ class BrokerClient:
     find_market = waited(PublishedCalls.find_market)
     plan = waited(PublishedCalls.plan)
     estimate = waited(PublishedCalls.estimate)
+    check_plan = waited(PublishedCalls.check_plan)
     simulate_plan = waited(PublishedCalls.simulate_plan)
     read_source = waited(PublishedCalls.read_source)
     ask_for_plan = waited(PublishedCalls.ask_for_plan)
