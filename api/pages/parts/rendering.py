@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from fastapi.templating import Jinja2Templates
 from starlette.exceptions import HTTPException
 
+from api.energy_words import carbon_words, energy_words
 from api.figures import plural
 from api.held_words import held_words
 from api.http import errors
@@ -104,6 +105,8 @@ templates.env.filters.update(
     step_words=words.step_words,
     start_words=start_words,
     team_words=team_words,
+    carbon_words=carbon_words,
+    energy_words=energy_words,
     who=lambda entry: who_words(entry.actor, entry.actor_name),
 )
 templates.env.tests["costs_the_same"] = costs_the_same

@@ -88,8 +88,8 @@ class ComparisonDocument:
         return (
             f"The first plan was made at the prices of {first}, and another at those of {then}, "
             f"{hours(abs(other - base) / HOUR)} apart: a part of each difference may come from prices and "
-            "stock that moved between. To see the change alone, plan the first document again, and ask of that "
-            "plan."
+            "stock that moved between. To see the change alone, plan the first document again, and ask of "
+            "that plan."
         )
 
     @property
