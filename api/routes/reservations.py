@@ -179,7 +179,7 @@ def _far(instant: datetime | None, pointer: str, now: datetime) -> tuple[FieldPr
     """The problem of an instant that is years away: nobody sells that far ahead. None for a nearer one."""
     if instant is None or abs(instant.replace(tzinfo=UTC) - now) <= FARTHEST:
         return ()
-    expected = f"a time within {FARTHEST.days} days of now"
+    expected = "a time within five years of now"
     return (FieldProblem(pointer, format_time(instant), expected),)
 
 

@@ -46,7 +46,7 @@ def hosts(
     for line in _without_address(rows):
         say(line)
     if not found:
-        raise NotFound("machine", held, "machines of an active reservation whose seller has told an address")
+        raise NotFound("machine", held, "none of its reservations is active and has an address yet")
     said = {host.reservation_id for host in found}
     say(f"{plural(len(found), 'machine')} of {plural(len(said), 'reservation')}")
     typer.echo(hosts_text(found, form), nl=False)  # as it is: a console would expand tabs

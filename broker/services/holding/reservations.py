@@ -25,7 +25,7 @@ from broker.domain.basics.errors import (
 from broker.domain.basics.money import ZERO, price_words
 from broker.domain.basics.near_words import with_nearest
 from broker.domain.basics.page import Page
-from broker.domain.basics.window import Wish
+from broker.domain.basics.window import Wish, instant_words
 from broker.domain.holding.early_holding import Hold, plan_held_early
 from broker.domain.holding.holding_orders import (
     Intent,
@@ -464,7 +464,7 @@ class ReservationsService:
         if why:
             way = "extend it for less time, or ask for a plan (POST /v1/plans), which finance can approve"
             raise OverBudget(f"{'; '.join(why)}: {way}").naming(
-                FieldProblem("/end", end.isoformat(), "an end within the budget, or a plan")
+                FieldProblem("/end", instant_words(end), "an end within the budget, or a plan")
             )
 
     async def find_reservation(self, caller: Caller, reservation_id: str) -> Reservation:
@@ -546,7 +546,7 @@ async def _on_sale(uow: UnitOfWork, offer_id: str) -> Offer:
         return await uow.offers.find_offer(offer_id)
     except NotFound as error:
         expected = "an offer that is on sale now, see GET /v1/offers"
-        raise NotFound("offer", offer_id, expected).naming(
+        raise NotFound("offer", offer_id, f"expected {expected}").naming(
             FieldProblem("/offer_id", repr(offer_id), expected)
         ) from error
 
@@ -579,5 +579,5 @@ def _require_longer(reservation: Reservation, end: datetime) -> None:
     """Raises InputError for an ``end`` before that of ``reservation``, and Conflict if that cannot change."""
     require_extensible(reservation)
     if reservation.end is not None and end < reservation.end:
-        expected = f"a time after {reservation.end.isoformat()}; to end it sooner, release it"
-        raise InputError("reservation", (FieldProblem("/end", end.isoformat(), expected),))
+        expected = f"a time after {instant_words(reservation.end)}; to end it sooner, release it"
+        raise InputError("reservation", (FieldProblem("/end", instant_words(end), expected),))
