@@ -64,7 +64,7 @@ def _in_plain_words(error: typer.BadParameter) -> str:
     """What is told of a value that an option does not take: the value, and what it takes."""
     for pattern, words in NUMBERS:
         if found := pattern.match(error.message):
-            problems = getattr(error.__cause__, "errors", list)()
+            problems: list[Any] = getattr(error.__cause__, "errors", list)()
             value = f"'{problems[0]['input']}'" if problems else "it"
             return f"{value} is not {found.expand(words)}."
     return _with_near_choice(error.message)

@@ -37,7 +37,7 @@ def held_part(plan: Plan, rows: Iterable[ReservationForm], now: datetime) -> Hel
         states = states_words(own, now, _moment) or "not reserved"
         if entered.isdisjoint(row.reservation_id for row in own):
             expected = f"a machine that `broker hosts {plan.plan_id}` lists; export it once there is one"
-            found = _no_address(own) or states
+            found = _no_address(own, now) or states
             skipped.append(Skipped(placement.workload, (FieldProblem(f"/placements/{at}", found, expected),)))
             continue
         placements.append(placement)
@@ -59,10 +59,13 @@ def _rows_of(placement: Placement, rows: Sequence[ReservationForm]) -> list[Rese
     return own
 
 
-def _no_address(rows: Iterable[ReservationForm]) -> str:
+def _no_address(rows: Iterable[ReservationForm], now: datetime) -> str:
     """Why machines that are bought cannot be entered yet; empty if none is bought."""
-    reasons = (one.access_reason or "" for row in rows for one in row.units if one.reference)
-    return next(filter(None, reasons), "")
+    for row in rows:
+        for unit in row.units:
+            if unit.reference and unit.access_reason:
+                return f"held from {_moment(row.start)} on" if row.start > now else unit.access_reason
+    return ""
 
 
 def _moment(at: datetime) -> str:

@@ -19,7 +19,8 @@ from broker.domain.planning.workload import WorkloadKind
 from tests.api.house import Home
 from tests.api.test_team_isolation import a_row
 from tests.cli.running import broker
-from tests.fakes.examples import NOON, a_placement, a_plan, a_segment, an_offer
+from tests.fakes.clock import NOON
+from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer
 
 
 def events(text: str) -> list[dict[str, Any]]:
@@ -81,6 +82,11 @@ def test_a_reserved_plan_s_windows_are_confirmed_and_say_what_is_promised() -> N
     assert (held["status"], held["description"]) == ("CONFIRMED", "Reserved, held: rsv-a")
     assert (later["status"], later["description"]) == ("CONFIRMED", "Reserved, ordered at its start: rsv-b")
     assert cancelled["status"] == "CANCELLED", "it was given back before it began"
+    steps = [a_row(f"s{at}", at, at + 1 + at % 2) for at in range(1, 9)]
+    (fleet,) = events(plan_calendar(plan, steps, NOON))
+    assert (fleet["start"], fleet["end"]) == (steps[0].start, steps[-1].end)
+    assert fleet["summary"].split(": ")[1] == "2 to 4 × 8 H100-SXM-80GB"
+    assert fleet["description"] == "Reserved, ordered at its start: 8 reservations from rsv-s1 on"
 
 
 async def add(home: Home, *rows: Any) -> None:

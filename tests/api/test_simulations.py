@@ -8,6 +8,7 @@ from api.planning.planning_call import plan_call
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.market.offer import Offer
 from tests.api.house import DOCUMENT, Home, House
+from tests.fakes.clock import FakeClock
 
 
 async def test_a_plan_is_drawn_again_alike_with_its_seed(home: Home) -> None:
@@ -44,6 +45,7 @@ async def test_a_plan_is_checked_at_the_prices_of_its_time(house: House) -> None
         path = f"/v1/plans/{plan['plan_id']}/check"
         kept = {"plan_id": plan["plan_id"], "ok": True, "prices_at": plan["as_of"], "violations": []}
         assert (await team.get(path)).json() == kept
+        assert isinstance(house.clock, FakeClock)
         house.clock.advance(hours=30)
         house.provider.offers = tuple(map(dearer, house.provider.offers))
         await home.product.offers.refresh()

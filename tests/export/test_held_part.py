@@ -11,13 +11,14 @@ from api.export.held_part import held_part
 from api.schemas.holding.reservation import ReservationForm, reservation_to_document
 from api.schemas.plans.plan_record import record_to_document
 from broker.domain.basics.machines import Access, Machine
-from broker.domain.holding.reservation import Reservation
+from broker.domain.holding.reservation import Reservation, ReservationState, UnitState
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import WorkloadKind
 from broker.ports.planning import BusinessStatus
 from tests.api.test_team_isolation import a_row
 from tests.cli.running import broker, fake_server
-from tests.fakes.examples import NOON, a_placement, a_plan, a_record, a_segment, an_offer
+from tests.fakes.clock import NOON
+from tests.fakes.examples import a_placement, a_plan, a_record, a_segment, an_offer
 
 PLAN_ID = "plan-held"
 
@@ -97,6 +98,15 @@ def test_a_machine_without_an_address_is_not_exported() -> None:
     assert first.problems[0].found == "its seller has not told its address yet"
 
 
+def test_a_window_that_is_bought_says_from_when_it_is_held() -> None:
+    row = row_of("now", "now", 24)
+    units = tuple(replace(one, state=UnitState.HELD, reference="i-1") for one in row.units)
+    row = replace(row, state=ReservationState.HELD, units=units)
+    rows = [ReservationForm.model_validate(one) for one in forms(row)]
+    (first, *_) = held_part(reserved_plan(), rows, NOON).skipped
+    assert first.problems[0].found == "held from 24 Nov 12:00 UTC on"
+
+
 def test_an_offer_taken_in_place_of_a_refused_one_counts() -> None:
     rows = [ReservationForm.model_validate(one) for one in forms(row_of("now", "now", -1, "elsewhere"))]
     found = held_part(reserved_plan(), rows, NOON)
@@ -109,7 +119,7 @@ def test_what_a_replaced_plan_bought_is_listed_too() -> None:
         (200, {**kept[("GET", f"/v1/plans/{PLAN_ID}")][0][1], "supersedes": "plan-old"})
     ]
     kept[("GET", "/v1/plans/plan-old")] = answers()[("GET", f"/v1/plans/{PLAN_ID}")]
-    nothing = (200, {"items": [], "next_cursor": None})
+    nothing: tuple[int, Any] = (200, {"items": [], "next_cursor": None})
     kept[("GET", "/v1/reservations")] = [nothing, *kept[("GET", "/v1/reservations")]]
     with fake_server(kept) as server:
         listed = broker("hosts", PLAN_ID, env=server.env)
