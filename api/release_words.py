@@ -27,9 +27,10 @@ def _estimate_sentences(found: ReleaseEstimate, seller: Callable[[str], str]) ->
     elif not found.has_coming:
         yield "Nothing stays owed."
     if found.saves_usd:
-        yield f"That saves {about or most}{usd_words(found.saves_usd)} against holding it until its end."
+        saves = f"{about or most}{usd_words(found.saves_usd)}"
+        yield f"A release now saves {saves} against holding it until its end."
     elif found.saves_usd is not None and found.stays_usd:
-        yield "It saves nothing: all of it is owed until its end in any case."
+        yield "A release now saves nothing: all of it is owed until its end in any case."
     if found.has_coming:
         yield _of_coming(found, alone=not found.back_usd and not found.stays_usd)
     for one in found.resales:

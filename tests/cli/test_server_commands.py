@@ -356,7 +356,7 @@ def test_done_says_what_comes_back_and_what_it_saves() -> None:
     with fake_server({BEFORE: [(200, estimate)], DONE: [(202, over)]}) as server:
         done = broker("done", "rsv_1", env=server.env)
     told = " ".join(done.stderr.split())
-    assert "$21.82 stays owed. That saves $418.18 against holding it until its end." in told
+    assert "$21.82 stays owed. A release now saves $418.18 against holding it until its end." in told
     assert "Nothing came back, $21.82 stays owed." in told
 
 
@@ -366,7 +366,7 @@ def test_done_says_until_when_it_stays_and_what_that_costs() -> None:
     with fake_server({BEFORE: [(200, estimate)], DONE: [(202, stays)]}) as server:
         done = broker("done", "rsv_1", env=server.env)
     told = " ".join(done.stderr.split())
-    assert "$240.00 stays owed. It saves nothing: all of it is owed until its end in any case." in told
+    assert "$240.00 stays owed. A release now saves nothing: all of it is owed" in told
     assert "It stays until 30 Nov 12:00 UTC, as a release would save nothing." in told
 
 

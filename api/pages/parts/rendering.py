@@ -39,6 +39,7 @@ from api.plan_words import (
 from api.promise_words import at_start_words, hold_now_words
 from api.release_words import estimate_words
 from api.reserved_fleets import start_words
+from api.schemas.base.times import find_time
 from api.sections import tone
 from broker.domain.basics.access import scope_of
 from broker.domain.basics.account import Caller, Scope
@@ -73,6 +74,7 @@ templates.env.filters.update(
     usd=words.usd,
     signed_usd=words.signed_usd,
     instant=words.instant,
+    instant_of_text=lambda text: words.instant(find_time(text)),
     moment=words.moment,
     price=words.price,
     price_figure=price_figure,
