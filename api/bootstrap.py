@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from importlib import import_module
@@ -27,6 +27,7 @@ from api.one_time_links import OneTimeLinks
 from api.planning.planning_call import (
     build_estimator,
     build_planner,
+    check_call,
     estimate_call,
     installed_quotas,
     plan_call,
@@ -329,8 +330,9 @@ def build_product(
         stale_after, not_planned(reached), can_be_ordered(reached), load_spot_prior(), load_launch_table()
     )
 
-    def read_request(document: str) -> PlanRequest:
-        request = read_workloads(document, source="stored plan", base=None, now=clock.now(), stored=True)
+    def read_request(document: str, at: datetime | None = None) -> PlanRequest:
+        now = at or clock.now()
+        request = read_workloads(document, source="stored plan", base=None, now=now, stored=True)
         return replace(request, quotas=installed_quotas(settings))
 
     modes = seller_modes(reached)
@@ -433,7 +435,7 @@ def build_product(
             price_forecasts=price_forecasts,
         ),
         estimating=EstimatingService(
-            units, estimate_call, estimator, clock, usable, simulate_call, read_request
+            units, estimate_call, estimator, clock, usable, simulate_call, read_request, check_call
         ),
         reservations=ReservationsService(
             units,

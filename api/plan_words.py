@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 from api.figures import day_and_time
 from broker.domain.basics.money import ZERO
+from broker.domain.basics.webhook import ALL_TEAMS
 from broker.domain.planning.comparison import Objective
 from broker.domain.planning.plan import Baseline, Placement, Plan, PlanStatus, Why
 from broker.domain.planning.workload import WorkloadKind
@@ -179,6 +180,11 @@ def who_words(actor: str, name: str) -> str:
     return f"{name} ({actor})" if name and name not in actor else actor
 
 
+def team_words(team: str) -> str:
+    """A team's name, or ``all teams``."""
+    return "all teams" if team == ALL_TEAMS else team
+
+
 STATE_WORDS: Mapping[str, str] = {
     "waiting": "waits for approval",
     "superseded": "replaced",
@@ -201,10 +207,11 @@ def state_words(state: str, standing: str | None, *, has_begun: bool = False) ->
 
 STATUS_WORDS: Mapping[PlanStatus, str] = {
     PlanStatus.OPTIMAL: "cost proven",
-    PlanStatus.FEASIBLE: "cost not proven",
+    PlanStatus.FEASIBLE: "cheaper plan possible",
     PlanStatus.INFEASIBLE: "infeasible",
 }
-"""What a status says of a plan: the proof is of its cost, never of what is only likely, as its times are."""
+"""What a status says of a plan's cost: proven within the gap that was asked for, or not. How far the bound is
+away, which is proven either way, is told by ``quality_words``."""
 
 
 def quality_words(gap: float | None) -> str:

@@ -13,7 +13,7 @@ from decimal import Decimal
 
 from api.figures import percent, plural
 from api.schemas.holding.reservation import ReservationForm
-from broker.domain.basics.money import usd_words
+from broker.domain.basics.money import price_words, usd_words
 from broker.domain.holding.capacity_promise import CapacityPromise, promise_of
 from broker.domain.holding.cost_of_keeping import IN_DOUBT
 from broker.domain.holding.reservation import OPEN_STATES, Reservation, ReservationState
@@ -85,6 +85,24 @@ def many_words(word: str, count: int) -> str:
     return word if count == 1 else word.replace("its", "their")
 
 
+def states_words(rows: Iterable[Row], now: datetime, moment: Moment) -> str:
+    """In which states ``rows`` are, and when the first of those that are ordered later is: ``1 held, 60
+    ordered at their start, the first on 3 Dec 00:00``.
+    """
+    told = [(row, promise_told(row, now)) for row in rows]
+    parts = [counted_words(state_word(row, promise) for row, promise in told)]
+    later = [row.start for row, promise in told if promise is CapacityPromise.AT_START]
+    if later:
+        parts.append(f"{'the first ' if len(later) > 1 else ''}on {moment(min(later))}")
+    return ", ".join(filter(None, parts))
+
+
+def counted_words(states: Iterable[str]) -> str:
+    """How many there are in each of ``states``: ``2 held, 3 ordered at their start``."""
+    counts = Counter(states)
+    return ", ".join(f"{counts[word]:,} {many_words(word, counts[word])}" for word in WORDS if counts[word])
+
+
 def chance_words(stock: StockLevel | None, launch_chance: float | None) -> str:
     """What is known of the chance that an order succeeds: ``low stock, 92 % of launches succeeded``."""
     launched = "" if launch_chance is None else f"{percent(launch_chance)} of launches there succeeded"
@@ -116,6 +134,16 @@ def hold_now_words(hold_usd: Decimal) -> str:
     return (
         f"It adds {usd_words(hold_usd)}: each node is bought now, kept until it is last needed, and charged "
         "all that time. Nobody else can take it."
+    )
+
+
+def extension_words(added_usd: Decimal, usd_per_hour: Decimal, before: str, until: str) -> str:
+    """What holding a reservation ``until`` a later end adds, and how long it was held ``before``."""
+    if not added_usd:
+        return f"It adds nothing to hold it until {until}: that time is owed in any case."
+    return (
+        f"It adds {usd_words(added_usd)} to hold it until {until}, and not until {before}; "
+        f"an hour costs {price_words(usd_per_hour)}."
     )
 
 

@@ -26,6 +26,11 @@ def _estimate_sentences(found: ReleaseEstimate, seller: Callable[[str], str]) ->
         yield f"{nothing}, {most}{stays} stays owed."
     elif not found.has_coming:
         yield "Nothing stays owed."
+    if found.saves_usd:
+        saves = f"{about or most}{usd_words(found.saves_usd)}"
+        yield f"A release now saves {saves} against holding it until its end."
+    elif found.saves_usd is not None and found.stays_usd:
+        yield "A release now saves nothing: all of it is owed until its end in any case."
     if found.has_coming:
         yield _of_coming(found, alone=not found.back_usd and not found.stays_usd)
     for one in found.resales:

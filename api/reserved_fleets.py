@@ -6,7 +6,7 @@ change, and the number of steps. R is a reservation of the domain or of the API.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,9 +15,8 @@ from typing import Any, Generic, TypeVar
 
 from api.figures import plural
 from api.promise_words import (
-    WORDS,
+    counted_words,
     lacks_nodes,
-    many_words,
     promise_told,
     promises_words,
     state_note,
@@ -105,8 +104,7 @@ def count_words(lines: Iterable[ReservedFleet[R]], noun: str = "fleet") -> str:
     It says of how many reservations where there are more of these.
     """
     every = tuple(lines)
-    states = Counter(line.word for line in every)
-    told = ", ".join(f"{states[word]} {many_words(word, states[word])}" for word in WORDS if states[word])
+    told = counted_words(line.word for line in every)
     reservations = sum(len(line.rows) for line in every)
     steps = f" of {reservations:,} reservations" if reservations > len(every) else ""
     return f"{len(every):,} {noun}{'' if len(every) == 1 else 's'}{steps}: {told}"

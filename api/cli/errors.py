@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 
 from rich.text import Text
@@ -68,6 +69,18 @@ EXIT_CODES: tuple[tuple[type[BrokerError], ExitCode], ...] = (
 KEY_HINT = "hint: export BROKER_KEY=…, a key as `broker up` prints it or `broker keys --new` makes it"
 
 
+NOT_FOUND = re.compile(r"(?P<kind>[\w -]+) '[^']*' not found")
+LISTED_BY = {
+    "plan": "broker plans",
+    "reservation": "broker reservations",
+    "re-optimization": "broker reoptimizations",
+    "offer": "broker offers --orderable",
+    "key": "broker keys",
+    "SSH key": "broker ssh-keys",
+}
+"""The commands that list what an id may name."""
+
+
 def exit_code_of(error: BrokerError) -> ExitCode:
     """The exit code of ``error``."""
     return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), ExitCode.UNEXPECTED)
@@ -79,3 +92,6 @@ def tell(error: BrokerError) -> None:
         say(Text.assemble(("error: ", "bold red"), line))
     if isinstance(error, NotAuthenticated):
         say(Text(KEY_HINT))
+    found = NOT_FOUND.match(str(error))
+    if found and (command := LISTED_BY.get(found["kind"])):
+        say(Text(f"hint: `{command}` lists those that there are"))

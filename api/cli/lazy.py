@@ -50,6 +50,26 @@ def without_collections() -> Iterator[None]:
 CHOICE = re.compile(r"(?:Value error, )?'(?P<word>[^']*)' is not one of (?P<known>'.*')\.")
 
 
+NUMBERS = (
+    (re.compile(r"Input should be greater than or equal to (\S+)"), r"a number of at least \1"),
+    (re.compile(r"Input should be less than or equal to (\S+)"), r"a number of at most \1"),
+    (re.compile(r"Input should be greater than (\S+)"), r"a number above \1"),
+    (re.compile(r"Input should be less than (\S+)"), r"a number below \1"),
+    (re.compile(r"Input should be a valid integer"), "a whole number"),
+    (re.compile(r"Input should be a valid number"), "a number"),
+)
+
+
+def _in_plain_words(error: typer.BadParameter) -> str:
+    """What is told of a value that an option does not take: the value, and what it takes."""
+    for pattern, words in NUMBERS:
+        if found := pattern.match(error.message):
+            problems: list[Any] = getattr(error.__cause__, "errors", list)()
+            value = f"'{problems[0]['input']}'" if problems else "it"
+            return f"{value} is not {found.expand(words)}."
+    return _with_near_choice(error.message)
+
+
 def _with_near_choice(told: str) -> str:
     """What is told of a word that an option does not take, with the nearest that it takes."""
     found = CHOICE.fullmatch(told)
@@ -98,7 +118,7 @@ class LazyGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            error.message = _with_near_choice(error.message)
+            error.message = _in_plain_words(error)
             raise
         except BrokerError as error:
             tell(error)

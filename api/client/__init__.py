@@ -5,7 +5,7 @@ It imports schemas and the domain, and neither the server nor the planner. ``cal
 
 from api.client.answers import MadePlan, PlanFailed, ServerTimedOut
 from api.client.asynchronous import AsyncBrokerClient, connect_async
-from api.client.calls import Workloads
+from api.client.bodies import Workloads
 from api.client.synchronous import BrokerClient, connect
 
 __all__ = [

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
 from api.client.answers import MadePlan, ServerTimedOut, made_or_waiting, read_plan_answer
+from api.client.bodies import Workloads, order_body, workloads_text
 from api.client.transport import Call, Documents, Requests, once, part
 from api.schemas.accounts.audit import AuditForm
 from api.schemas.accounts.keys import KeyForm, KeyPage, NewKeyForm
 from api.schemas.accounts.ssh_keys import SshKeyForm, SshKeyPage
 from api.schemas.accounts.webhooks import NewWebhookForm, TestDeliveryForm, ToldWebhookForm, WebhookForm
-from api.schemas.base.document import Document
 from api.schemas.base.forms import PageForm
-from api.schemas.base.times import format_time
-from api.schemas.base.validation import validate
 from api.schemas.finance.economics import SAVINGS, ChangesForm, IntervalForm, MonthCloseForm, UnitsForm
 from api.schemas.finance.finance import ApprovalForm, ApprovalPage, BudgetForm, BudgetPage
 from api.schemas.finance.spend import SpendForm
 from api.schemas.holding.reservation import (
     RELEASE_ESTIMATE,
+    ExtensionQuoteForm,
     Fit,
     FleetForm,
     HoldQuoteForm,
@@ -35,7 +32,6 @@ from api.schemas.holding.reservation import (
     PlanQuoteForm,
     PlanReleaseForm,
     ReservationForm,
-    ReservationRequest,
     ReservationsForm,
     ShortfallForm,
 )
@@ -49,7 +45,7 @@ from api.schemas.plans.comparison import COMPARISON, AcceptedComparisonForm, Com
 from api.schemas.plans.cost_estimate import COST_ESTIMATE
 from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm, UnmadePlanForm
 from api.schemas.plans.reoptimization import REOPTIMIZATION, ReoptimizationForm
-from api.schemas.plans.simulation import SIMULATION
+from api.schemas.plans.simulation import SIMULATION, PlanCheckForm
 from broker.domain.basics.account import AuditEntry
 from broker.domain.basics.webhook import EVERYTHING, WebhookFormat
 from broker.domain.holding.early_holding import Hold
@@ -70,9 +66,6 @@ PAUSE_S = 0.5
 """Between two looks at a plan that is being made."""
 TIMEOUT_S = 60.0
 PLAN_TIMEOUT_S = 600.0
-
-Workloads = str | Path | Mapping[str, object]
-"""A workloads document: YAML or JSON text, a file that holds it, or its fields."""
 
 
 class PublishedCalls(Requests):
@@ -161,12 +154,16 @@ class PublishedCalls(Requests):
         call = Call("POST", f"/v1/plans/{plan_id}/simulate", body={"draws": draws, "seed": seed})
         return await self._do(call, SIMULATION.read)
 
+    async def check_plan(self, plan_id: str) -> PlanCheckForm:
+        """Every rule that a plan breaks, at the prices of its time. Raises NotFound, Conflict."""
+        return await self._do(Call("GET", f"/v1/plans/{part(plan_id)}/check"), PlanCheckForm.model_validate)
+
     async def estimate(self, workloads: Workloads) -> CostEstimate:
         """What each workload would cost alone, without a search; at most 20 workloads. Stores nothing.
 
         Raises InputError for the document.
         """
-        call = Call("POST", "/v1/estimates", headers=_YAML, content=_text(workloads).encode())
+        call = Call("POST", "/v1/estimates", headers=_YAML, content=workloads_text(workloads).encode())
         return await self._do(call, COST_ESTIMATE.read)
 
     async def read_source(self, text: str, kind: str | None = None) -> StartingPoint:
@@ -192,7 +189,7 @@ class PublishedCalls(Requests):
         limit = None if time_limit_s is None else str(time_limit_s)
         params = {"time_limit_s": limit, "new_team": "true" if new_team else None}
         headers = {**once(idempotency_key), **_YAML}
-        call = Call("POST", "/v1/plans", params, headers, content=_text(workloads).encode())
+        call = Call("POST", "/v1/plans", params, headers, content=workloads_text(workloads).encode())
         return await self._do(call, AcceptedPlanForm.model_validate)
 
     async def continue_plan(
@@ -287,7 +284,7 @@ class PublishedCalls(Requests):
             "disk_gb": disk_gb,
             "memory_gb": memory_gb,
         }
-        call = Call("POST", "/v1/reservations", headers=once(idempotency_key), body=_order(wish))
+        call = Call("POST", "/v1/reservations", headers=once(idempotency_key), body=order_body(wish))
         return await self._do(call, ReservationForm.model_validate)
 
     async def quote_offer(
@@ -316,7 +313,7 @@ class PublishedCalls(Requests):
             "disk_gb": disk_gb,
             "memory_gb": memory_gb,
         }
-        call = Call("POST", "/v1/reservations/quote", body=_order(wish))
+        call = Call("POST", "/v1/reservations/quote", body=order_body(wish))
         return await self._do(call, OrderQuoteForm.model_validate)
 
     async def quote_plan(self, plan_id: str) -> PlanQuoteForm:
@@ -341,6 +338,11 @@ class PublishedCalls(Requests):
         call = Call("GET", f"/v1/reservations/{part(reservation_id)}/hold")
         return await self._do(call, HoldQuoteForm.model_validate)
 
+    async def quote_extension(self, reservation_id: str, end: str) -> ExtensionQuoteForm:
+        """What it adds to hold a reservation until ``end``. Raises NotFound, InputError, Conflict."""
+        call = Call("GET", f"/v1/reservations/{part(reservation_id)}/extend", {"end": end})
+        return await self._do(call, ExtensionQuoteForm.model_validate)
+
     async def hold(self, reservation_id: str, idempotency_key: str | None = None) -> ReservationForm:
         """Holds a reservation now that is ordered at its start; twice is no error.
 
@@ -362,6 +364,10 @@ class PublishedCalls(Requests):
         path = f"/v1/plans/{part(plan_id)}/release"
         call = Call("POST", path, headers=once(str(uuid4())), body=body)
         return await self._do(call, PlanReleaseForm.model_validate)
+
+    async def find_calendar(self, plan_id: str) -> str:
+        """The windows of a plan as an iCalendar; once it is reserved, those of its reservations."""
+        return (await self._ask(Call("GET", f"/v1/plans/{part(plan_id)}/windows.ics"))).text
 
     async def find_endpoints(self, plan_id: str, form: str = "json") -> str:
         """Where the services of a plan answer now, as text: json, prometheus, envoy or nginx."""
@@ -570,21 +576,3 @@ def _budget(team: str, period: BudgetPeriod) -> str:
 
 def _webhook(webhook_id: str) -> str:
     return f"/v1/webhooks/{part(webhook_id)}"
-
-
-def _text(workloads: Workloads) -> str:
-    if isinstance(workloads, Path):
-        return workloads.read_text(encoding="utf-8-sig")
-    return workloads if isinstance(workloads, str) else json.dumps(workloads, default=_told)
-
-
-def _told(value: object) -> str:
-    if isinstance(value, datetime):
-        return format_time(value)
-    raise TypeError(f"a workloads document has text, numbers, lists and times, found {value!r}")
-
-
-def _order(wish: Mapping[str, object]) -> dict[str, object]:
-    """The body of an order. Raises InputError for a field of ``wish`` that it does not take."""
-    request = validate(ReservationRequest, Document("order", wish))
-    return request.model_dump(mode="json", exclude_defaults=True)

@@ -7,7 +7,7 @@ workload and begin do, so that a calendar changes an event in place.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -15,16 +15,19 @@ from icalendar import Calendar, Event
 
 from api.export.targets import Exported
 from api.export.workload_facts import Facts
+from api.promise_words import state_word
 from api.schemas.base.times import format_time
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.window import Segment
+from broker.domain.holding.capacity_promise import promise_of
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.planning.plan import Placement, Plan
 
 MEDIA_TYPE = "text/calendar; charset=utf-8"
 PRODUCT = "-//gpu-capacity-broker//windows//EN"
 REFRESH = timedelta(hours=1)
-NEVER_HELD = frozenset({ReservationState.FAILED})
+INSTANT = timedelta(microseconds=1)
+MOST_IDS = 4
 
 
 def ical_files(plan: Plan, facts: Facts, source: str, *, reserved: bool = False) -> Exported:
@@ -35,15 +38,22 @@ def ical_files(plan: Plan, facts: Facts, source: str, *, reserved: bool = False)
     return Exported({f"{plan.plan_id}.ics": plan_calendar(plan)})
 
 
-def plan_calendar(plan: Plan) -> str:
-    """The times in which each placement of a plan holds nodes."""
+def plan_calendar(plan: Plan, rows: Iterable[Reservation] = (), now: datetime | None = None) -> str:
+    """The times in which each placement of a plan would hold nodes; once it is reserved, those of its
+    reservations ``rows``, with what is promised of them at ``now``.
+    """
+    reserved = [row for row in rows if was_reserved(row)]
+    if reserved:
+        at = now or plan.as_of
+        return _calendar(f"Plan {plan.plan_id}", [_reserved(one, at) for one in _spells_of(reserved, at)])
     events = [
         _event(
             (placement.workload, placement.offer_id, spell[0].start),
             plan.as_of,
             spell[0].start,
             spell[-1].end,
-            f"{placement.workload}: {_nodes(spell)} × {placement.gpus // placement.nodes} {placement.gpu}",
+            f"{placement.workload}: {_range([one.nodes for one in spell])} × "
+            f"{placement.gpus // placement.nodes} {placement.gpu}",
             f"{placement.provider} {placement.zone or placement.region}",
             f"Planned by {plan.plan_id}, {placement.sku}, {str(placement.tier).replace('_', ' ')}; "
             f"{_part(plan, placement)}{_live(placement, spell[0].start)}"
@@ -79,40 +89,79 @@ def _spells(placement: Placement) -> list[list[Segment]]:
     return spells
 
 
-def _nodes(segments: Sequence[Segment]) -> str:
-    least, most = (pick(segment.nodes for segment in segments) for pick in (min, max))
+def _range(sizes: Sequence[int]) -> str:
+    least, most = min(sizes), max(sizes)
     return str(most) if least == most else f"{least} to {most}"
 
 
-def reservations_calendar(rows: Iterable[Reservation]) -> str:
+def reservations_calendar(rows: Iterable[Reservation], now: datetime) -> str:
     """The times of reservations; those of one workload at one offer from one begin to one end are one event.
 
-    What was never held is left out. One without an end is an event at its begin, which says so.
+    Each says what is promised of it at ``now``: ``held``, ``holding`` or ``ordered at its start``. An order
+    that failed is left out. One without an end is an event at its begin, which says so.
     """
     alike: dict[tuple[object, ...], list[Reservation]] = {}
-    for row in rows:
-        if row.state not in NEVER_HELD:
-            end = row.released_at or row.end
-            alike.setdefault((row.workload or "", row.offer.offer_id, row.start, end), []).append(row)
-    events = []
-    for (workload, offer_id, start, _), group in alike.items():
-        first, nodes = group[0], sum(row.nodes for row in group)
-        end = first.released_at or first.end
-        offer, until = first.offer, "" if end is not None else "; held until it is released"
-        states = ", ".join(sorted({str(row.state) for row in group}))
-        events.append(
-            _event(
-                (workload, offer_id, start),
-                max(row.created_at for row in group),
-                first.start,
-                end,
-                f"{workload or 'no workload'}: {nodes} × {offer.sku.gpus_per_node} {offer.sku.gpu}",
-                f"{offer.provider} {offer.zone or offer.region}",
-                f"Reserved, {states}{until}: {', '.join(row.reservation_id for row in group)}",
-                "CONFIRMED",
-            )
-        )
-    return _calendar("Reserved GPU capacity", events)
+    for row in filter(was_reserved, rows):
+        end = row.released_at or row.end
+        alike.setdefault((row.workload, row.offer.offer_id, row.start, end), []).append(row)
+    return _calendar("Reserved GPU capacity", [_reserved(group, now) for group in alike.values()])
+
+
+def _spells_of(rows: Iterable[Reservation], now: datetime) -> Iterator[list[Reservation]]:
+    """Reservations of one workload at one offer with one promise that follow one another without a gap."""
+    alike: dict[tuple[object, ...], list[Reservation]] = {}
+    for row in sorted(rows, key=lambda row: row.start):
+        alike.setdefault((row.workload, row.offer.offer_id, _word(row, now)), []).append(row)
+    for group in alike.values():
+        spell: list[Reservation] = []
+        for row in group:
+            ends = [_end_of(one) for one in spell]
+            if ends and not any(end is None or row.start <= end for end in ends):
+                yield spell
+                spell = []
+            spell.append(row)
+        yield spell
+
+
+def _reserved(group: Sequence[Reservation], now: datetime) -> Event:
+    """One event of reservations of one workload at one offer."""
+    first, ends = group[0], [_end_of(row) for row in group]
+    start = min(row.start for row in group)
+    end = None if None in ends else max(end for end in ends if end is not None)
+    changes = sorted({row.start for row in group} | {one for one in ends if one is not None and one != end})
+    sizes = [sum(row.nodes for row in group if _holds(row, at)) for at in changes]
+    offer, until = first.offer, "" if end is not None else "; held until it is released"
+    words = ", ".join(sorted({_word(row, now) for row in group}))
+    ids = [row.reservation_id for row in group]
+    told = ", ".join(ids) if len(ids) <= MOST_IDS else f"{len(ids)} reservations from {ids[0]} on"
+    return _event(
+        (first.workload or "", offer.offer_id, start),
+        max(row.created_at for row in group),
+        start,
+        end,
+        f"{first.workload or 'no workload'}: {_range(sizes)} × {offer.sku.gpus_per_node} {offer.sku.gpu}",
+        f"{offer.provider} {offer.zone or offer.region}",
+        f"Reserved, {words}{until}: {told}",
+        "CANCELLED" if end is not None and end <= start else "CONFIRMED",
+    )
+
+
+def _word(row: Reservation, now: datetime) -> str:
+    return state_word(row, promise_of(row, now))
+
+
+def _end_of(row: Reservation) -> datetime | None:
+    return row.released_at or row.end
+
+
+def _holds(row: Reservation, at: datetime) -> bool:
+    end = _end_of(row)
+    return row.start <= at and (end is None or at < max(end, row.start + INSTANT))
+
+
+def was_reserved(row: Reservation) -> bool:
+    """Whether it was ever more than an order that failed."""
+    return row.state is not ReservationState.FAILED
 
 
 def _event(

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import Any
 
 import structlog
@@ -447,9 +448,15 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     kind = OF_HTTP.get(error.status_code) or replace(OTHER, status=error.status_code)
     headers = dict(error.headers or {})
+    detail = str(error.detail)
     if error.status_code == 405:
-        headers["Allow"] = ", ".join(_allowed_methods(request))
-    return problem(request, kind, str(error.detail), headers=headers)
+        taken = _allowed_methods(request)
+        headers["Allow"] = ", ".join(taken)
+        verb = "is" if len(taken) == 1 else "are"
+        detail = f"{request.method} is not taken at {request.url.path}; {headers['Allow']} {verb}"
+    elif error.status_code == 404 and detail == HTTPStatus.NOT_FOUND.phrase:
+        detail = f"there is no {request.url.path}; {REFERENCE} lists every operation"
+    return problem(request, kind, detail, headers=headers)
 
 
 def _allowed_methods(request: Request) -> list[str]:

@@ -93,6 +93,11 @@ def estimate_call(request: PlanRequest, offers: tuple[Offer, ...], as_of: dateti
     return _estimating_planner(*_own_rows()).estimate(request, offers, as_of)
 
 
+def check_call(plan: Plan, request: PlanRequest, offers: tuple[Offer, ...]) -> tuple[str, ...]:
+    """Every rule that a plan breaks; for one thread at a time."""
+    return _estimating_planner(*_own_rows()).check(plan, request, offers)
+
+
 def simulate_call(
     plan: Plan, request: PlanRequest, offers: tuple[Offer, ...], draws: int, seed: int
 ) -> Simulation:

@@ -88,15 +88,22 @@ async def delete_calendar(request: Request, caller: PlanReader, key_id: KeyId) -
     openapi_extra=may_fail(Conflict),
 )
 async def show_plan_calendar(request: Request, caller: CalendarReader, plan_id: PlanId) -> Response:
-    """Answers the windows of a plan as an iCalendar."""
-    record = await product_of(request).planning.find_plan(caller, plan_id)
+    """Answers the windows of a plan as an iCalendar; once it is reserved, those of its reservations."""
+    product = product_of(request)
+    record = await product.planning.find_plan(caller, plan_id)
     if record.plan is None:
         raise Conflict(f"plan {plan_id} is {record.state}: it has no windows yet")
-    return Response(plan_calendar(record.plan), media_type=MEDIA_TYPE)
+    rows = list(await product.reservations.find_every(caller, plan_id=plan_id))
+    replaced = record.supersedes
+    while replaced is not None:
+        rows += await product.reservations.find_every(caller, plan_id=replaced, open_only=True)
+        replaced = (await product.planning.find_plan(caller, replaced)).supersedes
+    return Response(plan_calendar(record.plan, rows, product.clock.now()), media_type=MEDIA_TYPE)
 
 
 @router.get("/reservations.ics", response_class=Response, responses=CALENDAR)
 async def show_reservations_calendar(request: Request, caller: CalendarReader) -> Response:
     """Answers what is and was reserved as an iCalendar; an administrator's has every team."""
-    rows = await product_of(request).reservations.find_every(caller)
-    return Response(reservations_calendar(rows), media_type=MEDIA_TYPE)
+    product = product_of(request)
+    rows = await product.reservations.find_every(caller)
+    return Response(reservations_calendar(rows, product.clock.now()), media_type=MEDIA_TYPE)

@@ -70,7 +70,13 @@ from api.schemas.plans.plan_record import (
     record_to_summary,
     status_of,
 )
-from api.schemas.plans.simulation import SIMULATION, SimulationForm, SimulationRequest
+from api.schemas.plans.simulation import (
+    SIMULATION,
+    PlanCheckForm,
+    SimulationForm,
+    SimulationRequest,
+    check_to_document,
+)
 from api.schemas.workloads.what_if import may_ask_what_if, read_what_if
 from broker.domain.basics.account import Caller
 from broker.domain.basics.errors import (
@@ -363,6 +369,16 @@ async def continue_plan(
         return _accepted(await product.planning.find_plan(caller, stored[0]))
 
     return await answer_once(request, caller, act, again)
+
+
+@router.get(
+    "/{plan_id}/check",
+    responses={200: {"model": PlanCheckForm}},
+    openapi_extra=may_fail(Conflict, TooManyEstimates),
+)
+async def check_plan(request: Request, caller: PlanReader, plan_id: PlanId) -> JSONResponse:
+    """Checks a plan without the planner: each of its rules, costs and sums, at the prices of its time."""
+    return JSONResponse(check_to_document(await product_of(request).estimating.check(caller, plan_id)))
 
 
 @router.post(

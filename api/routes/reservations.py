@@ -31,10 +31,11 @@ from api.reserved_fleets import ReservedFleet, fleet_to_document, fleets
 from api.routes.parameters import OfPlan, OfTeam, ReservationId
 from api.schemas.base.document import describe
 from api.schemas.base.forms import PageForm
-from api.schemas.base.times import format_time
+from api.schemas.base.times import ToldInstant, format_time
 from api.schemas.holding.reservation import (
     RELEASE_ESTIMATE,
     SHORTFALL,
+    ExtensionQuoteForm,
     ExtensionRequest,
     Fit,
     FleetForm,
@@ -178,7 +179,7 @@ def _far(instant: datetime | None, pointer: str, now: datetime) -> tuple[FieldPr
     """The problem of an instant that is years away: nobody sells that far ahead. None for a nearer one."""
     if instant is None or abs(instant.replace(tzinfo=UTC) - now) <= FARTHEST:
         return ()
-    expected = f"a time within {FARTHEST.days} days of now"
+    expected = "a time within five years of now"
     return (FieldProblem(pointer, format_time(instant), expected),)
 
 
@@ -256,6 +257,27 @@ async def estimate_release(
     """Estimates what its release would give back now, and what would stay owed; releases nothing."""
     found = await product_of(request).reservations.estimate_release(caller, reservation_id)
     return JSONResponse(RELEASE_ESTIMATE.write(found))
+
+
+@router.get(
+    "/{reservation_id}/extend",
+    responses={200: {"model": ExtensionQuoteForm}},
+    openapi_extra=may_fail(Conflict),
+)
+async def quote_extension(
+    request: Request,
+    caller: PlanReader,
+    reservation_id: ReservationId,
+    end: Annotated[ToldInstant, Query(description="The new end, with its zone")],
+) -> JSONResponse:
+    """Quotes what it adds to hold a reservation until a later end. It changes nothing."""
+    product = product_of(request)
+    wrong = _far(end, "/end", product.clock.now())
+    if wrong:
+        raise InputError("request", wrong)
+    quote = await product.reservations.quote_extension(caller, reservation_id, end.astimezone(UTC))
+    seller = quote.reservation.offer.provider
+    return JSONResponse(quote_to_document(quote, order_words(product.modes, (seller,), seller_name)))
 
 
 @router.post(

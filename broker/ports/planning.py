@@ -85,6 +85,18 @@ SimulateCall = Callable[[Plan, PlanRequest, tuple[Offer, ...], int, int], Simula
 """Draws through a plan: its request, its offers, the number of draws and their seed; pure."""
 
 
+CheckCall = Callable[[Plan, PlanRequest, tuple[Offer, ...]], tuple[str, ...]]
+"""Every rule that a plan breaks, in plain words, by a checker that never calls the solver; pure."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCheck:
+    """A plan, and every rule that it breaks, in plain words; none for a valid plan."""
+
+    plan: Plan
+    violations: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class InForce:
     """The plan in force from which a new plan starts.
@@ -120,6 +132,10 @@ ReplanCall = Callable[[PlanRequest, tuple[Offer, ...], datetime, PlanOptions, In
 
 RequestReader = Callable[[str], PlanRequest]
 """Reads a stored workloads document. Raises InputError."""
+
+
+RequestReaderAt = Callable[[str, datetime], PlanRequest]
+"""The same as it was read at an instant: words such as ``tomorrow`` mean what they meant then."""
 
 
 class PlanState(StrEnum):

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cache, partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from api.machine_probe import MachineProbe
 from api.notices.events import PlanEvents
 from api.notices.notifier import LoggedNotifier
 from api.notices.webhook_sender import HttpWebhookSender
-from api.planning.planning_call import estimate_call, simulate_call
+from api.planning.planning_call import check_call, estimate_call, simulate_call
 from api.planning.workers import Planners, PlannerThread
 from api.schemas.base.problem import MEDIA_TYPE
 from api.schemas.workloads.workloads import read_workloads
@@ -141,10 +141,9 @@ class House:
         store = create_store(self.url or f"sqlite:///{self.database}")
         units, events, adapters = store.unit_of_work, PlanEvents(), {"fake": self.provider}
 
-        def read(document: str) -> PlanRequest:
-            return read_workloads(
-                document, source="stored plan", base=None, now=self.clock.now(), stored=True
-            )
+        def read(document: str, at: datetime | None = None) -> PlanRequest:
+            now = at or self.clock.now()
+            return read_workloads(document, source="stored plan", base=None, now=now, stored=True)
 
         buying = a_buyer(units, adapters, self.clock)
         futures = SpendFutures(MonteCarlo(), ForecastSources())
@@ -184,7 +183,14 @@ class House:
                 budgets=gate,
             ),
             estimating=EstimatingService(
-                units, estimate_call, estimator, self.clock, self.rules.offers, simulate_call, read
+                units,
+                estimate_call,
+                estimator,
+                self.clock,
+                self.rules.offers,
+                simulate_call,
+                read,
+                check_call,
             ),
             reservations=ReservationsService(
                 units, buying, self.clock, self.notifier, read_request=read, budgets=gate

@@ -321,6 +321,7 @@ SELLERS_OF_CONTAINERS = ("runpod", "vast")
 
 def _reservations(team: Caller, admin: Caller, plan: Any) -> None:
     team.ask("GET", "/v1/plans/{plan_id}/quote", plan["plan_id"])
+    team.ask("GET", "/v1/plans/{plan_id}/check", plan["plan_id"])
     team.ask("POST", "/v1/plans/{plan_id}/simulate", plan["plan_id"], body={"draws": 1000, "seed": 1})
     hold = {"hold": "at_start"}
     reserved = team.ask("POST", "/v1/plans/{plan_id}/reserve", plan["plan_id"], body=hold)
@@ -364,6 +365,7 @@ def _reservations(team: Caller, admin: Caller, plan: Any) -> None:
         team.ask("GET", "/v1/reservations/{reservation_id}", one["reservation_id"])
         team.ask("GET", "/v1/reservations/{reservation_id}/release", one["reservation_id"])
     later = (datetime.now(UTC) + timedelta(days=3)).replace(microsecond=0).isoformat()
+    team.ask("GET", "/v1/reservations/{reservation_id}/extend", row["reservation_id"], end=later)
     team.ask("POST", "/v1/reservations/{reservation_id}/extend", row["reservation_id"], body={"end": later})
     team.ask("GET", "/v1/reservations")
     team.ask("GET", "/v1/reservations/fleets")

@@ -22,6 +22,7 @@ from broker.domain.planning.workload import WorkloadKind
 from tests.api.house import Home
 from tests.api.test_team_isolation import a_row
 from tests.cli.running import broker
+from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer
 
 
@@ -38,6 +39,7 @@ def events(text: str) -> list[dict[str, Any]]:
             "end": event.decoded("dtend") if "dtend" in event else None,
             "summary": str(event["summary"]),
             "description": str(event["description"]),
+            "status": str(event["status"]),
         }
         for event in calendar.walk("VEVENT")
     ]
@@ -76,13 +78,30 @@ def test_reservations_alike_are_one_event_and_what_failed_is_none() -> None:
         a_row("c", 8, 9),
         a_row("d", 0, 8, state=ReservationState.FAILED),
     ]
-    first, second = events(reservations_calendar(rows))
+    first, second = events(reservations_calendar(rows, NOON))
     assert first["summary"].split(": ")[1] == "4 × 8 H100-SXM-80GB"
     assert "rsv-a, rsv-b" in first["description"]
     assert second["start"] == first["end"]
-    (endless,) = events(reservations_calendar([replace(rows[0], end=None)]))
+    (endless,) = events(reservations_calendar([replace(rows[0], end=None)], NOON))
     assert endless["end"] is None
     assert "until it is released" in endless["description"]
+
+
+def test_a_reserved_plan_s_windows_are_confirmed_and_say_what_is_promised() -> None:
+    plan = a_plan(a_placement(an_offer("a"), [a_segment(0, 10, 2)], "run", WorkloadKind.TRAINING))
+    (planned,) = events(plan_calendar(plan))
+    assert planned["status"] == "TENTATIVE"
+    over = a_row("c", 4, 8, state=ReservationState.RELEASED, released_at=NOON)
+    rows = [a_row("a", -1, 8), a_row("b", 1, 8), over]
+    held, later, cancelled = events(plan_calendar(plan, rows, NOON))
+    assert (held["status"], held["description"]) == ("CONFIRMED", "Reserved, held: rsv-a")
+    assert (later["status"], later["description"]) == ("CONFIRMED", "Reserved, ordered at its start: rsv-b")
+    assert cancelled["status"] == "CANCELLED", "it was given back before it began"
+    steps = [a_row(f"s{at}", at, at + 1 + at % 2) for at in range(1, 9)]
+    (fleet,) = events(plan_calendar(plan, steps, NOON))
+    assert (fleet["start"], fleet["end"]) == (steps[0].start, steps[-1].end)
+    assert fleet["summary"].split(": ")[1] == "2 to 4 × 8 H100-SXM-80GB"
+    assert fleet["description"] == "Reserved, ordered at its start: 8 reservations from rsv-s1 on"
 
 
 async def add(home: Home, *rows: Any) -> None:
@@ -119,6 +138,11 @@ async def test_a_plan_is_read_by_the_feed_and_by_a_key(home: Home) -> None:
     by_key = await owner.get(path)
     assert len(events(by_key.text)) == len(plan["placements"])
     token = (await owner.post("/v1/calendars")).json()["token"]
+    assert {one["status"] for one in events(by_key.text)} == {"TENTATIVE"}
+    await add(home, replace(a_row("a", 1, 8), plan_id=plan["plan_id"]))
+    by_key = await owner.get(path)
+    (event,) = events(by_key.text)
+    assert (event["status"], "ordered at its start: rsv-a" in event["description"]) == ("CONFIRMED", True)
     assert (await nobody.get(path, params={"token": token})).text == by_key.text
     other = (await stranger.post("/v1/calendars")).json()["token"]
     assert (await nobody.get(path, params={"token": other})).status_code == 404

@@ -82,7 +82,8 @@ async def test_who_comes_when_many_are_under_way_is_asked_to_wait(home: Home) ->
         product.clock,
         home.house.rules.offers,
         lambda *_: None,  # type: ignore[arg-type]
-        lambda _: None,  # type: ignore[arg-type, return-value]
+        lambda *_: None,  # type: ignore[arg-type]
+        lambda *_: (),
     )
     client = home.client()
     tasks = [asyncio.create_task(client.post("/v1/estimates", json=DOCUMENT)) for _ in range(MOST_WAITING)]

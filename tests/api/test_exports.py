@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import re
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from openpyxl import load_workbook
 
 from api.export.jobs import SumFile, Wanted
+from api.http.dependencies import SESSION_COOKIE
 from api.schemas.finance.spend import SpendForm
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.export_jobs import LONGEST, ExportJob, ExportState
@@ -54,6 +56,9 @@ async def test_expected_rows_are_written_in_the_background(home: Home, form: str
         assert sheet is not None
         rows = sheet.max_row - 1
     assert rows == told["manifest"]["rows"] > 0
+    visitor = home.client(None, cookies={SESSION_COOKIE: await home.key("research")})
+    page = (await visitor.get(told["url"].removeprefix("/v1"))).text
+    assert re.search(r"<dt>As of</dt><dd><time [^>]*>\d{4}-\d\d-\d\d \d\d:\d\d ", page), page
     for path in (told["url"], told["file_url"]):
         assert (await other.get(path)).status_code == 404
     assert (await client.get("/v1/spend/exports/exp-nothing")).status_code == 404

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -108,3 +109,23 @@ async def test_the_document_is_derived_while_others_are_answered(
     assert (await home.client().get("/v1/plans?limit=5")).status_code == 200
     assert threads
     assert threading.get_ident() not in threads
+
+
+async def test_times_in_errors_are_whole_seconds_and_can_be_given_back(home: Home) -> None:
+    client = home.client()
+    for method, path in (
+        ("GET", "/v1/market?at=2030-01-01T00:00:00Z"),
+        ("POST", "/v1/spend/close?month=2030-01"),
+    ):
+        (problem,) = (await client.request(method, path)).json()["errors"]
+        told = re.findall(r"\d{4}-\d\d-\d\dT\S*", problem["expected"])
+        assert [datetime.fromisoformat(one).microsecond for one in told] == [0], problem
+        assert told[0].endswith("Z")
+
+
+async def test_an_unknown_address_and_method_are_told_in_a_sentence(home: Home) -> None:
+    client = home.client()
+    missing = await client.get("/v1/nothing")
+    assert missing.json()["detail"] == "there is no /v1/nothing; /docs/api lists every operation"
+    refused = await client.put("/v1/plans")
+    assert refused.json()["detail"] == "PUT is not taken at /v1/plans; GET, POST are"

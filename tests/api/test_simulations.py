@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tests.api.house import DOCUMENT, Home
+from dataclasses import replace
+
+from api.planning.planning_call import plan_call
+from broker.domain.basics.access import EVERY_TEAM
+from broker.domain.market.offer import Offer
+from tests.api.house import DOCUMENT, Home, House
+from tests.fakes.clock import FakeClock
 
 
 async def test_a_plan_is_drawn_again_alike_with_its_seed(home: Home) -> None:
@@ -28,3 +34,33 @@ async def test_a_plan_whose_offers_are_gone_is_not_drawn(home: Home) -> None:
     refused = await team.post(f"/v1/plans/{plan_id}/simulate")
     assert refused.status_code == 409
     assert "no longer on sale" in refused.json()["detail"]
+
+
+async def test_a_plan_is_checked_at_the_prices_of_its_time(house: House) -> None:
+    """What the planner itself made keeps every rule, also when prices have changed; a wrong cost is told."""
+    house.plan_call = plan_call
+    async with house.open() as home:
+        team, other = await home.team("research"), await home.team("other")
+        plan = await home.plan(team)
+        path = f"/v1/plans/{plan['plan_id']}/check"
+        kept = {"plan_id": plan["plan_id"], "ok": True, "prices_at": plan["as_of"], "violations": []}
+        assert (await team.get(path)).json() == kept
+        assert isinstance(house.clock, FakeClock)
+        house.clock.advance(hours=30)
+        house.provider.offers = tuple(map(dearer, house.provider.offers))
+        await home.product.offers.refresh()
+        assert (await team.get(path)).json() == kept, "later prices are not those of the plan"
+        assert (await other.get(path)).status_code == 404
+        async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
+            record = await uow.plans.find(plan["plan_id"])
+            assert record.plan is not None
+            cost_usd = record.plan.cost_usd - 1
+            await uow.plans.update(replace(record, plan=replace(record.plan, cost_usd=cost_usd)))
+            await uow.commit()
+        told = (await team.get(path)).json()
+        assert told["ok"] is False
+        assert any(f"cost_usd is {cost_usd}" in one for one in told["violations"]), told
+
+
+def dearer(offer: Offer) -> Offer:
+    return replace(offer, price_usd_per_node_hour=3 * offer.price_usd_per_node_hour)

@@ -15,7 +15,7 @@ from typer.testing import Result
 from api.cli.configuration import check_variables
 from api.cli.errors import tell
 from broker.domain.basics.errors import NotAuthenticated
-from tests.cli.running import QUICKSTART, broker, market_document, write_market
+from tests.cli.running import QUICKSTART, broker, fake_server, market_document, write_market
 
 
 def plan(tmp_path: Path, text: str, **more: str) -> Result:
@@ -248,3 +248,43 @@ def test_a_providers_key_may_stand_in_the_settings_file(
     (tmp_path / "broker.toml").write_text('lambda_api_key = "x"\n')
     rows = json.loads(broker("providers", "list", "--json").stdout)["items"]
     assert [row["provider"] for row in rows if row["configured"]] == ["lambda"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("reserve", "--offer", "o", "--nodes", "two"), "'two' is not a whole number."),
+        (("reserve", "--offer", "o", "--nodes", "-2"), "'-2' is not a number of at least 1."),
+        (("serve", "--port", "99999"), "'99999' is not a number of at most 65535."),
+        (("simulate", "plan-1", "--draws", "many"), "'many' is not a whole number."),
+        (("hold", "rsv-1", "--timeout", "soon"), "'soon' is not a number."),
+    ],
+)
+def test_a_value_that_is_no_number_is_told_in_plain_words(arguments: tuple[str, ...], told: str) -> None:
+    done = broker(*arguments, width=200)
+    assert done.exit_code == 2
+    assert told in done.stderr
+    assert "Input should" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "path", "command"),
+    [
+        ("plan", ("plans", "plan-x"), "/v1/plans/plan-x", "broker plans"),
+        ("reservation", ("done", "rsv-x"), "/v1/reservations/rsv-x/release", "broker reservations"),
+    ],
+)
+def test_what_is_not_found_names_the_command_that_lists_it(
+    kind: str, arguments: tuple[str, ...], path: str, command: str
+) -> None:
+    problem = {"title": "t", "status": 404, "code": "not-found", "detail": f"{kind} 'x' not found"}
+    with fake_server({("GET", path): [(404, problem)]}) as server:
+        done = broker(*arguments, env=server.env)
+    assert done.exit_code == 4
+    assert f"hint: `{command}` lists those that there are" in done.stderr
+
+
+def test_a_file_is_named_without_an_empty_pointer(tmp_path: Path) -> None:
+    missing = tmp_path / "none.yaml"
+    done = broker("plan", missing, width=300)
+    assert f"{missing}: found no such file, expected the path of a file" in done.stderr

@@ -57,7 +57,7 @@ APPROVAL: dict[str, Any] = {
 
 def test_budgets_are_shown_set_and_ended() -> None:
     answers: dict[tuple[str, str], list[tuple[int, Any]]] = {
-        ("GET", "/v1/budgets"): [(200, {"items": [BUDGET], "next_cursor": None})],
+        ("GET", "/v1/budgets"): [(200, {"items": [BUDGET, {**BUDGET, "team": "*"}], "next_cursor": None})],
         ("PUT", "/v1/budgets/*/quarter"): [(200, BUDGET)],
         ("DELETE", "/v1/budgets/research/month"): [(204, "")],
     }
@@ -68,7 +68,16 @@ def test_budgets_are_shown_set_and_ended() -> None:
         data = broker("budgets", "--json", env=server.env)
         wrong = broker("budgets", "--set", "x", "--usd", "many", env=server.env)
     assert done.exit_code == 0, done.output
-    for word in ("research", "month from 2026-11-01", "$42,000.00", "-$2,000.00", "105 %", "28 Nov"):
+    assert "*" not in shown.stdout
+    for word in (
+        "all teams",
+        "research",
+        "month from 2026-11-01",
+        "$42,000.00",
+        "-$2,000.00",
+        "105 %",
+        "28 Nov",
+    ):
         assert word in shown.stdout
     assert json.loads(data.stdout)["items"][0]["from"] == "2026-11-01T00:00:00Z"
     assert wrong.exit_code == 2
@@ -160,6 +169,17 @@ SAVINGS = {
         }
     ],
     "not_run": [{"name": "converged", "plan_id": "plan-1", "why": "no offer can"}],
+    "reoptimizations": [
+        {
+            "reoptimization_id": "reopt-1",
+            "plan_id": "plan-1",
+            "decided_at": "2026-11-23T14:00:00Z",
+            "moves": 1,
+            "saving_usd": "40.00",
+            "moving_usd": "2.50",
+            "net_usd": "37.50",
+        }
+    ],
     "next_cursor": None,
 }
 
@@ -175,15 +195,28 @@ def test_finance_asks_what_changed_what_units_cost_and_what_is_saved() -> None:
         units = broker("spend", "--units", env=server.env)
         saved = broker("spend", "--savings", env=server.env)
         data = broker("spend", "--units", "--json", env=server.env)
-    for word in ("h100-a (new)", "-$20.00", "$240.00", "the market: $95.00; the new plan: -$80.00"):
+    for word in ("h100-a (new)", "-$20.00", "$240.00", "$95.00 is the old plan at the new prices"):
         assert word in changed.stdout
+    told = " ".join(changed.stdout.split())
+    assert "and -$80.00 is the new plan against that" in told
+    assert "The three sum to the change, to the cent." in told
     assert "from=plan-1&to=plan-2" in server.seen[0][1]
-    for word in ("$102,500.00", "$2.5625", "1 run\n", "159 kWh"):
+    for word in (
+        "$102,500.00",
+        "$2.5625",
+        "1 run\n",
+        "159 kWh",
+        "no grid is known",
+        "rated power of each GPU",
+    ):
         assert word in units.stdout
+    assert "The carbon figure leaves out 159 of 159 kWh, in regions whose grid is not known." in units.stdout
     for word in (
         "one node type for all",
         "$60.00",
         "20 %",
+        "1 move of 1 re-optimization saved $37.50 beside that, as counted when proposed",
+        "less $2.50 for moving",
         "one always-on pool is not compared with plan-1: no offer can",
     ):
         assert word in saved.stdout

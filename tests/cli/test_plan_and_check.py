@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from api.cli.application import app
-from tests.cli.running import QUICKSTART, broker, market_document, offer, write_market
+from api.schemas.plans.plan import read_plan
+from api.schemas.plans.plan_record import record_to_document
+from broker.ports.planning import BusinessStatus
+from tests.cli.running import QUICKSTART, broker, fake_server, market_document, offer, write_market
+from tests.fakes.examples import a_record
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +67,31 @@ def test_check_accepts_the_plan(folder: Path) -> None:
     assert verdict.exit_code == 0
     assert verdict.stdout.startswith("ok: ")
     assert json.loads(check(folder, folder / "plan.json", "--json").stdout)["ok"] is True
+
+
+def test_a_plan_of_the_server_is_checked_by_its_id(folder: Path) -> None:
+    text = (folder / "plan.json").read_text()
+    made = replace(read_plan(text, "plan.json"), plan_id="plan-1")
+    body = {**record_to_document(a_record(made), BusinessStatus.DRAFT), "workloads": None}
+    good: dict[str, Any] = {
+        "plan_id": "plan-1",
+        "ok": True,
+        "prices_at": json.loads(text)["as_of"],
+        "violations": [],
+    }
+    bad = {**good, "ok": False, "violations": ["cost_usd is 1.00, expected 2.00"]}
+    answers: dict[tuple[str, str], list[tuple[int, Any]]] = {
+        ("GET", "/v1/plans/plan-1/check"): [(200, good), (200, bad)],
+        ("GET", "/v1/plans/plan-1"): [(200, body)],
+    }
+    with fake_server(answers) as server:
+        fine = broker("check", "plan-1", env=server.env, width=300)
+        wrong = broker("check", "plan-1", "--json", env=server.env)
+    assert (fine.exit_code, fine.stdout.startswith("ok: ")) == (0, True), fine.output
+    assert "at the prices of 23 Nov 08:00 UTC" in fine.stdout
+    assert (wrong.exit_code, json.loads(wrong.stdout)["violations"]) == (1, bad["violations"])
+    alone = broker("check", folder / "plan.json")
+    assert (alone.exit_code, "--market" in alone.stderr) == (2, True)
 
 
 def test_a_plan_is_drawn_and_its_chances_are_told(folder: Path) -> None:

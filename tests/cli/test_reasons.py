@@ -11,7 +11,7 @@ from rich.console import Console
 from api.cli.output import SafeConsole
 from api.cli.plans.plan_view import print_plan
 from api.plan_words import MOST_AT_ONCE, folded, sentences_of, sentences_together
-from broker.domain.planning.plan import Baseline, Obstacle, Plan, Unplaced, Why
+from broker.domain.planning.plan import Baseline, Obstacle, Plan, PlanStatus, Unplaced, Why
 from tests.placement.market import offer, plan, request, serving, training
 
 SENTENCES = tuple(f"Reason {number} decides this placement, and it is told in words." for number in range(9))
@@ -128,3 +128,10 @@ def test_brackets_and_colons_of_data_are_printed_as_they_are() -> None:
     out = StringIO()
     print_plan(SafeConsole(file=out, width=130, no_color=True), found)
     assert fix in " ".join(out.getvalue().split())
+
+
+def test_no_title_says_that_a_proven_bound_is_not_proven() -> None:
+    made = run_of_ten_hours()
+    text = "\n".join(printed(replace(made, status=PlanStatus.FEASIBLE, bound_usd=made.cost_usd / 2, gap=0.5)))
+    assert "cheaper plan possible" in text
+    assert text.count("proven") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,18 @@ def test_files_of_plans_are_compared_at_80_columns(tmp_path: Path) -> None:
     assert (alone.exit_code, "two plans or more" in alone.stderr) == (2, True)
     mixed = broker("compare", first, "plan_9")
     assert (mixed.exit_code, "'plan_9', no file" in mixed.stderr) == (2, True)
+
+
+def test_a_base_at_older_prices_is_told(tmp_path: Path) -> None:
+    first = written(tmp_path, BASE)
+    later = replace(LATER, as_of=BASE.as_of + timedelta(hours=30))
+    done = broker("compare", first, written(tmp_path, later))
+    told = " ".join(done.stdout.split())
+    assert "was made at the prices of 23 Nov 12:00 UTC, and another at those of 24 Nov 18:00 UTC" in told
+    assert "30.0 h apart" in told
+    same = replace(LATER, as_of=BASE.as_of + timedelta(minutes=29))
+    assert "prices of" not in broker("compare", first, written(tmp_path, same)).stdout
+    assert comparison(plan=later)["prices_note"].startswith("The first plan was made")
 
 
 def test_plans_of_the_server_and_comparisons_are_shown() -> None:

@@ -15,8 +15,9 @@ import pytest
 
 from api.http.dependencies import SESSION_COOKIE
 from broker.domain.basics.access import EVERY_TEAM
-from broker.domain.basics.account import Scope
+from broker.domain.basics.account import AuditEntry, Scope
 from broker.domain.basics.person import Person, PersonSession
+from broker.domain.basics.webhook import ALL_TEAMS
 from tests.api.house import ADMIN_KEY, Home, House
 from tests.fakes.examples import PUBLIC_KEY
 from tests.pages.test_forms import form_of
@@ -167,9 +168,15 @@ async def test_a_webhook_is_made_tested_and_removed(home: Home) -> None:
 async def test_the_trail_is_narrowed_to_an_object(home: Home, administrator: httpx.AsyncClient) -> None:
     visitor = await member(home)
     await sent(visitor, "/admin/ssh-keys", "/admin/ssh-keys", public_key=PUBLIC_KEY, name="laptop")
+    closed = AuditEntry(datetime.now(UTC), "key-1", "spend.close", "month", "2026-10", ALL_TEAMS, "")
+    async with home.product.store.unit_of_work(EVERY_TEAM) as uow:
+        await uow.accounts.add_audit(closed)
+        await uow.commit()
     trail = (await administrator.get("/admin/audit")).text
     assert "ssh_key.add" in trail
     assert "key.create" in trail
+    assert '<td data-label="Team">all teams</td>' in trail
+    assert '<td data-label="Team">*</td>' not in trail
     (one,) = set(re.findall(r'href="(/admin/audit\?object_id=ssh[^"]+)"', trail))
     narrowed = (await administrator.get(one)).text
     assert "ssh_key.add" in narrowed

@@ -47,6 +47,7 @@ from api.schemas.finance.spend import CSV_COLUMNS, ITEM, ManifestForm, SpendForm
 from api.schemas.holding.reconciliation import ProspectsForm, UnreadForm
 from api.schemas.holding.reservation import (
     AccessForm,
+    ExtensionQuoteForm,
     ExtensionRequest,
     FleetForm,
     HoldQuoteForm,
@@ -55,6 +56,7 @@ from api.schemas.holding.reservation import (
     PlanReleaseForm,
     PlanReleaseRequest,
     PlanReservationRequest,
+    QuotedExtension,
     QuotedHold,
     QuotedOrder,
     QuotedPlan,
@@ -85,7 +87,7 @@ from api.schemas.plans.plan_record import (
     _Shown,
 )
 from api.schemas.plans.reoptimization import RunningForm
-from api.schemas.plans.simulation import SimulationRequest
+from api.schemas.plans.simulation import PlanCheckForm, SimulationRequest
 from api.schemas.workloads import what_if
 from api.schemas.workloads.document_form import WorkloadPart
 from broker.domain.basics.account import ApiKey, Caller
@@ -103,6 +105,7 @@ from broker.domain.spend.budget_effects import BudgetEffect
 from broker.domain.spend.budgets import BudgetStatus
 from broker.domain.spend.month_close import MonthClose
 from broker.domain.spend.spend import SpendRow
+from broker.ports.planning import PlanCheck
 from broker.services.holding.reserving_requests import PartRelease
 from broker.services.moving.all_knowing import AllKnowing
 from broker.services.moving.backtest import Outcome
@@ -123,7 +126,9 @@ VIEWS: Mapping[type[BaseModel], type] = {
     ExportForm: ExportJob,
     FieldProblemForm: FieldProblem,
     FleetForm: _FleetWithMoney,
+    ExtensionQuoteForm: QuotedExtension,
     HoldQuoteForm: QuotedHold,
+    PlanCheckForm: PlanCheck,
     GpuForm: GpuOnSale,
     ModelForm: KnownModel,
     IntervalForm: _Bands,
@@ -195,6 +200,8 @@ NOT_TOLD: Mapping[str, str] = {
     "OrderQuoteForm.Intent.requested": "the caller asked for it",
     "OrderQuoteForm.Intent.workload": "the caller named it",
     "OrderQuoteForm.Offer": OFFER,
+    "ExtensionQuoteForm.Reservation": "the reservation has a document of its own",
+    "PlanCheckForm.Plan": "the plan has a document of its own",
     "HoldQuoteForm.Reservation": "the reservation has a document of its own",
     "PlanQuoteForm.Plan": "the plan has a document of its own",
     "ReservationForm.MachineSetup.is_engine": "the workload of the plan says it",

@@ -43,6 +43,16 @@ def prices(offers: Sequence[Offer]) -> dict[str, Decimal]:
     return {one.offer_id: one.price_usd_per_node_hour for one in offers}
 
 
+async def test_a_price_that_has_not_moved_keeps_its_digits(store: Store) -> None:
+    """Points are kept in millionths of a dollar; the offer's own document has what its seller said."""
+    await say(store, NOON, [offer("a", "0.29066667")])
+    async with store.unit_of_work(EVERY_TEAM) as unit:
+        assert prices(await unit.prices.find_known_at(NOON)) == {"a": Decimal("0.29066667")}
+    await say(store, NOON + HOUR, [offer("a", "0.30066667")])
+    async with store.unit_of_work(EVERY_TEAM) as unit:
+        assert prices(await unit.prices.find_known_at(NOON)) == {"a": Decimal("0.290667")}
+
+
 async def test_the_market_of_an_instant_has_what_was_known_then_and_nothing_later(store: Store) -> None:
     await say(store, NOON, [offer("a", "24"), offer("b", "20"), offer("c", "9", gpu="L40S", tier=Tier.SPOT)])
     await say(store, NOON + HOUR, [offer("a", "30"), offer("c", "9", gpu="L40S", stock=SOLD_OUT)])

@@ -13,6 +13,7 @@ from api.cli.output import Json, print_items
 from api.cli.tables import print_section
 from api.client import connect
 from api.figures import day, percent
+from api.plan_words import team_words
 from api.schemas.finance.finance import BudgetForm, LaterPeriodForm
 from api.sections import Cell, Row, Section
 from broker.domain.basics.errors import FieldProblem, InputError
@@ -95,7 +96,7 @@ def budgets_section(found: Sequence[BudgetForm]) -> Section:
 
 def _cells(budget: BudgetForm, shown: BudgetForm | LaterPeriodForm) -> Row:
     return (
-        Cell(budget.team, (f"{budget.period} from {shown.start:%Y-%m-%d}",)),
+        Cell(team_words(budget.team), (f"{budget.period} from {shown.start:%Y-%m-%d}",)),
         Cell(budget.limit_usd, (shown.expected_usd,)),
         Cell(shown.owed_usd, (shown.reserved_usd, shown.planned_usd)),
         Cell(shown.left_usd, (percent(shown.expected_share),)),

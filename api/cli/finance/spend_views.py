@@ -12,12 +12,14 @@ from typing import Any
 
 from api.cli.output import print_json, say, stdout, write_text
 from api.cli.tables import print_section
+from api.energy_words import carbon_words, energy_words
 from api.figures import day_and_time, percent, plural, rate, usd
 from api.plan_words import strategy
 from api.schemas.base.forms import form_of
 from api.schemas.finance.economics import SAVINGS, ChangesForm, IntervalForm, MonthCloseForm, UnitsForm
 from api.schemas.finance.spend import no_formula
 from api.sections import Cell, Section, Value, section_of
+from broker.domain.basics.money import ZERO
 from broker.domain.moving.savings import Saving, Savings
 from broker.domain.spend.variance import ChangeLine
 from broker.services.spend.intervals import PeriodInterval
@@ -87,7 +89,18 @@ def show_changes(form: ChangesForm, output: Output) -> None:
     if form.unused_usd:
         console.print(f"of the change {usd(form.unused_usd)} is for time that was released or not wanted")
     if form.market_usd is not None and form.reoptimization_usd is not None:
-        console.print(f"the market: {usd(form.market_usd)}; the new plan: {usd(form.reoptimization_usd)}")
+        console.print(
+            f"of the change {usd(form.market_usd)} is the old plan at the new prices, and "
+            f"{usd(form.reoptimization_usd)} is the new plan against that"
+        )
+    if form.items:
+        console.print(EFFECTS)
+
+
+EFFECTS = (
+    "volume: more or fewer GPU-hours of a workload, at the prices before; mix: more of one offer and less of "
+    "another; price: the same GPU-hours at another price. The three sum to the change, to the cent."
+)
 
 
 def _before_and_after(one: ChangesForm | ChangeLine) -> Cell:
@@ -170,9 +183,12 @@ def show_units(form: UnitsForm, output: Output) -> None:
         ("a GPU-hour used", _usd(form.usd_per_used_gpu_hour, 4), f"{form.used_gpu_hours:,.1f} h"),
         ("a GPU-hour idle", _usd(form.usd_per_idle_gpu_hour, 4), f"{form.idle_gpu_hours:,.1f} h"),
         ("energy", f"{energy.kwh:,.0f} kWh", "an estimate"),
-        ("carbon", f"{energy.kg_co2e:,.0f} kg CO₂e", f"without {energy.kwh_without_grid:,.0f} kWh"),
+        ("carbon", carbon_words(energy), "an estimate"),
     )
-    print_section(Section(("unit", ">costs", ">of"), rows))
+    console = stdout()
+    print_section(Section(("unit", ">costs", ">of"), rows), console)
+    for line in energy_words(energy):
+        console.print(line, soft_wrap=True)
 
 
 def show_savings(found: Savings, output: Output) -> None:
@@ -195,6 +211,16 @@ def show_savings(found: Savings, output: Output) -> None:
     )
     console = stdout()
     print_section(section, console)
+    moved = found.reoptimizations
+    if moved:
+        saved_usd = sum((one.net_usd for one in moved), ZERO)
+        moving_usd = sum((one.moving_usd for one in moved), ZERO)
+        console.print(
+            f"{plural(sum(one.moves for one in moved), 'move')} of {plural(len(moved), 're-optimization')} "
+            f"saved {usd(saved_usd)} beside that, as counted when proposed: against staying, less "
+            f"{usd(moving_usd)} for moving (`broker reoptimizations`)",
+            soft_wrap=True,
+        )
     for left in found.not_run:
         said = f"{strategy(left.name)} is not compared with {left.plan_id}: {left.why}"
         console.print(said, soft_wrap=True)

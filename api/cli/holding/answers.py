@@ -25,9 +25,9 @@ def require_answer(*, yes: bool) -> None:
         raise InputError("command line", (FieldProblem("--yes", "nothing", expected),))
 
 
-def ask(*, needed: bool) -> None:
+def ask(question: str = "Order it?", *, needed: bool) -> None:
     """Asks in a terminal whether to order; raises Exit after a no."""
-    if needed and _is_terminal() and not typer.confirm("Order it?", err=True):
+    if needed and _is_terminal() and not typer.confirm(question, err=True):
         say("Nothing was ordered.")
         raise typer.Exit(ExitCode.INTERRUPTED)
 

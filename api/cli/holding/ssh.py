@@ -44,7 +44,7 @@ def ssh(
 
     Example: broker ssh rsv-01jd…
 
-    Example: broker ssh rsv-01jd… -- nvidia-smi
+    Example: broker ssh rsv-01jd… -- hostname
     """
     with connect(load_settings()) as client:
         row = client.find_reservation(reservation_id)
@@ -66,11 +66,11 @@ def machine_of(row: ReservationForm, unit: int, node: int) -> AccessForm:
     """How a node is entered. Raises NotFound with the reason where it is not known."""
     found: UnitForm | None = next((one for one in row.units if one.ordinal == unit), None)
     if found is None:
-        raise NotFound("unit", str(unit), f"of 0 to {len(row.units) - 1}")
+        raise NotFound("unit", str(unit), f"there are 0 to {len(row.units) - 1}")
     if not found.machines:
         raise NotFound("machine", f"{row.reservation_id} unit {unit}", found.access_reason or "")
     if node >= len(found.machines):
-        raise NotFound("node", str(node), f"of 0 to {len(found.machines) - 1}")
+        raise NotFound("node", str(node), f"there are 0 to {len(found.machines) - 1}")
     return found.machines[node]
 
 

@@ -16,12 +16,12 @@ from api.cli.output import Json, print_items, print_json, say, stdout
 from api.cli.tables import print_section
 from api.client import connect
 from api.figures import day_and_time
+from api.plan_words import team_words
 from api.schemas.accounts.keys import LONGEST_INVITATION_HOURS, KeyForm, NewKeyForm
 from api.sections import Section, section_of
 from broker.domain.basics.access import default_scopes
 from broker.domain.basics.account import Scope
 from broker.domain.basics.errors import FieldProblem, InputError
-from broker.domain.basics.webhook import ALL_TEAMS
 
 app = typer.Typer(add_completion=False)
 
@@ -112,16 +112,12 @@ def _print_made(made: NewKeyForm, *, as_json: bool) -> None:
     if as_json:
         print_json(made.model_dump(mode="json"))
         return
-    of = f"key {made.key_id} of {_team_words(made.team)}"
+    of = f"key {made.key_id} of {team_words(made.team)}"
     if made.invited_until is None:
         say(f"{of}; its secret, shown once:")
     else:
         say(f"{of}, for whoever opens this link first, until {day_and_time(made.invited_until)} UTC:")
     stdout().print(made.invitation_url or made.secret or "", soft_wrap=True)
-
-
-def _team_words(team: str) -> str:
-    return "all teams" if team == ALL_TEAMS else team
 
 
 def keys_section(found: Sequence[KeyForm]) -> Section:
@@ -131,7 +127,7 @@ def keys_section(found: Sequence[KeyForm]) -> Section:
         {
             "=key": lambda key: key.key_id,
             "name": lambda key: key.name if key.person is None else f"{key.name}, of {key.person}",
-            "team": lambda key: _team_words(key.team),
+            "team": lambda key: team_words(key.team),
             "may": lambda key: " ".join(key.scopes),
             "state": _state,
         },

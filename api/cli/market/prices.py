@@ -26,7 +26,7 @@ from api.sections import Section, section_of
 from broker.catalogue import resolve_gpu
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import price_figure, price_words
-from broker.domain.basics.window import Window
+from broker.domain.basics.window import Window, instant_words
 from broker.domain.market.offer import Tier
 
 app = typer.Typer(add_completion=False)
@@ -207,6 +207,6 @@ def _window(now: datetime, since: str | None, until: str | None) -> Window:
     end = now if until is None else read_time("--to", until)
     start = end - HISTORY if since is None else read_time("--from", since)
     if end <= start:
-        problem = FieldProblem("--from", start.isoformat(), f"a time before {end.isoformat()}")
+        problem = FieldProblem("--from", instant_words(start), f"a time before {instant_words(end)}")
         raise InputError("options", (problem,))
     return Window(start, end)

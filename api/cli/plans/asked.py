@@ -16,6 +16,7 @@ from api.planning.planning_call import installed_quotas
 from api.schemas.market.market import Market
 from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_gpus
+from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.planning.workload import PlanRequest
 
 WorkloadsFile = Annotated[Path, typer.Argument(help="Workloads document, YAML or JSON; - for stdin.")]
@@ -43,6 +44,17 @@ def read_asked(workloads: Path, market: Path | None) -> Asked:
     _warn_of_unknown_gpus(found)
     request = read_workloads(text, source=str(workloads), base=workloads.parent, now=found.as_of)
     return Asked(text, replace(request, quotas=installed_quotas(load_settings())), found)
+
+
+def require_files(command: str, market: Path | None, workloads: Path | None) -> tuple[Path, Path]:
+    """The two files beside a plan document. Raises InputError for one that is not given."""
+    if market is None or workloads is None:
+        missing = "--market" if market is None else "--workloads"
+        expected = (
+            "the file that the plan was made with, or the id of a plan of the server in place of a document"
+        )
+        raise InputError(command, (FieldProblem(missing, "nothing", expected),))
+    return market, workloads
 
 
 def _warn_of_unknown_gpus(market: Market) -> None:

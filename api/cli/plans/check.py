@@ -7,10 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
+from api.cli.configuration import load_settings
 from api.cli.errors import ExitCode
 from api.cli.market_source import find_market
 from api.cli.output import Json, print_json, read_text, stdout
-from api.figures import plural, usd
+from api.cli.plans.asked import require_files
+from api.client import connect
+from api.figures import day_and_time, plural, usd
 from api.planning.planning_call import build_planner
 from api.schemas.plans.plan import read_plan
 from api.schemas.workloads.workloads import read_workloads
@@ -22,17 +25,50 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def check(
-    plan: Annotated[Path, typer.Argument(help="Plan document to verify.")],
-    market: Annotated[Path, typer.Option(help="The market that it was made over.")],
-    workloads: Annotated[Path, typer.Option(help="The workloads that it was made for.")],
+    plan: Annotated[
+        str, typer.Argument(metavar="PLAN", help="Plan document, or the id of a plan of the running server.")
+    ],
+    market: Annotated[
+        Path | None, typer.Option(help="The market that a document's plan was made over.")
+    ] = None,
+    workloads: Annotated[
+        Path | None, typer.Option(help="The workloads that a document's plan was made for.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Verify a plan independently: every constraint, every cost, the sums, what simpler strategies cost.
 
-    Exit code 1 when a rule is violated, with one line for each violation.
+    A plan of the server is verified at the prices and with the stock that it knew when it made the plan. Exit
+    code 1 when a rule is violated, with one line for each violation.
 
     Example: broker check plan.json --market market.json --workloads workloads.yaml
+
+    Example: broker check plan-01jd…
     """
+    if plan.startswith("plan-") and not Path(plan).exists():
+        verdict, said = _of_server(plan)
+    else:
+        verdict, said = _of_document(Path(plan), *require_files("broker check", market, workloads))
+    violations = verdict["violations"]
+    if as_json:
+        print_json(verdict)
+    else:
+        stdout().print("\n".join(violations) or said, soft_wrap=True)
+    if violations:
+        raise typer.Exit(ExitCode.UNEXPECTED)
+
+
+def _of_server(plan_id: str) -> tuple[dict[str, Any], str]:
+    """The verdict on a plan of the server, and the sentence about a valid one."""
+    with connect(load_settings()) as client:
+        found = client.check_plan(plan_id)
+        made = client.wait_for_plan(plan_id).plan
+    verdict = {"ok": found.ok, "plan_id": plan_id, "violations": found.violations}
+    return verdict, f"{_praise(made)}, at the prices of {day_and_time(found.prices_at)} UTC"
+
+
+def _of_document(plan: Path, market: Path, workloads: Path) -> tuple[dict[str, Any], str]:
+    """The verdict on a plan document, and the sentence about a valid one."""
     offers = find_market(market)
     request = read_workloads(
         read_text(workloads), source=str(workloads), base=workloads.parent, now=offers.as_of
@@ -43,22 +79,13 @@ def check(
     except InputError as error:
         if not _is_damaged_plan(error):
             raise
-        violations = tuple(str(problem) for problem in error.problems)
-        verdict: dict[str, Any] = {"ok": False, "violations": list(violations)}
-        said = ""
-    else:
-        planner = build_planner()
-        violations = planner.check(answer, request, offers.offers)
-        if not violations:
-            violations = planner.check_times(answer, offers.as_of)
-        verdict = {"ok": not violations, "plan_id": answer.plan_id, "violations": list(violations)}
-        said = _praise(answer)
-    if as_json:
-        print_json(verdict)
-    else:
-        stdout().print("\n".join(violations) or said, soft_wrap=True)
-    if violations:
-        raise typer.Exit(ExitCode.UNEXPECTED)
+        return {"ok": False, "violations": [str(problem) for problem in error.problems]}, ""
+    planner = build_planner()
+    violations = planner.check(answer, request, offers.offers)
+    if not violations:
+        violations = planner.check_times(answer, offers.as_of)
+    verdict = {"ok": not violations, "plan_id": answer.plan_id, "violations": list(violations)}
+    return verdict, _praise(answer)
 
 
 def _is_damaged_plan(error: InputError) -> bool:

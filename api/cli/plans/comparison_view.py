@@ -20,6 +20,8 @@ def print_comparison(console: Console, found: ComparisonDocument) -> None:
     """One row for each plan, then what moves in each."""
     console.width = min(console.width, WIDEST)
     print_section(_section(found), console)
+    if found.prices_note:
+        console.print(f"\n{found.prices_note}")
     if found.search_error_usd:
         console.print(
             f"\nA difference below {usd(found.search_error_usd)} may come from the search, which was ended "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
-from datetime import datetime
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,15 +13,17 @@ import typer
 import yaml
 
 from api.cli.configuration import load_settings
+from api.cli.holding.hosts import held_by
 from api.cli.output import Json, print_json, read_text, say, stdout, write_text
 from api.client import connect
 from api.export.dstack import dstack_files
+from api.export.held_part import HeldPart, held_part
 from api.export.ical import ical_files
 from api.export.kueue import kueue_files
 from api.export.servers import SERVED
 from api.export.skypilot import skypilot_files
 from api.export.slurm import slurm_files
-from api.export.targets import Skipped, Target
+from api.export.targets import Exported, Skipped, Target
 from api.export.vllm import vllm_files
 from api.export.workload_facts import NO_FACTS, Facts, WorkloadFacts, facts_of, written_models
 from api.schemas.plans.plan import read_plan
@@ -39,6 +41,8 @@ EXPORTS = {
     Target.ICAL: ical_files,
 }
 NO_MODEL = "some files name no model; give --workloads FILE or --model, or set the model in each"
+
+NOT_ASKED = "the file does not say what is held now; give the plan's id in place of it to export only that"
 
 
 @app.command()
@@ -69,8 +73,9 @@ def export(
     """Write a plan as SkyPilot tasks, dstack fleets with their runs, vLLM configurations, Kueue queues with
     their workloads, Slurm scripts, or a calendar of its windows.
 
-    The files of a reserved plan run on its own machines (`broker hosts`). Those of another one for SkyPilot
-    and dstack buy capacity themselves, which their first line says.
+    The files of a reserved plan run on the machines that are held now (`broker hosts`); what has none yet is
+    named, and exported once it has. Those of another plan for SkyPilot and dstack buy capacity themselves,
+    which their first line says.
 
     What the tool does not know is named on stderr, and under `skipped` in the JSON. A file that would break a
     rule of the document (a place, a host, a number format) is not written. Exit code 2 when nothing is left.
@@ -79,28 +84,26 @@ def export(
 
     Example: broker export plan-01jd… --to slurm
     """
-    file = Path(plan)
-    if plan.startswith("plan-") and not file.exists():
-        with connect(load_settings()) as client:
-            made = client.wait_for_plan(plan)
-        read, document = made.plan, made.document
-    else:
-        text = read_text(file)
-        read, document = read_plan(text, plan), json.loads(text)
+    found = _read(plan, to)
+    read = found.part.plan
     chosen = _chosen(model or (), {one.workload for one in read.placements})
-    facts = _facts(workloads, file, document, read.as_of, chosen)
-    exported = EXPORTS[to](read, facts, plan, reserved=document.get("standing") == BusinessStatus.RESERVED)
+    facts = _facts(workloads, Path(plan), found.document, read.as_of, chosen)
+    if found.calendar:
+        exported = Exported({f"{read.plan_id}.ics": found.calendar})
+    else:
+        exported = EXPORTS[to](read, facts, plan, reserved=found.is_reserved)
+    skipped = (*found.part.skipped, *exported.skipped)
     files = exported.files
     if output is not None:
         _write(output, files)
         say(f"{len(files)} files written to {output}")
-    for one in exported.skipped:
+    for one in skipped:
         say(f"skipped {_told(one)}")
     for row in exported.unsaid:
         say(f"{row.workload}: the files do not say its {row.what}: {row.why}")
     served = {one.workload for one in read.placements if one.kind in SERVED}
     unnamed = to is not Target.ICAL and any(not facts.get(name, NO_FACTS).model for name in served)
-    notes = [NO_MODEL] if unnamed else []
+    notes = [*found.part.notes, *([NO_MODEL] if unnamed else [])]
     for note in notes:
         say(f"note: {note}")
     if as_json:
@@ -108,13 +111,50 @@ def export(
             {
                 "to": str(to),
                 "files": dict(files),
-                "skipped": [*map(_skipped, exported.skipped), *map(asdict, exported.unsaid)],
+                "skipped": [*map(_skipped, skipped), *map(asdict, exported.unsaid)],
                 "notes": notes,
             }
         )
     elif output is None:
         for name, text in files.items():
             stdout().print(f"# {name}\n{text}", soft_wrap=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The ``part`` of a plan that is exported, its document, and the server's ``calendar``."""
+
+    part: HeldPart
+    document: Mapping[str, Any]
+    calendar: str = ""
+
+    @property
+    def is_reserved(self) -> bool:
+        return self.document.get("standing") == BusinessStatus.RESERVED
+
+
+def _read(plan: str, to: Target) -> _Found:
+    """A plan of a file, or of the server with what is held of it now.
+
+    Raises InputError for a file that is no plan, and for a reserved plan without a machine.
+    """
+    file = Path(plan)
+    if not plan.startswith("plan-") or file.exists():
+        text = read_text(file)
+        made = _Found(HeldPart(read_plan(text, plan), (), ()), json.loads(text))
+        notes = (NOT_ASKED,) if made.is_reserved else ()
+        return replace(made, part=replace(made.part, notes=notes))
+    with connect(load_settings()) as client:
+        answer = client.wait_for_plan(plan)
+        found = _Found(HeldPart(answer.plan, (), ()), answer.document)
+        if to is Target.ICAL:
+            return replace(found, calendar=client.find_calendar(plan))
+        if found.is_reserved:
+            part = held_part(answer.plan, held_by(client, plan), datetime.now(UTC))
+            if not part.plan.placements:
+                raise InputError(plan, tuple(problem for one in part.skipped for problem in one.problems))
+            found = replace(found, part=part)
+    return found
 
 
 def _told(one: Skipped) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from api.cli.configuration import load_settings
 from api.cli.output import Json, print_json, read_text, stdout
-from api.cli.plans.asked import read_asked
+from api.cli.plans.asked import read_asked, require_files
 from api.cli.tables import table_of
 from api.client import connect
 from api.figures import usd
@@ -18,7 +18,6 @@ from api.planning.planning_call import build_planner
 from api.schemas.plans.plan import read_plan
 from api.schemas.plans.simulation import MOST_DRAWS, SIMULATION
 from api.sections import Section
-from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.planning.simulation import Simulation
 
 app = typer.Typer(add_completion=False)
@@ -52,22 +51,15 @@ def simulate(
         with connect(load_settings()) as client:
             found = client.simulate_plan(plan, draws=draws, seed=seed)
     else:
-        found = _of_document(Path(plan), market, workloads, draws, seed)
+        files = require_files("broker simulate", market, workloads)
+        found = _of_document(Path(plan), *files, draws, seed)
     if as_json:
         print_json(SIMULATION.write(found))
     else:
         _show(found)
 
 
-def _of_document(
-    plan: Path, market: Path | None, workloads: Path | None, draws: int, seed: int
-) -> Simulation:
-    if market is None or workloads is None:
-        missing = "--market" if market is None else "--workloads"
-        expected = (
-            "the file that the plan was made with, or the id of a plan of the server in place of a document"
-        )
-        raise InputError("broker simulate", (FieldProblem(missing, "nothing", expected),))
+def _of_document(plan: Path, market: Path, workloads: Path, draws: int, seed: int) -> Simulation:
     asked = read_asked(workloads, market)
     made = read_plan(read_text(plan), str(plan))
     return build_planner().simulate(made, asked.request, asked.market.offers, draws, seed)

@@ -11,10 +11,10 @@ from decimal import Decimal
 from api.pages.parts.charts import Charts, both_widths
 from api.pages.parts.curves import Band, Curve, Drawing, Limit, curves
 from api.pages.parts.words import usd
+from api.plan_words import team_words
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import USD_FORMS, ZERO, read_usd
 from broker.domain.basics.near_words import with_nearest
-from broker.domain.basics.webhook import ALL_TEAMS
 from broker.domain.basics.window import Window
 from broker.domain.spend.budgets import DEFAULT_THRESHOLDS, Budget, BudgetPeriod, BudgetStatus, require_valid
 from broker.domain.spend.spend import ChargeBasis, Interval
@@ -202,11 +202,6 @@ def entry_of(rows: Iterable[BudgetRow], name: str, team: str) -> BudgetEntry:
     budget = row.standing.budget
     thresholds = ", ".join(map(str, budget.thresholds))
     return BudgetEntry(budget.team, budget.period.value, f"{budget.limit_usd:,.2f}", thresholds, is_open=True)
-
-
-def team_words(team: str) -> str:
-    """A team's name, or words for the budget of all teams."""
-    return "all teams" if team == ALL_TEAMS else team
 
 
 @dataclass(frozen=True, slots=True)

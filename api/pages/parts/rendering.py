@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from fastapi.templating import Jinja2Templates
 from starlette.exceptions import HTTPException
 
+from api.energy_words import carbon_words, energy_words
 from api.figures import plural
 from api.held_words import held_words
 from api.http import errors
@@ -32,11 +33,13 @@ from api.plan_words import (
     saved_usd,
     sentences_of,
     strategy,
+    team_words,
     who_words,
 )
 from api.promise_words import at_start_words, hold_now_words
 from api.release_words import estimate_words
 from api.reserved_fleets import start_words
+from api.schemas.base.times import find_time
 from api.sections import tone
 from broker.domain.basics.access import scope_of
 from broker.domain.basics.account import Caller, Scope
@@ -71,6 +74,7 @@ templates.env.filters.update(
     usd=words.usd,
     signed_usd=words.signed_usd,
     instant=words.instant,
+    instant_of_text=lambda text: words.instant(find_time(text)),
     moment=words.moment,
     price=words.price,
     price_figure=price_figure,
@@ -102,6 +106,9 @@ templates.env.filters.update(
     quality=quality_words,
     step_words=words.step_words,
     start_words=start_words,
+    team_words=team_words,
+    carbon_words=carbon_words,
+    energy_words=energy_words,
     who=lambda entry: who_words(entry.actor, entry.actor_name),
 )
 templates.env.tests["costs_the_same"] = costs_the_same

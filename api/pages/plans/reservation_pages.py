@@ -33,7 +33,7 @@ from broker.domain.basics.errors import Conflict, FieldProblem, InputError
 from broker.domain.holding.capacity_promise import CapacityPromise, promise_of
 from broker.domain.holding.early_holding import why_not_held
 from broker.domain.holding.reservation import Reservation, ReservationState
-from broker.domain.spend.order_quote import quote_of_hold
+from broker.domain.spend.order_quote import ExtensionQuote, quote_of_hold
 from broker.services.holding.reserving_requests import PlanPart
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ async def reservation_page(
         note=state_note(reservation, promise, moment, chances.get(reservation.offer.offer_id, "")),
         hold=quote_of_hold(reservation, now) if may_hold and now < reservation.start else None,
         ways=[(unit, machines_of(unit), access_reason(unit)) for unit in reservation.units],
-        extends=later_end(reservation),
+        longer=await _longer(product, caller, reservation),
         cards=money_card(reservation, now),
         on_release=await product.reservations.estimate_release(caller, reservation_id),
         gone=gone_words(reservation),
@@ -249,11 +249,12 @@ async def extend(request: Request, caller: PlanVisitor, reservation_id: str) -> 
     return await act_once(request, caller, form, act)
 
 
-def later_end(reservation: Reservation) -> str:
-    """The end that is proposed for an extension, a day later; empty where it cannot be extended."""
+async def _longer(product: Product, caller: Caller, reservation: Reservation) -> ExtensionQuote | None:
+    """The quote of the extension that is proposed, a day longer; None where it cannot be extended."""
     if reservation.end is None or not reservation.is_open or reservation.offer.window is not None:
-        return ""
-    return f"{reservation.end + timedelta(days=1):%Y-%m-%dT%H:%M}"
+        return None
+    end = reservation.end + timedelta(days=1)
+    return await product.reservations.quote_extension(caller, reservation.reservation_id, end)
 
 
 @router.post("/reservations/{reservation_id}/release")

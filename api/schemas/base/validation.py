@@ -28,8 +28,10 @@ _PHRASES: Mapping[str, str] = {
     "less_than": "a number below {lt}",
     "less_than_equal": "a number of at most {le}",
     "finite_number": "a finite number",
+    "multiple_of": "a multiple of {multiple_of}",
     "too_short": "a list of at least {min_length}",
-    "string_too_short": "text of at least {min_length} character(s)",
+    "too_long": "a list of at most {max_length}",
+    "string_too_short": "text of at least {min_length} characters",
     "string_too_long": "text of at most {max_length} characters",
     "literal_error": "{expected}",
     "enum": "{expected}",
@@ -39,10 +41,14 @@ _PHRASES: Mapping[str, str] = {
     "int_from_float": "a whole number",
     "int_type": "a whole number",
     "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number of fewer digits",
     "float_type": "a number",
     "float_parsing": "a number",
     "decimal_type": "an amount in USD",
     "decimal_parsing": "an amount in USD",
+    "decimal_max_digits": "an amount of at most {max_digits} digits",
+    "decimal_max_places": "an amount of at most {decimal_places} decimals",
+    "decimal_whole_digits": "an amount of at most {whole_digits} digits before the point",
     "string_type": "text",
     "string_pattern_mismatch": "text of the form {pattern}",
     "string_unicode": "text that can be encoded in UTF-8",
@@ -50,6 +56,8 @@ _PHRASES: Mapping[str, str] = {
     "bool_parsing": "true or false",
     "list_type": "a list",
     "tuple_type": "a list",
+    "set_type": "a list",
+    "frozen_set_type": "a list",
     "dict_type": "an object",
     "model_type": "an object",
     "dataclass_type": "an object",
@@ -57,6 +65,10 @@ _PHRASES: Mapping[str, str] = {
     "timezone_aware": "a time with its zone such as 2026-11-23T00:00:00Z",
     "datetime_parsing": "a time such as 2026-11-23T00:00:00Z",
     "datetime_from_date_parsing": "a time such as 2026-11-23T00:00:00Z",
+    "date_type": "a date such as 2026-11-23",
+    "date_parsing": "a date such as 2026-11-23",
+    "date_from_datetime_parsing": "a date such as 2026-11-23",
+    "date_from_datetime_inexact": "a date such as 2026-11-23",
     "datetime_type": "a time such as 2026-11-23T00:00:00Z",
 }
 PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
@@ -141,6 +153,8 @@ def expected_of(details: Mapping[str, Any]) -> str:
     if phrase is None:
         return str(details["msg"])
     context: dict[str, Any] = details.get("ctx", {})
+    if context.get("min_length") == 1 and details["type"] == "string_too_short":
+        return "text that is not empty"
     if context.get("pattern") in PATTERNS:
         return PATTERNS[context["pattern"]]
     return phrase.format(**context)

@@ -13,7 +13,7 @@ from api.schemas.base.forms import THE_END, Form, From, rounded, write
 from api.schemas.base.parts import Cents, Money
 from api.schemas.base.times import Instant
 from broker.domain.basics.money import ZERO, format_usd
-from broker.domain.moving.savings import NotCompared, NotRun, Saving, Savings
+from broker.domain.moving.savings import MovedSaving, NotCompared, NotRun, Saving, Savings
 from broker.domain.spend.energy import EnergyUse
 from broker.domain.spend.intervals import Quantiles
 from broker.domain.spend.month_close import ClosedMonth, MonthClose, Unconfirmed
@@ -176,6 +176,11 @@ Form(
     about="What plans save against one simpler strategy, over the plans for which the strategy could run.",
     adds={"saved_usd": Money, "saved_share": Annotated[float, rounded(6)]},
 )
+Form(
+    MovedSaving,
+    about="What the moves of a re-optimization that are done save, as they were counted when proposed.",
+    adds={"net_usd": Money},
+)
 Form(NotRun, about="A simpler strategy that could not run for a plan.")
 Form(NotCompared, about="A current plan that is in no sum of savings.")
 SAVINGS = Form(
@@ -183,7 +188,7 @@ SAVINGS = Form(
     about="The answer of ``GET /v1/spend/savings``.",
     rename={"savings": "items"},
     adds={"next_cursor": Annotated[str | None, THE_END]},
-    optional={"next_cursor": None, "not_compared": ()},
+    optional={"next_cursor": None, "not_compared": (), "reoptimizations": ()},
 )
 SavingsForm = Annotated[Savings, SAVINGS]
 

@@ -37,7 +37,7 @@ from broker.domain.market.seller_mode import SellerMode
 from broker.domain.planning.startup import Startup
 from broker.domain.reconciling.shortfalls import Shortfall
 from broker.domain.spend.charging import credited_usd, final_usd
-from broker.domain.spend.order_quote import HoldQuote, OrderQuote, PlacementQuote, PlanQuote
+from broker.domain.spend.order_quote import ExtensionQuote, HoldQuote, OrderQuote, PlacementQuote, PlanQuote
 from broker.domain.spend.release_estimate import OwedAt, ReleaseEstimate, Resale
 
 
@@ -242,10 +242,12 @@ RELEASE_ESTIMATE = Form(
     ``min_hours``: minimum terms, by offer, of what is not bought yet. ``unknown``: the placements of a plan
     whose offer is not on sale now; they are in no amount. ``has_coming``: something is not bought yet. It
     owes nothing if it is released before its start, and ``coming_usd`` right after the last of it has
-    started. ``later``: what all of it owes if it is released a day or a week after its begin. ``text``: the
-    amounts as sentences.
+    started. ``later``: what all of it owes if it is released a day or a week after its begin. ``saves_usd``:
+    what a release now saves against holding all of it until its end (null: it has no end, or nothing is held
+    or ordered). ``text``: the amounts as sentences.
     """,
-    optional={"has_coming": False, "coming_usd": ZERO, "first_start": None, "last_start": None, "later": ()},
+    optional={"has_coming": False, "coming_usd": ZERO, "first_start": None, "last_start": None, "later": ()}
+    | {"saves_usd": None},
     adds={"text": Annotated[str, From(estimate_words)]},
 )
 ReleaseEstimateForm = Annotated[ReleaseEstimate, RELEASE_ESTIMATE]
@@ -360,6 +362,30 @@ class HoldQuoteForm(BaseModel):
     market: str = ""
 
 
+class ExtensionQuoteForm(BaseModel):
+    """What it adds to hold a reservation longer; nothing is changed.
+
+    ``added_usd`` is the cost of the time from ``end_before`` until ``end``, by the rule of every bill, and
+    ``usd_per_hour`` the price of all its nodes. ``market`` says whether that is money (empty: its seller is
+    real).
+    """
+
+    reservation_id: Annotated[str, From("quote.reservation.reservation_id")]
+    end_before: Annotated[Instant, From("quote.reservation.end")]
+    end: Annotated[Instant, From("quote.end")]
+    added_usd: Annotated[Money, From("quote.usd")]
+    usd_per_hour: Annotated[Money, From("quote.usd_per_hour")]
+    market: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotedExtension:
+    """The quote of an extension, and whether it costs money, in words."""
+
+    quote: ExtensionQuote
+    market: str
+
+
 @dataclass(frozen=True, slots=True)
 class QuotedHold:
     """The quote of holding a reservation now, and whether its order costs money, in words."""
@@ -388,6 +414,8 @@ def quote_to_document(quote: OrderQuote | PlanQuote | HoldQuote, market: str) ->
     """The JSON form of ``quote`` as plain data; ``market`` says whether its order costs money."""
     if isinstance(quote, OrderQuote):
         return write(OrderQuoteForm, QuotedOrder(quote, market))
+    if isinstance(quote, ExtensionQuote):
+        return write(ExtensionQuoteForm, QuotedExtension(quote, market))
     if isinstance(quote, HoldQuote):
         return write(HoldQuoteForm, QuotedHold(quote, market))
     return write(PlanQuoteForm, QuotedPlan(quote, market))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any
 
 from pydantic import BaseModel
 
-from api.schemas.base.forms import Form
+from api.figures import day_and_time, hours
+from api.schemas.base.forms import Form, From
 from broker.domain.basics.errors import InputError
 from broker.domain.basics.money import ZERO
 from broker.domain.planning.comparison import (
@@ -21,11 +22,13 @@ from broker.domain.planning.comparison import (
     outcomes_of,
 )
 from broker.domain.planning.plan import Plan, PlanStatus
+from broker.domain.planning.planned_market import SAME_TIME
 from broker.domain.planning.variant import AssumedPrices
 from broker.domain.planning.workload import PlanRequest, WorkloadKind
 from broker.ports.planning import PlanRecord, PlanState
 
 BASE = "base"
+HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,24 @@ class ComparisonDocument:
         return max((error for error in errors if error is not None), default=None)
 
     @property
+    def prices_note(self) -> str:
+        """That the base is of other prices than a plan beside it, in words; empty where it is not."""
+        base = self.base.as_of
+        times = [plan.as_of for plan in self.plans if plan.as_of is not None]
+        if base is None or not times:
+            return ""
+        other = max(times, key=lambda at: abs(at - base))
+        if abs(other - base) <= SAME_TIME:
+            return ""
+        first, then = (f"{day_and_time(at.astimezone(UTC))} UTC" for at in (base, other))
+        return (
+            f"The first plan was made at the prices of {first}, and another at those of {then}, "
+            f"{hours(abs(other - base) / HOUR)} apart: a part of each difference may come from prices and "
+            "stock that moved between. To see the change alone, plan the first document again, and ask of "
+            "that plan."
+        )
+
+    @property
     def is_complete(self) -> bool:
         """Whether every plan is made, failed or cancelled."""
         plans = (self.base, *self.plans)
@@ -99,7 +120,9 @@ ASSUMED_PRICES = Form(
     AssumedPrices, about="Prices of ``factor`` times today's, of ``provider`` (null: of all)."
 )
 Form(ComparedPlan)
-COMPARISON = Form(ComparisonDocument, name="ComparisonForm")
+COMPARISON = Form(
+    ComparisonDocument, name="ComparisonForm", adds={"prices_note": Annotated[str, From("prices_note")]}
+)
 ComparisonForm = Annotated[ComparisonDocument, COMPARISON]
 
 ReadRequest = Callable[[str], PlanRequest]

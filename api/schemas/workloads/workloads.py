@@ -198,8 +198,8 @@ class _Reader:
         if not isinstance(name, str):
             raise Unknown(("text", None), stand_in=unknown_model())
         if not 0 < len(name) <= LONGEST_NAME:
-            length = f"at most {LONGEST_NAME} characters" if name else "at least 1 character(s)"
-            raise Unknown((f"text of {length}", None), stand_in=unknown_model())
+            length = f"of at most {LONGEST_NAME} characters" if name else "that is not empty"
+            raise Unknown((f"text {length}", None), stand_in=unknown_model())
         if self.base is None and name.endswith(".json"):
             expected = "a named model (files are read by the command line alone)"
             raise Unknown((expected, None), stand_in=unknown_model())

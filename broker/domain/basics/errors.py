@@ -89,8 +89,9 @@ class FieldProblem:
 
     def __str__(self) -> str:
         column = "" if self.column is None else f", column {self.column}"
-        place = f" (line {self.line}{column})" if self.line is not None else ""
-        return f"{self.pointer or '/'}{place}: found {self.found}, expected {self.expected}"
+        line = f"(line {self.line}{column})" if self.line is not None else ""
+        place = " ".join(filter(None, (self.pointer, line)))
+        return f"{place and f'{place}: '}found {self.found}, expected {self.expected}"
 
 
 class InputError(BrokerError):

@@ -15,6 +15,11 @@ def require_utc(instant: datetime, name: str) -> datetime:
     return instant.astimezone(UTC)
 
 
+def instant_words(at: datetime) -> str:
+    """``2026-11-24T06:00:00Z``: an instant as errors name it, and as it can be given, in whole seconds."""
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Window:
     """``[start, end)`` in UTC. Windows that touch do not overlap."""

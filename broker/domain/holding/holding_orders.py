@@ -22,7 +22,7 @@ from broker.domain.basics.errors import (
 )
 from broker.domain.basics.identity import make_tag
 from broker.domain.basics.money import CENT, MICRO, to_cents, usd_words
-from broker.domain.basics.window import Window, Wish
+from broker.domain.basics.window import Window, Wish, instant_words
 from broker.domain.holding.early_holding import Hold, early_spans
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.market.billing import holding_cost_usd, holdings
@@ -206,13 +206,13 @@ def _begun(
     delay = now - window.start
     if offer.window is not None or delay > patience:
         raise StalePlan(
-            f"{placement.workload} should have started at {window.start.isoformat()} on offer "
-            f"{offer.offer_id}, but it is {now.isoformat()} now; plan again"
+            f"{placement.workload} should have started at {instant_words(window.start)} on offer "
+            f"{offer.offer_id}, but it is {instant_words(now)} now; plan again"
         ).naming(
             FieldProblem(
                 f"/placements/{ordinal}/segments/0/start",
-                window.start.isoformat(),
-                f"not before {now.isoformat()}; plan again",
+                instant_words(window.start),
+                f"not before {instant_words(now)}; plan again",
             )
         )
     return Window(now, window.end + delay)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from broker.domain.basics.errors import Conflict, FieldProblem
-from broker.domain.basics.window import Segment, Window, Wish
+from broker.domain.basics.window import Segment, Window, Wish, instant_words
 from broker.domain.holding.holding_orders import Intent
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.market.offer import Offer, WindowKind, WindowTerms
@@ -44,11 +44,13 @@ def find_order_problems(intent: Intent, now: datetime, slack: timedelta) -> tupl
     if stock is not None and intent.nodes > stock:
         found.append(FieldProblem("/nodes", str(intent.nodes), f"at most the provider's stock of {stock}"))
     if intent.end is not None and intent.end <= max(intent.start, now):
-        found.append(FieldProblem("/end", intent.end.isoformat(), "a time after start and after now"))
+        found.append(FieldProblem("/end", instant_words(intent.end), "a time after start and after now"))
     elif intent.offer.window is not None:
         found.extend(_window_problems(intent, intent.offer.window, now))
     elif intent.start < now - slack:
-        found.append(FieldProblem("/start", intent.start.isoformat(), f"{now.isoformat()} (now) or later"))
+        found.append(
+            FieldProblem("/start", instant_words(intent.start), f"{instant_words(now)} (now) or later")
+        )
     return tuple(found)
 
 
@@ -65,7 +67,7 @@ def require_extensible(reservation: Reservation) -> None:
     if reservation.offer.window is not None:
         raise Conflict(
             f"{name} is a window, which its provider does not extend; make a second reservation of offer "
-            f"{reservation.offer.offer_id} from {reservation.end.isoformat()} on"
+            f"{reservation.offer.offer_id} from {instant_words(reservation.end)} on"
         )
 
 
@@ -77,12 +79,12 @@ def _window_problems(intent: Intent, terms: WindowTerms, now: datetime) -> list[
     if terms.kind is WindowKind.LISTED:
         return [*found, *_listed_problems(wanted, intent.nodes, terms)]
     if intent.start < now + timedelta(hours=terms.lead_hours):
-        lead = f"a start at least {terms.lead_hours} h after now ({now.isoformat()})"
-        expected = lead if terms.lead_hours else f"{now.isoformat()} (now) or later"
-        found.append(FieldProblem("/start", intent.start.isoformat(), expected))
+        lead = f"a start at least {terms.lead_hours} h after now ({instant_words(now)})"
+        expected = lead if terms.lead_hours else f"{instant_words(now)} (now) or later"
+        found.append(FieldProblem("/start", instant_words(intent.start), expected))
     if terms.segments and not _is_free(wanted, intent.nodes, terms.segments):
         free = ", ".join(_words(segment) for segment in terms.segments[:5])
-        found.append(FieldProblem("/start", intent.start.isoformat(), f"a window within {free}"))
+        found.append(FieldProblem("/start", instant_words(intent.start), f"a window within {free}"))
     off_grid = _grid_problems(wanted, terms)
     if off_grid:
         off_grid[-1] = replace(off_grid[-1], expected=f"{off_grid[-1].expected}{_way_out(wanted, terms)}")
@@ -94,7 +96,9 @@ def _way_out(wanted: Window, terms: WindowTerms) -> str:
     if snapped is None:
         return ""
     window = snapped.window
-    return f"; the window {window.start.isoformat()} to {window.end.isoformat()} covers the requested time"
+    return (
+        f"; the window {instant_words(window.start)} to {instant_words(window.end)} covers the requested time"
+    )
 
 
 def _count_problem(nodes: int, terms: WindowTerms) -> FieldProblem:
@@ -107,7 +111,7 @@ def _listed_problems(wanted: Window, nodes: int, terms: WindowTerms) -> list[Fie
     sold = [segment for segment in terms.segments if segment.window == wanted]
     if not sold:
         listed = ", ".join(_words(segment) for segment in terms.segments[:5])
-        return [FieldProblem("/start", wanted.start.isoformat(), f"a whole listed window: {listed}")]
+        return [FieldProblem("/start", instant_words(wanted.start), f"a whole listed window: {listed}")]
     if nodes > sold[0].nodes:
         return [FieldProblem("/nodes", str(nodes), f"at most {sold[0].nodes} in that window")]
     return []
@@ -122,7 +126,7 @@ def _grid_problems(wanted: Window, terms: WindowTerms) -> list[FieldProblem]:
     step = timedelta(hours=terms.step_hours)
     if step and (wanted.start - anchor) % step:
         expected = f"a start on the grid of every {terms.step_hours} h from {anchor:%H:%M} UTC"
-        found.append(FieldProblem("/start", wanted.start.isoformat(), expected))
+        found.append(FieldProblem("/start", instant_words(wanted.start), expected))
     if terms.durations_hours is None:
         if step and wanted.duration % step:
             expected = f"a duration that is a multiple of {terms.step_hours} h"
@@ -143,4 +147,4 @@ def _is_free(wanted: Window, nodes: int, segments: tuple[Segment, ...]) -> bool:
 
 
 def _words(segment: Segment) -> str:
-    return f"{segment.start.isoformat()} to {segment.end.isoformat()} ({segment.nodes} nodes)"
+    return f"{instant_words(segment.start)} to {instant_words(segment.end)} ({segment.nodes} nodes)"

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from decimal import Decimal
 from itertools import groupby
 from operator import attrgetter
 
+from broker.domain.basics.money import CENT, to_micro_usd
 from broker.domain.basics.window import Window
 from broker.domain.market.market import OfferChange, PricePoint, diff_rounds
 from broker.domain.market.offer import Offer, Stock, StockLevel
 
-CENT = Decimal("0.01")
-
 
 def as_of_point(offer: Offer, point: PricePoint) -> Offer:
-    """``offer`` with the price and stock of ``point``; an upfront fee is scaled with the price."""
+    """``offer`` with the price and stock of ``point``; an upfront fee is scaled with the price.
+
+    Points are kept in millionths of a dollar: a price that agrees with the offer's so far is the offer's.
+    """
     price = point.price_usd_per_node_hour
     upfront, before = offer.upfront_usd, offer.price_usd_per_node_hour
+    if to_micro_usd(price) == to_micro_usd(before):
+        price = before
     if upfront is not None and before:
         upfront = (upfront * price / before).quantize(CENT)
     stock = offer.stock

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 
 from broker.domain.basics.money import ZERO
+from broker.domain.moving.reoptimization import MoveState, Reoptimization
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest
 
@@ -50,12 +52,49 @@ class NotCompared:
 
 
 @dataclass(frozen=True, slots=True)
+class MovedSaving:
+    """What the ``moves`` of a re-optimization that are done save, as counted when they were proposed.
+
+    ``saving_usd``: what staying would have cost from then on, less what the new places cost; ``moving_usd``
+    is the one-time cost of the moves.
+    """
+
+    reoptimization_id: str
+    plan_id: str
+    decided_at: datetime | None
+    moves: int
+    saving_usd: Decimal
+    moving_usd: Decimal
+
+    @property
+    def net_usd(self) -> Decimal:
+        """The saving less the one-time cost of the moves."""
+        return self.saving_usd - self.moving_usd
+
+
+@dataclass(frozen=True, slots=True)
 class Savings:
-    """Savings by baseline, the baselines that could not run, and the plans that are in no sum."""
+    """Savings by baseline, the baselines that could not run, and the plans that are in no sum;
+    ``reoptimizations``: what moves saved beside that, newest first.
+    """
 
     savings: tuple[Saving, ...]
     not_run: tuple[NotRun, ...]
     not_compared: tuple[NotCompared, ...] = ()
+    reoptimizations: tuple[MovedSaving, ...] = ()
+
+
+def moved_savings(looks: Iterable[Reoptimization]) -> tuple[MovedSaving, ...]:
+    """What the moves of ``looks`` that are done save; one whose moves all failed is left out."""
+    found = []
+    for look in looks:
+        done = [move for move in look.moves if move.state is MoveState.DONE]
+        if done:
+            saving_usd = sum((move.saving_usd for move in done), ZERO)
+            moving_usd = sum((move.cost.total_usd for move in done), ZERO)
+            ids = look.reoptimization_id, look.plan_id
+            found.append(MovedSaving(*ids, look.decided_at, len(done), saving_usd, moving_usd))
+    return tuple(found)
 
 
 def savings_of(

@@ -8,7 +8,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 from broker.domain.basics.money import ZERO, to_cents
-from broker.domain.basics.window import Segment, Window
+from broker.domain.basics.window import Segment, Window, instant_words
 from broker.domain.market.offer import WindowBilling, WindowTerms
 from broker.domain.market.window_grid import HOUR, usable_window
 
@@ -34,7 +34,7 @@ def use_of(terms: WindowTerms, segments: Sequence[Segment], wanted: Window, cost
     bought = Window(min(s.start for s in segments), max(s.end for s in segments))
     usable = usable_window(bought, terms)
     if usable is None:
-        span = f"{bought.start.isoformat()} to {bought.end.isoformat()}"
+        span = f"{instant_words(bought.start)} to {instant_words(bought.end)}"
         raise ValueError(f"the window {span} is not longer than the provider's teardown")
     idle = [s.window.duration - _shared(s.window, wanted) for s in segments]
     held = sum((s.nodes * s.window.duration for s in segments), timedelta())

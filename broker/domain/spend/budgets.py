@@ -13,7 +13,7 @@ from itertools import accumulate
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import CENT, LARGEST_USD, ZERO, usd_words
 from broker.domain.basics.webhook import ALL_TEAMS
-from broker.domain.basics.window import Window
+from broker.domain.basics.window import Window, instant_words
 from broker.domain.spend.spend import Charge, ChargeBasis, Interval, next_period, period_of
 
 DEFAULT_THRESHOLDS = (50, 80, 100)
@@ -81,7 +81,7 @@ def require_valid(budget: Budget) -> None:
         expected = f"1 to {MOST_THRESHOLDS} percents in ascending order, each from 1 to {MOST_PERCENT}"
         problems.append(FieldProblem("/thresholds", repr(list(budget.thresholds)), expected))
     if (budget.horizon is None) == (budget.period is BudgetPeriod.HORIZON):
-        found = "nothing" if budget.horizon is None else budget.horizon.start.isoformat()
+        found = "nothing" if budget.horizon is None else instant_words(budget.horizon.start)
         expected = "from and to for a horizon budget, and neither for a monthly or quarterly one"
         problems.append(FieldProblem("/from", found, expected))
     if problems:

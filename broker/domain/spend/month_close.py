@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
 from broker.domain.basics.errors import Conflict, FieldProblem, InputError
-from broker.domain.basics.window import Window
+from broker.domain.basics.window import Window, instant_words
 from broker.domain.holding.reservation import Reservation, UnitState
 from broker.domain.spend.spend import Interval, next_period
 
@@ -80,7 +80,7 @@ def require_closable(month: date, closed: Sequence[ClosedMonth], first: date | N
     """
     window = month_window(month)
     if window.end > now:
-        problem = FieldProblem("/month", f"{month:%Y-%m}", f"a month that has ended by {now.isoformat()}")
+        problem = FieldProblem("/month", f"{month:%Y-%m}", f"a month that has ended by {instant_words(now)}")
         raise InputError("close", (problem,))
     until = closed_until(closed)
     if until is not None and month < until:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -18,6 +18,7 @@ from broker.domain.holding.reservation import Reservation
 from broker.domain.market.billing import holding_cost_usd, holdings
 from broker.domain.market.offer import Offer, StockLevel, Tier
 from broker.domain.planning.plan import Placement, Plan
+from broker.domain.spend.charging import reservation_charges
 from broker.domain.spend.release_estimate import ReleaseEstimate, ResaleShares, estimate_order_release
 
 
@@ -97,6 +98,13 @@ class HoldQuote:
         return rate_usd_per_node_hour(self.reservation) * self.reservation.nodes
 
 
+@dataclass(frozen=True, slots=True)
+class ExtensionQuote(HoldQuote):
+    """What it adds to hold ``reservation`` until ``end`` and not its present one."""
+
+    end: datetime
+
+
 def quote_of_plan(
     plan: Plan, offers: Mapping[str, Offer], on_release: ReleaseEstimate, now: datetime
 ) -> PlanQuote:
@@ -150,6 +158,19 @@ def quote_of_hold(reservation: Reservation, now: datetime) -> HoldQuote:
         for begin in (min(now, start), start)
     )
     return HoldQuote(reservation, whole - rest)
+
+
+def quote_of_extension(
+    row: Reservation, bill: Sequence[Reservation], end: datetime, now: datetime
+) -> ExtensionQuote:
+    """The quote of holding ``row`` until ``end``. ``bill``: all reservations that are charged, and rounded,
+    together with it.
+    """
+    longer = [replace(one, end=end) if one.reservation_id == row.reservation_id else one for one in bill]
+    before, after = (
+        sum((charge.usd for charge in reservation_charges(rows, {}, now)), ZERO) for rows in (bill, longer)
+    )
+    return ExtensionQuote(row, after - before, end)
 
 
 def quote_of(intent: Intent, team: str, now: datetime, shares: ResaleShares) -> OrderQuote:

@@ -23,7 +23,7 @@ from broker.domain.holding.reservation import Reservation, ReservationState, Uni
 from broker.domain.market.billing import billed_seconds, holdings
 from broker.domain.market.offer import CancelRule, Offer, Tier
 from broker.domain.planning.plan import Placement, Plan
-from broker.domain.spend.charging import credits_of, owed_usd
+from broker.domain.spend.charging import credits_of, owed_usd, reservation_charges
 
 SHORTEST = timedelta(seconds=1)
 LATER = (timedelta(days=1), timedelta(weeks=1))
@@ -62,6 +62,9 @@ class ReleaseEstimate:
     ``first_start`` is the earliest of its starts (None: it may be bought at any moment), ``last_start`` the
     latest, and released right after that one it owes ``coming_usd``. ``later``: what everything owes, bought
     or not yet, if it is released a day or a week after its begin; empty where nothing lasts so long.
+
+    ``saves_usd`` is what all of it would cost until its end less what stays owed after a release now (None:
+    something has no end, or nothing is held or ordered).
     """
 
     back_usd: Decimal
@@ -74,6 +77,7 @@ class ReleaseEstimate:
     first_start: datetime | None = None
     last_start: datetime | None = None
     later: tuple[OwedAt, ...] = ()
+    saves_usd: Decimal | None = None
 
 
 def resales_of(rows: Iterable[Reservation], assumed_share: Decimal) -> ResaleShares:
@@ -107,6 +111,9 @@ class ResaleShares:
         return self.by_provider.get(provider) or Resale(provider, self.assumed_share, 0)
 
 
+NO_RESALES = ResaleShares({}, ZERO)
+
+
 def saves_money(row: Reservation, estimate: ReleaseEstimate, now: datetime) -> bool:
     """Whether a release of ``row`` now, with this ``estimate``, costs less than holding it to its end.
 
@@ -132,6 +139,16 @@ def estimate_release(rows: Sequence[Reservation], now: datetime, shares: ResaleS
     found = _with_coming(ReleaseEstimate(max(ZERO, owed - after), after, resales), rows, now, shares)
     later = (OwedAt(at, _owed_at(rows, at, now, shares)) for at in _later(rows, now))
     return replace(found, later=tuple(later))
+
+
+def with_savings(found: ReleaseEstimate, rows: Sequence[Reservation], now: datetime) -> ReleaseEstimate:
+    """``found``, the estimate of ``rows``, with what a release saves against holding them until their end."""
+    lasting = {row.reservation_id: row.end for row in rows if _lasts(row)}
+    if not lasting or None in lasting.values():
+        return found
+    held = [row if _lasts(row) else _released(row, now, NO_RESALES) for row in rows]
+    whole = sum((charge.usd for charge in reservation_charges(held, {}, now)), ZERO)
+    return replace(found, saves_usd=max(ZERO, whole - found.stays_usd))
 
 
 def estimate_order_release(order: Reservation, now: datetime, shares: ResaleShares) -> ReleaseEstimate:
@@ -213,12 +230,16 @@ def _with_coming(
 
 def _later(rows: Iterable[Reservation], now: datetime) -> list[datetime]:
     """When a later release is estimated: each of ``LATER`` after the begin, while something still lasts."""
-    lasting = [row for row in rows if row.is_open and row.state is not ReservationState.RELEASING]
+    lasting = [row for row in rows if _lasts(row)]
     if not lasting:
         return []
     begin = max(now, min(row.start for row in lasting))
     ends = [row.end for row in lasting]
     return [begin + after for after in LATER if any(end is None or end > begin + after for end in ends)]
+
+
+def _lasts(row: Reservation) -> bool:
+    return row.is_open and row.state is not ReservationState.RELEASING
 
 
 def _owed_at(rows: Iterable[Reservation], at: datetime, now: datetime, shares: ResaleShares) -> Decimal:

@@ -14,6 +14,7 @@ from broker.domain.basics.access import EVERY_TEAM, require_holdable, require_sc
 from broker.domain.basics.account import ApiKey, AuditEntry, Caller, Scope, Session
 from broker.domain.basics.errors import Conflict, FieldProblem, InputError, NotAuthenticated, NotPermitted
 from broker.domain.basics.page import Page
+from broker.domain.basics.window import instant_words
 from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
 
 KEY_PREFIX = "broker_live"
@@ -76,7 +77,7 @@ class KeysService:
             require_scope(by, Scope.ADMIN)
         require_holdable(team, scopes)
         if expires_at is not None and expires_at <= self._clock.now():
-            problem = FieldProblem("/expires_at", expires_at.isoformat(), "a time in the future")
+            problem = FieldProblem("/expires_at", instant_words(expires_at), "a time in the future")
             raise InputError("key", (problem,))
         key, secret = self._new_key(name, team, scopes, expires_at)
         key = replace(key, person=person)

@@ -10,6 +10,7 @@ from broker.domain.basics.access import require_scope, scope_of
 from broker.domain.basics.account import AuditEntry, Caller, Scope
 from broker.domain.basics.errors import ConcurrentChange, Conflict, FieldProblem, OverBudget
 from broker.domain.basics.money import usd_words
+from broker.domain.basics.window import instant_words
 from broker.domain.holding.early_holding import why_not_held
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.spend.order_quote import HoldQuote, quote_of_hold
@@ -105,7 +106,9 @@ class EarlyHoldingService:
         if why:
             way = "leave it to be ordered at its start, or ask for a plan that starts now (POST /v1/plans)"
             raise OverBudget(f"{'; '.join(why)}: {way}").naming(
-                FieldProblem("/start", wanted.start.isoformat(), "its start, or a plan that finance approves")
+                FieldProblem(
+                    "/start", instant_words(wanted.start), "its start, or a plan that finance approves"
+                )
             )
 
     def _entry(self, row: Reservation, caller: Caller) -> AuditEntry:

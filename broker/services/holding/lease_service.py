@@ -26,7 +26,7 @@ from broker.domain.basics.errors import (
     ProviderError,
     ReleaseRefused,
 )
-from broker.domain.basics.window import Window
+from broker.domain.basics.window import Window, instant_words
 from broker.domain.holding.back_off import after_refusal, tried, untried
 from broker.domain.holding.holding_orders import REFUSALS, Outcome, bought_later, ends_by_itself
 from broker.domain.holding.launches import LaunchAttempt, attempts_between, too_dear
@@ -397,7 +397,7 @@ class LeaseService:
     async def grant(self, reservation: Reservation, window: Window, actor: str) -> Reservation:
         """Stores the window that the provider grants."""
         row = replace(reservation, granted=window)
-        span = f"{window.start.isoformat()} to {window.end.isoformat()}"
+        span = f"{instant_words(window.start)} to {instant_words(window.end)}"
         return await self._write(row, "reservation.granted", actor, span)
 
     async def note_start(

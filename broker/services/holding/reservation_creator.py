@@ -12,7 +12,7 @@ from broker.domain.basics.account import AuditEntry, IdempotencyKey
 from broker.domain.basics.errors import Conflict, FieldProblem, InputError, StockHeld, StockShort
 from broker.domain.basics.identity import ENTROPY_BYTES, make_id
 from broker.domain.basics.machines import AccessWish
-from broker.domain.basics.window import Wish
+from broker.domain.basics.window import Wish, instant_words
 from broker.domain.holding.holding_orders import (
     Intent,
     free_nodes,
@@ -226,9 +226,9 @@ def require_stock(intent: Intent, known: Sequence[Reservation]) -> None:
     stock, and StockShort if the provider itself has too little."""
     until = intent.offer.available_until
     if until is not None and intent.end is not None and intent.end > until:
-        raise Conflict(f"offer {intent.offer.offer_id} is only available until {until.isoformat()}").naming(
-            FieldProblem("/end", intent.end.isoformat(), f"at most {until.isoformat()}")
-        )
+        raise Conflict(
+            f"offer {intent.offer.offer_id} is only available until {instant_words(until)}"
+        ).naming(FieldProblem("/end", instant_words(intent.end), f"at most {instant_words(until)}"))
     free = free_nodes(intent, known)
     if free is not None and intent.nodes > free:
         stock = intent.offer.stock

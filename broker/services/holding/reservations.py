@@ -25,7 +25,7 @@ from broker.domain.basics.errors import (
 from broker.domain.basics.money import ZERO, price_words
 from broker.domain.basics.near_words import with_nearest
 from broker.domain.basics.page import Page
-from broker.domain.basics.window import Wish
+from broker.domain.basics.window import Wish, instant_words
 from broker.domain.holding.early_holding import Hold, plan_held_early
 from broker.domain.holding.holding_orders import (
     Intent,
@@ -51,7 +51,14 @@ from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.reconciling.shortfalls import Shortfall, find_shortfalls
-from broker.domain.spend.order_quote import OrderQuote, PlanQuote, quote_of, quote_of_plan
+from broker.domain.spend.order_quote import (
+    ExtensionQuote,
+    OrderQuote,
+    PlanQuote,
+    quote_of,
+    quote_of_extension,
+    quote_of_plan,
+)
 from broker.domain.spend.release_estimate import (
     ReleaseEstimate,
     ResaleShares,
@@ -59,6 +66,7 @@ from broker.domain.spend.release_estimate import (
     estimate_release,
     resales_of,
     saves_money,
+    with_savings,
 )
 from broker.ports.planning import BudgetWatch, PlanRecord, PlanState
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWork, UnitOfWorkFactory
@@ -79,6 +87,7 @@ from broker.services.spend.approving import (
     require_as_approved,
     was_within_budgets,
 )
+from broker.services.spend.ledger import bill_of
 from broker.services.spend.ledger import find_reservations as find_every
 
 RECENT = 200
@@ -368,7 +377,8 @@ class ReservationsService:
         """What the release of a reservation would give back now, and what stays owed; NotFound."""
         async with self._uow_factory(scope_of(caller)) as uow:
             row = await uow.reservations.find(reservation_id)
-            return estimate_release((row,), self._clock.now(), await self._resales(uow))
+            now = self._clock.now()
+            return with_savings(estimate_release((row,), now, await self._resales(uow)), (row,), now)
 
     async def release_part(self, caller: Caller, part: PlanPart) -> PartRelease:
         """Releases each open reservation of ``part``. One that fails does not keep the others."""
@@ -395,7 +405,7 @@ class ReservationsService:
             rows = [row for row in every if part.covers(row)]
             resales = await self._resales(uow)
             if plan is None or any(row.is_open for row in rows):
-                return estimate_release(rows, now, resales)
+                return with_savings(estimate_release(rows, now, resales), rows, now)
             wanted = tuple(
                 one
                 for one in plan.placements
@@ -440,12 +450,23 @@ class ReservationsService:
         await self._tell("reservation.changed", (extended,))
         return extended
 
+    async def quote_extension(self, caller: Caller, reservation_id: str, end: datetime) -> ExtensionQuote:
+        """What it adds to hold a reservation until ``end``. It changes nothing.
+
+        Raises NotFound, and InputError and Conflict for what ``extend`` refuses before it asks for budgets.
+        """
+        async with self._uow_factory(scope_of(caller)) as uow:
+            row = await uow.reservations.find(reservation_id)
+            _require_longer(row, end)
+            bill = await uow.reservations.find_of_bills({bill_of(row)})
+        return quote_of_extension(row, bill, end, self._clock.now())
+
     async def _require_extension_within_budgets(self, row: Reservation, end: datetime) -> None:
         why = () if self._budgets is None else await self._budgets.find_overruns_of_extension(row, end)
         if why:
             way = "extend it for less time, or ask for a plan (POST /v1/plans), which finance can approve"
             raise OverBudget(f"{'; '.join(why)}: {way}").naming(
-                FieldProblem("/end", end.isoformat(), "an end within the budget, or a plan")
+                FieldProblem("/end", instant_words(end), "an end within the budget, or a plan")
             )
 
     async def find_reservation(self, caller: Caller, reservation_id: str) -> Reservation:
@@ -542,7 +563,7 @@ async def _on_sale(uow: UnitOfWork, offer_id: str) -> Offer:
         return await uow.offers.find_offer(offer_id)
     except NotFound as error:
         expected = "an offer that is on sale now, see GET /v1/offers"
-        raise NotFound("offer", offer_id, expected).naming(
+        raise NotFound("offer", offer_id, f"expected {expected}").naming(
             FieldProblem("/offer_id", repr(offer_id), expected)
         ) from error
 
@@ -575,5 +596,5 @@ def _require_longer(reservation: Reservation, end: datetime) -> None:
     """Raises InputError for an ``end`` before that of ``reservation``, and Conflict if that cannot change."""
     require_extensible(reservation)
     if reservation.end is not None and end < reservation.end:
-        expected = f"a time after {reservation.end.isoformat()}; to end it sooner, release it"
-        raise InputError("reservation", (FieldProblem("/end", end.isoformat(), expected),))
+        expected = f"a time after {instant_words(reservation.end)}; to end it sooner, release it"
+        raise InputError("reservation", (FieldProblem("/end", instant_words(end), expected),))

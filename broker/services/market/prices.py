@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import to_micro_usd
-from broker.domain.basics.window import Window
+from broker.domain.basics.window import Window, instant_words
 from broker.domain.market.forecast import ForecastBasis, PriceForecast
 from broker.domain.market.offer import Offer
 from broker.domain.market.price_days import PriceDay, SkuDay, days_in, start_of
@@ -70,7 +70,7 @@ class PricesService:
         """The market as it was known at ``at``. Raises InputError for a time in the future."""
         now = self._clock.now()
         if at > now:
-            problem = FieldProblem("/at", at.isoformat(), f"a time not after {now.isoformat()}")
+            problem = FieldProblem("/at", instant_words(at), f"a time not after {instant_words(now)}")
             raise InputError("request", (problem,))
         async with self._units(EVERY_TEAM) as unit:
             return await unit.prices.find_known_at(at, gpu=gpu, tier=tier, provider=provider)

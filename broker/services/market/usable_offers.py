@@ -106,6 +106,19 @@ async def usable_market(uow: UnitOfWork, now: datetime, rules: OfferRules) -> Us
     return UsableMarket(offers, refusal_note(told))
 
 
+async def usable_offers_at(uow: UnitOfWork, at: datetime, rules: OfferRules) -> tuple[Offer, ...]:
+    """The offers that a plan of the past instant ``at`` could use, with the prices, the stock and our own
+    launches known then. All else of an offer is as it was last seen.
+    """
+    known = await uow.prices.find_known_at(at)
+    sold = [one for one in known if one.provider not in rules.not_orderable and rules.can_be_ordered(one)]
+    since = at - REMEMBERED
+    launches = tuple(one for one in await uow.launches.find_since(since) if one.asked_at <= at)
+    rows = await uow.reservations.find_overlapping(Window(since, at))
+    times = [time for row in rows if (time := spot_time(row, at)) is not None]
+    return _with_estimates(shared(sold), Experience(launches, times), at, rules)
+
+
 async def _outlived(uow: UnitOfWork, refused: Sequence[LaunchAttempt], now: datetime) -> frozenset[str]:
     if not refused:
         return frozenset()

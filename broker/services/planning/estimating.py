@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from broker.domain.basics.access import require_scope, scope_of
+from broker.domain.basics.access import EVERY_TEAM, require_scope, scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import (
     Conflict,
@@ -17,12 +17,13 @@ from broker.domain.basics.errors import (
     NotPermitted,
     TooManyEstimates,
 )
+from broker.domain.moving.reoptimization_result import ACTOR as REOPTIMIZER
 from broker.domain.planning.cost_estimate import MOST_ESTIMATED, CostEstimate
 from broker.domain.planning.simulation import Simulation
 from broker.domain.planning.workload import PlanRequest
-from broker.ports.planning import EstimateCall, RequestReader, SimulateCall
+from broker.ports.planning import CheckCall, EstimateCall, PlanCheck, RequestReaderAt, SimulateCall
 from broker.ports.unit_of_work import Clock, Executor, UnitOfWorkFactory
-from broker.services.market.usable_offers import OfferRules
+from broker.services.market.usable_offers import OfferRules, usable_offers_at
 from broker.services.planning.market_beside_held import market_beside_held
 
 Result = TypeVar("Result")
@@ -44,12 +45,14 @@ class EstimatingService:
         clock: Clock,
         rules: OfferRules,
         simulate_call: SimulateCall,
-        read_request: RequestReader,
+        read_request: RequestReaderAt,
+        check_call: CheckCall,
     ) -> None:
         self._uow_factory = uow_factory
         self._estimate_call = estimate_call
         self._simulate_call = simulate_call
         self._read_request = read_request
+        self._check_call = check_call
         self._executor = executor
         self._clock = clock
         self._rules = rules
@@ -94,12 +97,40 @@ class EstimatingService:
                     gone.append(offer_id)
         if gone:
             raise Conflict(f"no longer on sale: {', '.join(gone)}; plan again, and simulate the new plan")
-        request = await asyncio.to_thread(self._read_request, record.document)
+        request = await asyncio.to_thread(self._read_request, record.document, plan.as_of)
 
         async def start() -> Future[Simulation]:
             return self._executor.submit(self._simulate_call, plan, request, tuple(offers), draws, seed)
 
         return await self._result(start)
+
+    async def check(self, caller: Caller, plan_id: str) -> PlanCheck:
+        """Whether a plan keeps every rule, at the prices and with the stock that were known when it was made.
+
+        Raises NotFound, Conflict for a plan that is not made or is of a re-optimization, and
+        TooManyEstimates.
+        """
+        require_scope(caller, Scope.PLANS_READ)
+        async with self._uow_factory(scope_of(caller)) as uow:
+            record = await uow.plans.find(plan_id)
+            if record.plan is None:
+                raise Conflict(f"plan {plan_id} is not made yet; wait until it is")
+        plan = record.plan
+        if record.requested_by == REOPTIMIZER:
+            raise Conflict(
+                f"plan {plan_id} is of a re-optimization, which planned what was left of the work beside "
+                "what was held; it was checked then, and is not made again from its document alone"
+            )
+        async with self._uow_factory(EVERY_TEAM) as uow:
+            offers = await usable_offers_at(uow, plan.as_of, self._rules)
+        if record.variant is not None and record.variant.prices is not None:
+            offers = record.variant.prices.applied(offers)
+        request = await asyncio.to_thread(self._read_request, record.document, plan.as_of)
+
+        async def start() -> Future[tuple[str, ...]]:
+            return self._executor.submit(self._check_call, plan, request, offers)
+
+        return PlanCheck(plan, await self._result(start))
 
     async def _result(self, start: Callable[[], Awaitable[Future[Result]]]) -> Result:
         """The result of one call on the executor. Raises TooManyEstimates."""

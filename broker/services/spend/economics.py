@@ -9,7 +9,8 @@ from datetime import datetime
 from broker.domain.basics.access import require_scope, scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.window import Window
-from broker.domain.moving.savings import NotCompared, Savings, savings_of
+from broker.domain.moving.reoptimization import MOVED
+from broker.domain.moving.savings import NotCompared, Savings, moved_savings, savings_of
 from broker.domain.spend.charging import Movement
 from broker.domain.spend.energy import EnergyFacts, EnergyUse, energy_of
 from broker.domain.spend.spend import Charge, projection_end
@@ -104,7 +105,7 @@ class EconomicsService:
 
     async def find_savings(self, caller: Caller, team: str | None = None) -> Savings:
         """Savings against each baseline, of the current plans that are reserved or that somebody intends to
-        buy."""
+        buy, and of the moves of re-optimizations."""
         require_scope(caller, Scope.SPEND_READ)
         scope = scope_of(caller, team)
         token = (await self._summaries.find_live(scope)).token
@@ -113,6 +114,7 @@ class EconomicsService:
             return kept
         async with self._units(scope) as uow:
             records = await uow.plans.find_current()
+            moved = moved_savings(await uow.reoptimizations.find_in(MOVED))
         pairs = [
             (record.plan, request)
             for record in records
@@ -125,7 +127,7 @@ class EconomicsService:
             for record in records
             if record.plan is not None and not _is_bought(record)
         )
-        return self._savings.keep(token, savings_of(pairs, left))
+        return self._savings.keep(token, replace(savings_of(pairs, left), reoptimizations=moved))
 
     def _planned_work(self, known: PlannedWork, now: datetime) -> PlannedWork:
         """``known`` with the charges of its plans, and the work of those whose document can be read."""

@@ -12,7 +12,7 @@ from broker.domain.basics.access import require_scope, scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import ZERO
-from broker.domain.basics.window import Window
+from broker.domain.basics.window import Window, instant_words
 from broker.domain.spend.intervals import (
     CERTAIN,
     DAY,
@@ -123,7 +123,9 @@ def _spans(window: Window, interval: Interval) -> tuple[Window, ...]:
     while start < window.end:
         if len(found) == MOST_PERIODS:
             problem = FieldProblem(
-                "/to", window.end.isoformat(), f"an end with at most {MOST_PERIODS} periods of one {interval}"
+                "/to",
+                instant_words(window.end),
+                f"an end with at most {MOST_PERIODS} periods of one {interval}",
             )
             raise InputError("interval", (problem,))
         end = min(next_period(period_of(start, interval), interval), window.end)

@@ -13,7 +13,7 @@ from broker.domain.basics.access import TeamScope, require_scope, scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import FieldProblem, InputError, NotPermitted
 from broker.domain.basics.money import CENT, ZERO
-from broker.domain.basics.window import Window
+from broker.domain.basics.window import Window, instant_words
 from broker.domain.focus.columns import FocusRow, row_filter
 from broker.domain.focus.corrections import start_of
 from broker.domain.focus.projection_rows import projection_rows
@@ -179,7 +179,7 @@ class SpendService:
         require_scope(caller, Scope.SPEND_READ)
         now = self._clock.now()
         if as_of is not None and as_of > now:
-            problem = FieldProblem("/as_of", as_of.isoformat(), f"at most {now.isoformat()}")
+            problem = FieldProblem("/as_of", instant_words(as_of), f"at most {instant_words(now)}")
             raise InputError("spend", (problem,))
         at = as_of or now
         rows = self._focus_rows(scope_of(caller, team), window, at)

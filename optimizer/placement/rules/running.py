@@ -29,6 +29,8 @@ from optimizer.placement.rules.case import (
 from optimizer.placement.rules.holding import LATE_LIMIT
 
 RELATIVE_TOLERANCE = 1e-9
+PRICE_TOLERANCE = 1e-5
+"""A market that was kept has prices in millionths of a dollar an hour."""
 NEAR = timedelta(microseconds=1)
 SECOND = timedelta(seconds=1)
 
@@ -169,7 +171,8 @@ def _estimate(
             yield f"{where}: estimate {name} has metrics {sorted(found)}, expected {sorted(wanted)}"
             continue
         for metric, number in wanted.items():
-            if not math.isclose(found[metric], number, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-12):
+            tolerance = PRICE_TOLERANCE if metric.startswith("usd_") else RELATIVE_TOLERANCE
+            if not math.isclose(found[metric], number, rel_tol=tolerance, abs_tol=1e-12):
                 yield f"{where}: estimate {name} {metric} is {found[metric]}, expected {number}"
 
 
