@@ -17,6 +17,7 @@ from broker.domain.planning.planning_time import require_time
 from broker.domain.planning.simulation import Simulation
 from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import PlanOptions, Progress, ProgressSink
+from optimizer import plan_costs
 from optimizer.memo_cache import MemoCache
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.compile_ahead import compile_once
@@ -29,6 +30,7 @@ from optimizer.placement.rules.case import Case
 from optimizer.placement.rules.chances import with_chances
 from optimizer.placement.rules.check import check_plan
 from optimizer.placement.runtime.stopwatch import Stopwatch, clock_of
+from optimizer.plan_costs import with_costs
 from optimizer.simulation import simulate
 
 MOST_APART = timedelta(days=1)
@@ -115,16 +117,21 @@ class JointPlanner:
         return divide(request, offers, as_of, self._estimator, self._terms, self._memo, judged, least_saving)
 
     def _checked(self, plan: Plan, request: PlanRequest, offers: Sequence[Offer]) -> Plan:
-        """The plan with the chances of its workloads. Raises PlanInvalid."""
-        plan = with_chances(plan, Case.of(plan, request, offers, self._estimator, self._terms))
-        violations = self.check(plan, request, offers)
+        """The plan with the chances of its workloads and what is paid in the end. Raises PlanInvalid."""
+        case = self._case(plan, request, offers)
+        plan = with_costs(with_chances(plan, case), case)
+        violations = check_plan(plan, request, offers, self._estimator, self._terms)
         if violations:
             raise PlanInvalid(violations)
         return plan
 
     def check(self, plan: Plan, request: PlanRequest, offers: Sequence[Offer]) -> tuple[str, ...]:
         """Every violation in plain words, none for a valid plan; never calls the solver."""
-        return check_plan(plan, request, offers, self._estimator, self._terms)
+        found = check_plan(plan, request, offers, self._estimator, self._terms)
+        return found or tuple(plan_costs.violations(self._case(plan, request, offers)))
+
+    def _case(self, plan: Plan, request: PlanRequest, offers: Sequence[Offer]) -> Case:
+        return Case.of(plan, request, offers, self._estimator, self._terms)
 
     def simulate(
         self, plan: Plan, request: PlanRequest, offers: Sequence[Offer], draws: int, seed: int

@@ -59,7 +59,7 @@ from broker.domain.market.price_gate import Quarantined
 from broker.domain.moving.reoptimization import Reoptimization
 from broker.domain.moving.savings import Savings
 from broker.domain.planning.cost_estimate import CostEstimate
-from broker.domain.planning.simulation import Simulation
+from broker.domain.planning.simulation import DRAWS, SEED, Simulation
 from broker.domain.reconciling.shortfalls import Shortfall
 from broker.domain.spend.approvals import ApprovalState, Verdict
 from broker.domain.spend.budgets import BudgetPeriod
@@ -154,7 +154,7 @@ class PublishedCalls(Requests):
         asked = await self.ask_for_plan(workloads, idempotency_key, time_limit_s=time_limit_s)
         return await self.wait_for_plan(asked.plan_id, timeout_s)
 
-    async def simulate_plan(self, plan_id: str, draws: int = 1000, seed: int = 1) -> Simulation:
+    async def simulate_plan(self, plan_id: str, draws: int = DRAWS, seed: int = SEED) -> Simulation:
         """What may happen to a plan, over draws of what it does not know. Raises Conflict if its offers are
         gone.
         """

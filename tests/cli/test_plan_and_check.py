@@ -66,13 +66,19 @@ def test_check_accepts_the_plan(folder: Path) -> None:
 
 def test_a_plan_is_drawn_and_its_chances_are_told(folder: Path) -> None:
     files = "--market", folder / "market.json", "--workloads", QUICKSTART
-    drawn = json.loads(broker("simulate", folder / "plan.json", *files, "--draws", "2000", "--json").stdout)
-    told = {p["workload"]: p["chance"] for p in json.loads((folder / "plan.json").read_text())["placements"]}
+    wish = ("--draws", "9000", "--seed", "7", "--json")
+    drawn = json.loads(broker("simulate", folder / "plan.json", *files, *wish).stdout)
+    plan = json.loads((folder / "plan.json").read_text())
+    told = {p["workload"]: p["chance"] for p in plan["placements"]}
     found = {one["workload"]: one["chance"] for one in drawn["workloads"]}
     assert found == pytest.approx(told, abs=0.05)
-    assert Decimal(drawn["cost_usd"]["p10"]) <= Decimal(drawn["cost_usd"]["p90"])
+    stated = {name: float(plan[f"cost_{name}_usd"]) for name in ("p10", "p50", "p90")}
+    stated["mean"] = float(plan["expected_cost_usd"])
+    assert stated == pytest.approx({name: float(usd) for name, usd in drawn["cost_usd"].items()}, rel=0.02)
+    assert stated["p10"] < stated["p90"]
+    assert sum(step["share"] for step in drawn["cost_shares"]) == pytest.approx(1)
     shown = broker("simulate", folder / "plan.json", *files, width=80).stdout
-    assert "Cost over 1,000 draws" in shown
+    assert "Cost over 4,000 draws" in shown
     assert max(len(line) for line in shown.splitlines()) <= 80
     alone = broker("simulate", folder / "plan.json")
     assert alone.exit_code == 2

@@ -25,6 +25,7 @@ from broker.domain.planning.plan import (
     Assumption,
     Baseline,
     CandidateCounts,
+    ConfidencePrice,
     Fix,
     Obstacle,
     OfferPriceForecast,
@@ -208,9 +209,15 @@ Form(
     """,
     lenient=True,
 )
+CONFIDENCE_PRICE = Form(
+    ConfidencePrice,
+    about="The costs of the same document with every workload planned at one confidence.",
+    lenient=True,
+)
 PLAN = Form(
     Plan,
-    about="A whole plan.",
+    about="""A whole plan. Additions: what is paid in the end, on average (``expected_cost_usd``) and at three
+    quantiles (null in plans of earlier versions), and ``confidence_prices``, empty until they are computed.""",
     rename={"price_forecasts": "outlooks"},
     types={
         "gap": Annotated[float, Field(allow_inf_nan=False)],

@@ -348,6 +348,20 @@ class CandidateCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfidencePrice:
+    """What the same document costs where every workload is planned with ``confidence``.
+
+    ``cost_usd`` is what is held, ``expected_cost_usd`` what is paid on average; both are None where other
+    workloads than in the plan are left out: ``unplaced``.
+    """
+
+    confidence: float
+    cost_usd: Decimal | None
+    expected_cost_usd: Decimal | None
+    unplaced: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """The cost of a service's wait for its run ``after``.
 
@@ -377,6 +391,9 @@ class Plan:
     next search on a similar market starts from them.
     ``notes`` are remarks on the document. ``assumptions`` are nodes that the plan uses although their stock
     is unknown.
+    ``expected_cost_usd`` is the mean of what is paid in the end, late hours included, and ``cost_p10_usd`` to
+    ``cost_p90_usd`` are quantiles of it (None: a plan of an earlier version). ``confidence_prices`` are empty
+    until they are computed.
     """
 
     plan_id: str
@@ -402,6 +419,11 @@ class Plan:
     assumptions: tuple[Assumption, ...] = ()
     delay_usd: Decimal = ZERO
     waits: tuple[Wait, ...] = ()
+    expected_cost_usd: Decimal | None = None
+    cost_p10_usd: Decimal | None = None
+    cost_p50_usd: Decimal | None = None
+    cost_p90_usd: Decimal | None = None
+    confidence_prices: tuple[ConfidencePrice, ...] = ()
 
     @property
     def objective_usd(self) -> Decimal:
