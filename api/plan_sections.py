@@ -14,6 +14,7 @@ from api.plan_words import (
     NEAR_TIES_BUY,
     all_pass_budget,
     bound_label,
+    chance_mark,
     folded,
     saved_usd,
     sentences_together,
@@ -85,6 +86,7 @@ def plan_cards(plan: Plan, budget_usd: Decimal | None = None) -> tuple[Card, ...
     of_budget = f"{penalty}; budget {usd(budget_usd)}" if budget_usd is not None else penalty
     return (
         Card("Cost", usd(plan.cost_usd), of_budget, lead=True),
+        *_paid_card(plan),
         _saving_card(plan),
         _bound_card(plan),
         Card(
@@ -100,6 +102,13 @@ def plan_cards(plan: Plan, budget_usd: Decimal | None = None) -> tuple[Card, ...
             f"{plan.candidates.kept:,} passed every gate, in {plan.solve_seconds:.1f} s",
         ),
     )
+
+
+def _paid_card(plan: Plan) -> Iterator[Card]:
+    """What is paid in the end, on average and in eight of ten cases; none for plans of earlier versions."""
+    if plan.expected_cost_usd is not None:
+        between = f"on average; {usd(plan.cost_p10_usd)} to {usd(plan.cost_p90_usd)} in eight of ten cases"
+        yield Card("Paid in the end", usd(plan.expected_cost_usd), between)
 
 
 def _bound_card(plan: Plan) -> Card:
@@ -200,10 +209,11 @@ def tables_of(plan: Plan, placed: str = "Placements") -> Iterator[Section]:
 
 
 def _name(plan: Plan, placement: Placement) -> Cell:
-    """The workload and its kind once, and which part of it each placement is."""
+    """The workload, its kind and its chance once, and which part of it each placement is."""
     part = plan.part_of(placement).removeprefix("part ").partition(":")[0]
     if placement is plan.placements_of(placement.workload)[0]:
-        return Cell(short(placement.workload), [str(placement.kind), *filter(None, [part])])
+        told = (str(placement.kind), chance_mark(placement), part)
+        return Cell(short(placement.workload), [*filter(None, told)])
     return Cell(part)
 
 

@@ -78,13 +78,22 @@ def spare_words(objective: Objective) -> str:
 
 
 def chance_words(placements: Sequence[Placement]) -> str | None:
-    """The chance of a workload: ``It is done in time with a chance of 82 %``; None if it is not known."""
+    """The chance of a workload: ``done in time with 82 %``, ``objective held at peak with 82 %``; None if it
+    is not known.
+    """
     chance = placements[0].chance
     if chance is None:
         return None
-    is_service = placements[0].kind is WorkloadKind.SERVING
-    what = "It meets its objective in every hour" if is_service else "It is done in time"
-    return f"{what} with a chance of {share_words(chance)}"
+    what = "objective held at peak" if placements[0].kind is WorkloadKind.SERVING else "done in time"
+    return f"{what} with {share_words(chance)}"
+
+
+def chance_mark(placement: Placement) -> str:
+    """The chance in a narrow column: ``chance 82 %``, ``chance >99 %``; empty if it is not known."""
+    if placement.chance is None:
+        return ""
+    share = share_words(placement.chance)
+    return f"chance {share.replace('more than ', '>').replace('less than ', '<')}"
 
 
 def share_words(chance: float) -> str:

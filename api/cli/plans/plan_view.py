@@ -174,13 +174,12 @@ def _reasons(plan: Plan, objectives: Mapping[str, Slo]) -> Iterator[RenderableTy
 def _reason(fleet: Fleet) -> RenderableType:
     """The performance and the unused time of each placement, then the reasons, one sentence a line."""
     placements, tightest = fleet.placements, fleet.objective
-    text = Text.assemble((fleet.workload, "bold"), " ")
+    chance = chance_words(placements)
+    text = Text.assemble((fleet.workload, "bold"), " " if chance is None else f", {chance}, ")
     is_run = placements[0].kind is WorkloadKind.TRAINING
     text.append("".join(map(_run, placements)) if is_run else _served(placements))
     if tightest is not None:
         text.append(f"Its objective: {objective_words(tightest)}.", "yellow" if is_tight(tightest) else "")
-    if (chance := chance_words(placements)) is not None:
-        text.append(f" {chance}.")
     unused = sum((placement.paid_unused_usd for placement in placements), ZERO)
     if unused:
         text.append(f" {usd(unused)} of it pays for time that is not used.")

@@ -217,7 +217,7 @@ CONFIDENCE_PRICE = Form(
 PLAN = Form(
     Plan,
     about="""A whole plan. Additions: what is paid in the end, on average (``expected_cost_usd``) and at three
-    quantiles (null in plans of earlier versions), and ``confidence_prices``, empty until they are computed.""",
+    quantiles (null in plans of earlier versions), and ``confidence_prices``, empty until they are told.""",
     rename={"price_forecasts": "outlooks"},
     types={
         "gap": Annotated[float, Field(allow_inf_nan=False)],
