@@ -11,6 +11,7 @@ from api.plan_words import (
     NEAR_TIES_BUY,
     TIGHT_SHARE,
     chance_words,
+    confidence_words,
     is_tight,
     listed,
     saved_usd,
@@ -76,6 +77,8 @@ def answer_of(
             found.append(f"{holding.text}.")  # else each workload says it
         found.append(f"{'; '.join(clauses)}.")
         found.append(_cost(plan))
+        if (price := confidence_words(plan)) is not None:
+            found.append(f"{price[:1].upper()}{price[1:]}.")
     found += _waits(plan)
     if plan.unplaced:
         left = ", ".join(f"{row.workload} ({str(row.reason).replace('_', ' ')})" for row in plan.unplaced)

@@ -18,17 +18,18 @@ from api.plan_words import (
     folded,
     saved_usd,
     sentences_together,
+    share_words,
     strategy,
     strongest,
     without_cost,
 )
-from api.sections import Card, Cell, Section, section_of
+from api.sections import Card, Cell, Section, Value, section_of
 from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Segment, Window
 from broker.domain.holding.capacity_promise import CapacityPromise
 from broker.domain.market.billing import node_hours
 from broker.domain.planning.comparison import Objective, tightest_objective
-from broker.domain.planning.plan import Alternative, Baseline, Placement, Plan
+from broker.domain.planning.plan import Alternative, Baseline, ConfidencePrice, Placement, Plan
 from broker.domain.planning.workload import Slo, WorkloadKind
 from broker.domain.spend.order_quote import planned_promise
 
@@ -185,6 +186,8 @@ def tables_of(plan: Plan, placed: str = "Placements") -> Iterator[Section]:
             },
             title=placed,
         )
+    if plan.confidence_prices:
+        yield _price_table(plan)
     if plan.unplaced:
         left_out = [
             (name, Cell(reason, tone="warn"), fix)
@@ -206,6 +209,19 @@ def tables_of(plan: Plan, placed: str = "Placements") -> Iterator[Section]:
             },
             title="Compared with simpler strategies",
         )
+
+
+def _price_table(plan: Plan) -> Section:
+    """What the document costs at other confidences; what is left out then, where anything is."""
+    columns: dict[str, Callable[[ConfidencePrice], Value]] = {
+        "confidence": lambda row: percent(row.confidence),
+        ">cost": lambda row: NONE if row.cost_usd is None else row.cost_usd,
+        ">paid on average": lambda row: NONE if row.cost_usd is None else row.expected_cost_usd,
+        ">least chance": lambda row: NONE if row.chance is None else share_words(row.chance),
+    }
+    if any(row.unplaced for row in plan.confidence_prices):
+        columns["left out"] = lambda row: ", ".join(row.unplaced)
+    return section_of(plan.confidence_prices, columns, title="Price of confidence")
 
 
 def _name(plan: Plan, placement: Placement) -> Cell:

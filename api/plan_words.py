@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Protocol, TypeVar
 
-from broker.domain.basics.money import ZERO
+from broker.domain.basics.money import ZERO, usd_words
 from broker.domain.planning.comparison import Objective
 from broker.domain.planning.plan import Baseline, Placement, Plan, PlanStatus, Why
 from broker.domain.planning.workload import WorkloadKind
@@ -50,6 +50,8 @@ ONE_TOKEN = 0.01
 TIGHT_SHARE = 0.05
 """A service that has less of its objective to spare is told of in the first sentence of a plan."""
 NOTHING_SHARE = 0.005
+SURER, TOLD_CONFIDENCE = 0.005, 0.9
+"""A chance that is higher by less is told as the same; the price of this confidence is told in a sentence."""
 MOST_TOLD = 0.99
 NEAR_TIES_BUY = "fewer pools, sellers or starts, or an earlier end"
 
@@ -86,6 +88,24 @@ def chance_words(placements: Sequence[Placement]) -> str | None:
         return None
     what = "objective held at peak" if placements[0].kind is WorkloadKind.SERVING else "done in time"
     return f"{what} with {share_words(chance)}"
+
+
+def confidence_words(plan: Plan) -> str | None:
+    """What more confidence costs: ``$23.00 more raises the chance from 55 % to 90 %``; None where no price is
+    known of a plan that is surer than this one.
+    """
+    own = plan.least_chance
+    if own is None:
+        return None
+    surer = [one for one in plan.confidence_prices if one.chance is not None and one.chance > own + SURER]
+    row = next((one for one in surer if one.confidence >= TOLD_CONFIDENCE), surer[-1] if surer else None)
+    if row is None or row.cost_usd is None or row.chance is None:
+        return None
+    raises = f"the chance of the least certain workload from {share_words(own)} to {share_words(row.chance)}"
+    more = row.cost_usd - plan.cost_usd
+    if more <= 0:
+        return f"a plan that costs no more raises {raises}"
+    return f"{usd_words(more)} more raises {raises}"
 
 
 def chance_mark(placement: Placement) -> str:

@@ -12,12 +12,13 @@ from broker.domain.market.offer import Offer
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.cost_estimate import CostEstimate
 from broker.domain.planning.lanes import Division
-from broker.domain.planning.plan import Plan
+from broker.domain.planning.plan import ConfidencePrice, Plan
 from broker.domain.planning.planning_time import require_time
 from broker.domain.planning.simulation import Simulation
 from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import PlanOptions, Progress, ProgressSink
 from optimizer import plan_costs
+from optimizer.confidence_prices import LEVELS, confidence_prices
 from optimizer.memo_cache import MemoCache
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.compile_ahead import compile_once
@@ -141,6 +142,32 @@ class JointPlanner:
         if violations:
             raise PlanInvalid(violations)
         return simulate(plan, request, offers, self._estimator, self._terms, draws, seed)
+
+    def price_confidence(
+        self,
+        plan: Plan,
+        request: PlanRequest,
+        offers: Sequence[Offer],
+        as_of: datetime,
+        options: PlanOptions,
+        *,
+        is_same_market: bool = True,
+    ) -> tuple[ConfidencePrice, ...]:
+        """What the document of ``plan`` costs at other confidences; see ``ConfidencePrice``.
+
+        All searches together have the time limit of ``options``. ``is_same_market``: that of the plan, which
+        then stands for its own confidence. Raises as ``plan``.
+        """
+        each = replace(
+            options, time_limit_s=options.time_limit_s / len(LEVELS), baselines=False, label="", guard_s=None
+        )
+
+        def planned(asked: PlanRequest) -> Plan:
+            pairs = zip(request.workloads, asked.workloads, strict=True)
+            is_own = all(own.planned_confidence == one.planned_confidence for own, one in pairs)
+            return plan if is_same_market and is_own else self.plan(asked, offers, as_of, each)
+
+        return confidence_prices(request, {row.workload for row in plan.unplaced}, planned)
 
     def check_times(self, plan: Plan, prices_at: datetime) -> tuple[str, ...]:
         """Violations of the times that a plan states, beside the time of the market's prices."""

@@ -47,6 +47,7 @@ from api.schemas.market.offer import OFFER, OfferForm
 from api.schemas.market.provider import QUARANTINED, QuarantinedForm
 from api.schemas.plans.comparison import COMPARISON, AcceptedComparisonForm, ComparisonDocument
 from api.schemas.plans.cost_estimate import COST_ESTIMATE
+from api.schemas.plans.plan import ConfidencePricesForm
 from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm, UnmadePlanForm
 from api.schemas.plans.reoptimization import REOPTIMIZATION, ReoptimizationForm
 from api.schemas.plans.simulation import SIMULATION
@@ -59,6 +60,7 @@ from broker.domain.market.price_gate import Quarantined
 from broker.domain.moving.reoptimization import Reoptimization
 from broker.domain.moving.savings import Savings
 from broker.domain.planning.cost_estimate import CostEstimate
+from broker.domain.planning.plan import ConfidencePrice
 from broker.domain.planning.simulation import DRAWS, SEED, Simulation
 from broker.domain.reconciling.shortfalls import Shortfall
 from broker.domain.spend.approvals import ApprovalState, Verdict
@@ -160,6 +162,12 @@ class PublishedCalls(Requests):
         """
         call = Call("POST", f"/v1/plans/{plan_id}/simulate", body={"draws": draws, "seed": seed})
         return await self._do(call, SIMULATION.read)
+
+    async def find_confidence_prices(self, plan_id: str) -> list[ConfidencePrice]:
+        """What a plan's document costs at other confidences; the first answer takes as long as a plan."""
+        path = f"/v1/plans/{plan_id}/confidence-prices"
+        found = await self._do(Call("GET", path), ConfidencePricesForm.model_validate)
+        return found.confidence_prices
 
     async def estimate(self, workloads: Workloads) -> CostEstimate:
         """What each workload would cost alone, without a search; at most 20 workloads. Stores nothing.

@@ -134,6 +134,7 @@ class BrokerClient:
     plan = waited(PublishedCalls.plan)
     estimate = waited(PublishedCalls.estimate)
     simulate_plan = waited(PublishedCalls.simulate_plan)
+    find_confidence_prices = waited(PublishedCalls.find_confidence_prices)
     read_source = waited(PublishedCalls.read_source)
     ask_for_plan = waited(PublishedCalls.ask_for_plan)
     continue_plan = waited(PublishedCalls.continue_plan)

@@ -28,3 +28,19 @@ async def test_a_plan_whose_offers_are_gone_is_not_drawn(home: Home) -> None:
     refused = await team.post(f"/v1/plans/{plan_id}/simulate")
     assert refused.status_code == 409
     assert "no longer on sale" in refused.json()["detail"]
+
+
+async def test_the_price_of_confidence_is_computed_once_and_kept_with_the_plan(home: Home) -> None:
+    team, other = await home.team("research"), await home.team("other")
+    plan_id = (await home.plan(team))["plan_id"]
+    path = f"/v1/plans/{plan_id}"
+    assert (await team.get(path)).json()["confidence_prices"] == []
+    first = await team.get(f"{path}/confidence-prices")
+    assert first.status_code == 200, first.text
+    rows = first.json()["confidence_prices"]
+    assert [row["confidence"] for row in rows] == [0.5, 0.8, 0.9, 0.95]
+    assert (await team.get(path)).json()["confidence_prices"] == rows
+    home.house.provider.offers = ()
+    await home.product.offers.refresh()
+    assert (await team.get(f"{path}/confidence-prices")).json()["confidence_prices"] == rows
+    assert (await other.get(f"{path}/confidence-prices")).status_code == 404

@@ -62,6 +62,7 @@ EXPECTED: Mapping[tuple[str, str], Expect] = {
     ("DELETE", PLAN): E.HIDDEN,
     ("POST", f"{PLAN}/continue"): E.HIDDEN,
     ("POST", f"{PLAN}/simulate"): E.HIDDEN,
+    ("GET", f"{PLAN}/confidence-prices"): E.HIDDEN,
     ("POST", f"{PLAN}/intend"): E.HIDDEN,
     ("GET", f"{PLAN}/events"): E.HIDDEN,
     ("POST", f"{PLAN}/approve"): E.HIDDEN,

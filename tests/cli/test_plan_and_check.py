@@ -85,6 +85,19 @@ def test_a_plan_is_drawn_and_its_chances_are_told(folder: Path) -> None:
     assert "--market" in alone.stderr
 
 
+def test_a_small_plan_tells_the_price_of_confidence(folder: Path) -> None:
+    rows = json.loads((folder / "plan.json").read_text())["confidence_prices"]
+    assert [row["confidence"] for row in rows] == [0.5, 0.8, 0.9, 0.95]
+    costs = [Decimal(row["cost_usd"]) for row in rows]
+    assert costs == sorted(costs)
+    assert costs[0] < costs[-1]
+    printed = (folder / "printed.txt").read_text()
+    assert "Price of confidence" in printed
+    assert " more raises the chance of the least certain workload from " in " ".join(printed.split())
+    wish = ("--market", folder / "market.json", "--time-limit", "5", "--no-confidence-prices", "--json")
+    assert json.loads(broker("plan", QUICKSTART, *wish).stdout)["confidence_prices"] == []
+
+
 def _dearer(plan: dict[str, Any]) -> None:
     plan["placements"][0]["cost_usd"] = "1.00"
 

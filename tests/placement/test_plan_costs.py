@@ -43,7 +43,7 @@ def test_a_plan_tells_the_costs_that_its_simulation_draws(confidence: float) -> 
 
 
 def test_capacity_by_the_hour_is_paid_until_the_work_ends() -> None:
-    """Ten hours at $2, whose P90 is 12 hours: the fake core is certain to 20 %."""
+    """Ten hours at $2, whose P90 is 11 hours."""
     found, _ = planned(training(deadline=at(24)), offers=[offer("free", "2.00", **BY_SECOND)], confidence=0.8)
     (placed,) = found.placements
     slower = placed.estimate.high["hours"] / placed.estimate["hours"] - 1

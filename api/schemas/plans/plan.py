@@ -214,6 +214,14 @@ CONFIDENCE_PRICE = Form(
     about="The costs of the same document with every workload planned at one confidence.",
     lenient=True,
 )
+
+
+class ConfidencePricesForm(BaseModel):
+    """What the document of a plan costs at other confidences."""
+
+    confidence_prices: list[Annotated[ConfidencePrice, CONFIDENCE_PRICE]]
+
+
 PLAN = Form(
     Plan,
     about="""A whole plan. Additions: what is paid in the end, on average (``expected_cost_usd``) and at three

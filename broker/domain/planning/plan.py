@@ -351,13 +351,15 @@ class CandidateCounts:
 class ConfidencePrice:
     """What the same document costs where every workload is planned with ``confidence``.
 
-    ``cost_usd`` is what is held, ``expected_cost_usd`` what is paid on average; both are None where other
-    workloads than in the plan are left out: ``unplaced``.
+    ``cost_usd`` is what is held, ``expected_cost_usd`` what is paid on average, and ``chance`` that of the
+    least certain workload then (None: not known). All are None where workloads would be left out that the
+    plan places. ``unplaced``: what is left out.
     """
 
     confidence: float
     cost_usd: Decimal | None
     expected_cost_usd: Decimal | None
+    chance: float | None = None
     unplaced: tuple[str, ...] = ()
 
 
@@ -429,6 +431,11 @@ class Plan:
     def objective_usd(self) -> Decimal:
         """The objective that the search minimises: cost, penalty and delay."""
         return self.cost_usd + self.penalty_usd + self.delay_usd
+
+    @property
+    def least_chance(self) -> float | None:
+        """The chance of the least certain workload; None if none is known."""
+        return min((one.chance for one in self.placements if one.chance is not None), default=None)
 
     def placements_of(self, workload: str) -> tuple[Placement, ...]:
         """Every placement of one workload."""
