@@ -31,6 +31,7 @@ from api.plan_words import (
     quality_words,
     saved_usd,
     sentences_of,
+    share_words,
     strategy,
     who_words,
 )
@@ -94,6 +95,7 @@ templates.env.filters.update(
     strategy=strategy,
     objective_words=objective_words,
     chance_words=chance_words,
+    share_words=share_words,
     code=words.with_code,
     sentences=sentences_of,
     folded=folded,
