@@ -78,13 +78,18 @@ def _fleet(
     return Fleet(name, placements, why_line(placements, offer_words), shown, rest, best, tightest)
 
 
-def plan_cards(plan: Plan, budget_usd: Decimal | None = None) -> tuple[Card, ...]:
-    """Cards of a plan: cost, saving, bound, unused time and effort."""
+def plan_cards(
+    plan: Plan, budget_usd: Decimal | None = None, budget_confidence: float | None = None
+) -> tuple[Card, ...]:
+    """Cards of a plan: cost, what is paid in the end, saving, bound, unused time and effort.
+    ``budget_confidence``: the chance with which the budget holds.
+    """
     unused = sum((p.paid_unused_usd for p in plan.placements), ZERO)
     penalty = f"plus {usd(plan.penalty_usd)} penalties" if plan.penalty_usd else "no penalties"
     if plan.delay_usd:
         penalty += f"; {usd(plan.delay_usd)} of delay counted"
-    of_budget = f"{penalty}; budget {usd(budget_usd)}" if budget_usd is not None else penalty
+    sure = "" if budget_confidence is None else f", kept with {percent(budget_confidence)}"
+    of_budget = f"{penalty}; budget {usd(budget_usd)}{sure}" if budget_usd is not None else penalty
     return (
         Card("Cost", usd(plan.cost_usd), of_budget, lead=True),
         *_paid_card(plan),

@@ -7,31 +7,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 
 from broker.domain.basics.money import CENT
 from broker.domain.planning.plan import Plan
-from broker.domain.planning.simulation import DRAWS, SEED, CostQuantiles
+from broker.domain.planning.simulation import DRAWS, SEED
 from optimizer.placement.rules.case import Case
-from optimizer.simulation import draw_costs, quantiles_of
+from optimizer.simulation import draw_costs, quantile_usd, quantiles_of
 
 FIELDS = {"mean": "expected_cost_usd", "p10": "cost_p10_usd", "p50": "cost_p50_usd", "p90": "cost_p90_usd"}
 
 
 def with_costs(plan: Plan, case: Case) -> Plan:
     """The plan with the mean and the quantiles of what is paid in the end."""
-    paid = costs_of(case)
+    paid = quantiles_of(draw_costs(case, DRAWS, SEED))
     return replace(plan, **{name: getattr(paid, of) for of, name in FIELDS.items()})
 
 
-def costs_of(case: Case) -> CostQuantiles:
-    """The mean and the quantiles of what is paid for the plan of a case."""
-    return quantiles_of(draw_costs(case, DRAWS, SEED))
+def paid_usd(case: Case, chance: float) -> Decimal:
+    """What is paid at most with ``chance``, in USD."""
+    return quantile_usd(draw_costs(case, DRAWS, SEED), chance)
 
 
 def violations(case: Case) -> Iterator[str]:
-    """Stated costs that differ from those drawn; a plan of an earlier version does not state any."""
-    paid = costs_of(case)
+    """Stated costs that differ from those drawn, and a budget that does not hold with its chance; a plan of
+    an earlier version does not state any costs.
+    """
+    drawn = draw_costs(case, DRAWS, SEED)
+    paid = quantiles_of(drawn)
     for of, name in FIELDS.items():
         stated, expected = getattr(case.plan, name), getattr(paid, of)
         if stated is not None and abs(stated - expected) > CENT:
             yield f"{name} is {stated}, expected {expected}"
+    budget, chance = case.request.budget_usd, case.request.budget_confidence
+    if budget is not None and chance is not None and (most := quantile_usd(drawn, chance)) > budget:
+        yield f"{most} is paid at most with a chance of {chance:g}, over the budget of {budget}"

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 
+from broker.domain.basics.confidence import MEDIAN
 from broker.domain.basics.errors import PlanInvalid
 from broker.domain.market.offer import Offer
 from broker.domain.moving.moving_costs import MovingTerms
@@ -32,6 +34,7 @@ from optimizer.placement.rules.chances import with_chances
 from optimizer.placement.rules.check import check_plan
 from optimizer.placement.runtime.stopwatch import Stopwatch, clock_of
 from optimizer.plan_costs import with_costs
+from optimizer.quantile_budget import bounded_by, within_quantile
 from optimizer.simulation import simulate
 
 MOST_APART = timedelta(days=1)
@@ -71,8 +74,14 @@ class JointPlanner:
         """
         require_time(len(request.workloads), options.time_limit_s)
         _compile(progress)
-        plan = make_plan(request, offers, as_of, options, self._estimator, self._terms, progress, self._memo)
-        return self._checked(plan, request, offers)
+
+        def planned(asked: PlanRequest, limits: PlanOptions) -> Plan:
+            made = make_plan(asked, offers, as_of, limits, self._estimator, self._terms, progress, self._memo)
+            return self._checked(made, asked, offers)
+
+        paid = self._paid(request, offers)
+        plan, free = within_quantile(request, options, planned, lambda found: found, paid)
+        return plan if free is None else self._checked(bounded_by(plan, free), request, offers)
 
     def estimate(self, request: PlanRequest, offers: Sequence[Offer], as_of: datetime) -> CostEstimate:
         """What each workload would cost alone, without a search: see ``CostEstimate``. Raises InputError."""
@@ -91,12 +100,20 @@ class JointPlanner:
         ``plan``.
         """
         _compile(progress)
-        clock = clock_of(limit_clock(request, options), options.guard_s, self._wall)
-        whole = Stopwatch(options.time_limit_s, clock)
-        found = replan(
-            request, offers, as_of, options, self._estimator, warm, self._terms, whole, progress, self._memo
-        )
-        return replace(found, plan=self._checked(found.plan, request, offers))
+
+        def planned(asked: PlanRequest, limits: PlanOptions) -> Replanned:
+            clock = clock_of(limit_clock(asked, limits), limits.guard_s, self._wall)
+            whole = Stopwatch(limits.time_limit_s, clock)
+            found = replan(
+                asked, offers, as_of, limits, self._estimator, warm, self._terms, whole, progress, self._memo
+            )
+            return replace(found, plan=self._checked(found.plan, asked, offers))
+
+        paid = self._paid(request, offers)
+        found, free = within_quantile(request, options, planned, lambda found: found.plan, paid)
+        if free is None:
+            return found
+        return replace(found, plan=self._checked(bounded_by(found.plan, free), request, offers))
 
     def divide(
         self,
@@ -130,6 +147,11 @@ class JointPlanner:
         """Every violation in plain words, none for a valid plan; never calls the solver."""
         found = check_plan(plan, request, offers, self._estimator, self._terms)
         return found or tuple(plan_costs.violations(self._case(plan, request, offers)))
+
+    def _paid(self, request: PlanRequest, offers: Sequence[Offer]) -> Callable[[Plan], Decimal]:
+        """What is paid for a plan at most, with the chance with which the budget holds."""
+        chance = request.budget_confidence or MEDIAN
+        return lambda plan: plan_costs.paid_usd(self._case(plan, request, offers), chance)
 
     def _case(self, plan: Plan, request: PlanRequest, offers: Sequence[Offer]) -> Case:
         return Case.of(plan, request, offers, self._estimator, self._terms)

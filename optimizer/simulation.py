@@ -87,8 +87,13 @@ def draw_costs(case: Case, draws: int, seed: int) -> Draws:
 
 def quantiles_of(cost_usd: Draws) -> CostQuantiles:
     """Quantiles and mean of costs, to the cent."""
-    low, middle, high = (_usd(float(value)) for value in np.quantile(cost_usd, (0.1, 0.5, 0.9)))
+    low, middle, high = (quantile_usd(cost_usd, chance) for chance in (0.1, 0.5, 0.9))
     return CostQuantiles(low, middle, high, _usd(float(cost_usd.mean())))
+
+
+def quantile_usd(cost_usd: Draws, chance: float) -> Decimal:
+    """The cost that is not exceeded with ``chance``, to the cent."""
+    return _usd(float(np.quantile(cost_usd, chance)))
 
 
 def _drawn(case: Case, draws: int, seed: int, *, only_costs: bool = False) -> Iterator[tuple[str, _Drawn]]:

@@ -139,12 +139,13 @@ def _figures(plan: Plan, request: PlanRequest | None) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim")
     grid.add_column(overflow="fold")
-    times, budget_usd = f"prices of {day_and_time(plan.as_of)} UTC", None
+    times = f"prices of {day_and_time(plan.as_of)} UTC"
     if request is not None:
-        horizon, budget_usd = request.horizon, request.budget_usd
+        horizon = request.horizon
         times = f"{day_and_time(horizon.start)} to {day_and_time(horizon.end)}, {times}"
     grid.add_row("Time", times)
-    for card in plan_cards(plan, budget_usd):
+    budget = (None, None) if request is None else (request.budget_usd, request.budget_confidence)
+    for card in plan_cards(plan, *budget):
         figure = (card.figure, STYLES[card.tone] or ("bold" if card.lead else ""))
         grid.add_row(card.label, Text.assemble(figure, f"  {card.note}"))
     return grid

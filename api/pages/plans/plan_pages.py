@@ -223,7 +223,7 @@ def _of_plan(record: PlanRecord, now: datetime, holding: PlanHolding | None) -> 
         "plan": plan,
         "status": plan.status,
         "questions": questions_of(record) if record.document else (),
-        "cards": plan_sections.plan_cards(plan, plan_view.budget_of(record)),
+        "cards": plan_sections.plan_cards(plan, *plan_view.budget_of(record)),
         "answer": answer_of(plan, seller, moment, objectives, holding),
         "price_chart": price_chart(plan),
         "charts": plan_view.plan_charts(plan, now, plan_view.asked_of(record)),
