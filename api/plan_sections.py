@@ -112,9 +112,10 @@ def plan_cards(
 
 def _paid_card(plan: Plan) -> Iterator[Card]:
     """What is paid in the end, on average and in eight of ten cases; none for plans of earlier versions."""
-    if plan.expected_cost_usd is not None:
-        between = f"on average; {usd(plan.cost_p10_usd)} to {usd(plan.cost_p90_usd)} in eight of ten cases"
-        yield Card("Paid in the end", usd(plan.expected_cost_usd), between)
+    mean, low, high = plan.expected_cost_usd, plan.cost_p10_usd, plan.cost_p90_usd
+    if mean is not None and low is not None and high is not None:
+        between = f"on average; {usd(low)} to {usd(high)} in eight of ten cases"
+        yield Card("Paid in the end", usd(mean), between)
 
 
 def _bound_card(plan: Plan) -> Card:

@@ -43,7 +43,7 @@ def test_each_confidence_costs_the_window_that_is_long_enough_for_it(confidence:
     assert [row.cost_usd for row in rows] == [Decimal(usd) for usd in ("10.00", "10.80", "11.10", "11.50")]
     assert made.cost_usd == rows[LEVELS.index(confidence)].cost_usd
     assert all(row.chance is not None and row.chance >= row.confidence for row in rows)
-    assert all(row.expected_cost_usd is not None and row.expected_cost_usd >= row.cost_usd for row in rows)
+    assert all((row.expected_cost_usd or 0) >= (row.cost_usd or 0) for row in rows)
 
 
 def test_where_no_window_is_long_enough_nothing_is_priced() -> None:

@@ -79,5 +79,5 @@ def test_a_wrong_cost_is_refused_and_an_absent_one_is_not() -> None:
         wrong = replace(found, **{name: getattr(found, name) + Decimal("0.05")})
         (violation,) = planner().check(wrong, asked, offers)
         assert violation.startswith(f"{name} is ")
-    older = replace(found, **dict.fromkeys(FIELDS.values()))
+    older = replace(found, expected_cost_usd=None, cost_p10_usd=None, cost_p50_usd=None, cost_p90_usd=None)
     assert planner().check(older, asked, offers) == ()

@@ -8,8 +8,9 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
+from broker.domain.basics.confidence import quantile_factor
 from broker.domain.basics.estimate import Estimate, Parallelism
-from broker.domain.basics.money import ZERO
+from broker.domain.basics.money import ZERO, to_cents
 from broker.domain.basics.node_launch import ColdStart
 from broker.domain.basics.window import Segment
 from broker.domain.market.billing import Block
@@ -431,6 +432,15 @@ class Plan:
     def objective_usd(self) -> Decimal:
         """The objective that the search minimises: cost, penalty and delay."""
         return self.cost_usd + self.penalty_usd + self.delay_usd
+
+    def paid_usd(self, chance: float) -> Decimal:
+        """What is paid for it at most with ``chance``, 0.5 or more, by its median and P90; what it holds, if
+        these are not known.
+        """
+        if not self.cost_p50_usd or self.cost_p90_usd is None:
+            return self.cost_usd
+        spread = float(self.cost_p90_usd / self.cost_p50_usd) - 1.0
+        return to_cents(self.cost_p50_usd * Decimal(quantile_factor(spread, chance)))
 
     @property
     def least_chance(self) -> float | None:
