@@ -17,8 +17,8 @@ from broker.domain.planning.plan import Plan, PlanStatus
 from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import PlanOptions
 
-FIRST_SHARE, SHARE, ROUNDS = 0.4, 0.2, 3
-"""Shares of the time limit: of the plan without a budget, and of each further one."""
+SHARE, LEAST_SHARE, ROUNDS = 0.5, 0.1, 3
+"""Each plan has this share of the time that is left, and at least that share of the whole limit."""
 WIDER = Decimal("1.25")
 """By how much more a margin grows than its plan was over the budget."""
 
@@ -40,7 +40,8 @@ def within_quantile(
     budget = request.budget_usd
     if budget is None or request.budget_confidence is None:
         return planned(request, options), None
-    free = planned(replace(request, budget_usd=None), _share(options, FIRST_SHARE))
+    left_s = options.time_limit_s
+    free = planned(replace(request, budget_usd=None), replace(options, time_limit_s=SHARE * left_s))
     found, margin = free, ZERO
     for number in range(1, ROUNDS + 1):
         paid = paid_usd(plan_of(found))
@@ -48,25 +49,24 @@ def within_quantile(
             return found, None if found is free else plan_of(free)
         if found is not free:
             margin = budget if number == ROUNDS else margin + to_cents(WIDER * (paid - budget))
-        found = planned(replace(request, budget_margin_usd=margin), _share(options, SHARE))
+        left_s -= plan_of(found).solve_seconds
+        limit_s = max(SHARE * left_s, LEAST_SHARE * options.time_limit_s)
+        asked = replace(request, budget_margin_usd=margin)
+        found = planned(asked, replace(options, time_limit_s=limit_s))
     return found, plan_of(free)
-
-
-def _share(options: PlanOptions, share: float) -> PlanOptions:
-    return replace(options, time_limit_s=share * options.time_limit_s)
 
 
 def bounded_by(plan: Plan, free: Plan | None) -> Plan:
     """``plan`` with the bound of the plan without a budget, which every plan within a budget obeys too.
 
-    Without one where an hour of some wait does not cost the same in both.
+    Without one where an hour of some wait costs something else than there.
     """
     if free is None:
         return plan
-    waits = [{(wait.workload, wait.usd_per_hour) for wait in one.waits} for one in (plan, free)]
+    waits, known = ({(wait.workload, wait.usd_per_hour) for wait in one.waits} for one in (plan, free))
     is_infeasible = plan.status is PlanStatus.INFEASIBLE
     status = plan.status if is_infeasible else PlanStatus.FEASIBLE
-    if free.bound_usd is None or waits[0] != waits[1]:
+    if free.bound_usd is None or not waits <= known:
         return replace(plan, bound_usd=None, gap=None, status=status)
     bound, total = min(free.bound_usd, plan.objective_usd), plan.objective_usd
     gap = float((total - bound) / total) if total else 0.0
