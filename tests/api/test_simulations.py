@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.domain.basics.account import Scope
 from tests.api.house import DOCUMENT, Home
 
 
@@ -44,3 +45,12 @@ async def test_the_price_of_confidence_is_computed_once_and_kept_with_the_plan(h
     await home.product.offers.refresh()
     assert (await team.get(f"{path}/confidence-prices")).json()["confidence_prices"] == rows
     assert (await other.get(f"{path}/confidence-prices")).status_code == 404
+
+
+async def test_who_may_only_read_plans_reads_the_price_of_confidence_once_it_is_known(home: Home) -> None:
+    team = await home.team("research")
+    reader = await home.team("research", frozenset({Scope.PLANS_READ}))
+    path = f"/v1/plans/{(await home.plan(team))['plan_id']}/confidence-prices"
+    assert (await reader.get(path)).status_code == 403
+    rows = (await team.get(path)).json()
+    assert (await reader.get(path)).json() == rows

@@ -543,6 +543,7 @@ FORMS: Mapping[str, Expect] = {
     "/plans/{plan_id}/continue": E.HIDDEN,
     "/plans/{plan_id}/intend": E.HIDDEN,
     "/plans/{plan_id}/what-if": E.HIDDEN,
+    "/plans/{plan_id}/confidence": E.HIDDEN,
     "/plans/{plan_id}/fix": E.HIDDEN,
     "/plans/{plan_id}/approve": E.HIDDEN,
     "/plans/{plan_id}/reject": E.HIDDEN,

@@ -70,10 +70,10 @@ def test_lateness_is_told_in_half_and_in_nine_of_ten_cases() -> None:
 async def test_a_plan_leads_to_its_simulation_and_to_the_price_of_confidence(home: Home) -> None:
     client, plan_id = await visitor(home), await a_stored_plan(home)
     page = f"/plans/{plan_id}"
-    assert f'action="{page}/simulation"' in (await client.get(page)).text
+    assert f'href="{page}/simulation"' in (await client.get(page)).text
     drawn = html.unescape((await client.get(f"{page}/simulation?seed=3")).text)
     assert "drawn 4,000 times" in drawn
-    assert 'name="seed" value="4"' in drawn
+    assert f'href="{page}/simulation?seed=4"' in drawn
     form = await form_of(client, page, f"{page}/confidence")
     asked = await client.post(f"{page}/confidence", data=form)
     assert asked.headers["Location"] == f"{page}#confidence", asked.text

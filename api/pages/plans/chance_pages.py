@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from api.http.dependencies import product_of
 from api.pages.parts.forms import act_once, read_form
 from api.pages.parts.rendering import page_router, show
-from api.pages.parts.session import PlanVisitor
+from api.pages.parts.session import PlanVisitor, PlanWritingVisitor
 from api.pages.plans import chance_view
 from api.pages.plans.plan_view import title_of
 from broker.domain.basics.account import Caller
@@ -43,7 +43,7 @@ async def simulation_page(
 
 
 @router.post("/plans/{plan_id}/confidence")
-async def price_confidence(request: Request, caller: PlanVisitor, plan_id: str) -> Response:
+async def price_confidence(request: Request, caller: PlanWritingVisitor, plan_id: str) -> Response:
     """Plans the document at other confidences, for what they cost; the plan's page then shows it."""
     form = await read_form(request)
 

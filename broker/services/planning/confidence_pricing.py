@@ -44,8 +44,9 @@ class ConfidencePricing:
     async def find(self, caller: Caller, plan_id: str) -> tuple[ConfidencePrice, ...]:
         """The prices of a plan, on what is on sale when they are first wanted.
 
-        Raises NotFound, Conflict for a plan that is not made or whose time is over, and InputError for more
-        than ``MOST_WORKLOADS`` workloads.
+        Computing them needs the scope of planning, reading them does not. Raises NotFound, NotPermitted,
+        Conflict for a plan that is not made or whose time is over, and InputError for more than
+        ``MOST_WORKLOADS`` workloads.
         """
         require_scope(caller, Scope.PLANS_READ)
         lock = self._under_way.setdefault(plan_id, asyncio.Lock())
@@ -63,6 +64,7 @@ class ConfidencePricing:
             raise Conflict(f"plan {plan_id} is not made yet; wait until it is")
         if record.plan.confidence_prices:
             return record.plan.confidence_prices
+        require_scope(caller, Scope.PLANS_WRITE)
         if record.workload_count > MOST_WORKLOADS:
             found = f"{record.workload_count:,} workloads"
             expected = f"a plan of at most {MOST_WORKLOADS}; a what-if of `confidence` has no such limit"
