@@ -31,6 +31,7 @@ from api.planning.planning_call import (
     estimate_call,
     installed_quotas,
     plan_call,
+    price_call,
     replan_call,
     simulate_call,
 )
@@ -88,6 +89,7 @@ from broker.services.market.usable_offers import OfferRules
 from broker.services.moving.moves import MoveRules, MovesService
 from broker.services.moving.proposals import ProposalsService
 from broker.services.moving.reoptimize import ReoptimizeRules, ReoptimizeService
+from broker.services.planning.confidence_pricing import ConfidencePricing
 from broker.services.planning.estimating import EstimatingService
 from broker.services.planning.plan_queue import PlanQueue
 from broker.services.planning.planning import PlanningRules, PlanningService
@@ -154,6 +156,7 @@ class Product:
     probes: ProbesService
     planning: PlanningService
     estimating: EstimatingService
+    confidence_pricing: ConfidencePricing
     reservations: ReservationsService
     early_holding: EarlyHoldingService
     reconcile: ReconcileService
@@ -437,6 +440,7 @@ def build_product(
         estimating=EstimatingService(
             units, estimate_call, estimator, clock, usable, simulate_call, read_request, check_call
         ),
+        confidence_pricing=ConfidencePricing(units, price_call, plan_queue, clock, usable, read_request),
         reservations=ReservationsService(
             units,
             buying,

@@ -10,6 +10,8 @@ from typing import Any
 from api.plan_words import (
     NEAR_TIES_BUY,
     TIGHT_SHARE,
+    chance_words,
+    confidence_words,
     is_tight,
     listed,
     saved_usd,
@@ -75,6 +77,8 @@ def answer_of(
             found.append(f"{holding.text}.")  # else each workload says it
         found.append(f"{'; '.join(clauses)}.")
         found.append(_cost(plan))
+        if (price := confidence_words(plan)) is not None:
+            found.append(f"{price[:1].upper()}{price[1:]}.")
     found += _waits(plan)
     if plan.unplaced:
         left = ", ".join(f"{row.workload} ({str(row.reason).replace('_', ' ')})" for row in plan.unplaced)
@@ -151,7 +155,9 @@ def _each(
         else:
             when = f"is expected to be done by {_end(plan.placements_of(one.workload), moment)} on"
         met = f", its objective met with {spare_words(tight[one.workload])}" if one.workload in tight else ""
-        yield f"{one.workload} {when} {one.gpus} {gpus} at {places}{met}"
+        chance = chance_words(plan.placements_of(one.workload))
+        sure = "" if chance is None else f", {chance}"
+        yield f"{one.workload} {when} {one.gpus} {gpus} at {places}{met}{sure}"
 
 
 def _together(
@@ -175,6 +181,9 @@ def _together(
     if tight:
         meets = "meets its objective" if len(tight) == 1 else "meet their objectives"
         yield f"{len(tight)} of them {meets} with less than {100 * TIGHT_SHARE:.0f} % to spare"
+    certain = (one for one in plan.placements if one.chance is not None and one.workload not in short)
+    if (least := min(certain, key=lambda one: one.chance or 0.0, default=None)) is not None:
+        yield f"the least certain is {least.workload}, {chance_words((least,))}"
     sellers = {placed.provider for placed in plan.placements}
     yield f"all of it on capacity of {_counted(len(sellers), 'seller')}"
 

@@ -14,20 +14,22 @@ from api.plan_words import (
     NEAR_TIES_BUY,
     all_pass_budget,
     bound_label,
+    chance_mark,
     folded,
     saved_usd,
     sentences_together,
+    share_words,
     strategy,
     strongest,
     without_cost,
 )
-from api.sections import Card, Cell, Section, section_of
+from api.sections import Card, Cell, Section, Value, section_of
 from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Segment, Window
 from broker.domain.holding.capacity_promise import CapacityPromise
 from broker.domain.market.billing import node_hours
 from broker.domain.planning.comparison import Objective, tightest_objective
-from broker.domain.planning.plan import Alternative, Baseline, Placement, Plan
+from broker.domain.planning.plan import Alternative, Baseline, ConfidencePrice, Placement, Plan
 from broker.domain.planning.workload import Slo, WorkloadKind
 from broker.domain.spend.order_quote import planned_promise
 
@@ -76,17 +78,23 @@ def _fleet(
     return Fleet(name, placements, why_line(placements, offer_words), shown, rest, best, tightest)
 
 
-def plan_cards(plan: Plan, budget_usd: Decimal | None = None) -> tuple[Card, ...]:
-    """Cards of a plan: cost, saving, bound, unused time and effort."""
+def plan_cards(
+    plan: Plan, budget_usd: Decimal | None = None, budget_confidence: float | None = None
+) -> tuple[Card, ...]:
+    """Cards of a plan: cost, what is paid in the end, saving, bound, unused time and effort.
+    ``budget_confidence``: the chance with which the budget holds.
+    """
     unused = sum((p.paid_unused_usd for p in plan.placements), ZERO)
     penalty = f"plus {usd(plan.penalty_usd)} penalties" if plan.penalty_usd else "no penalties"
     if plan.delay_usd:
         penalty += f"; {usd(plan.delay_usd)} of delay counted"
     if plan.recourse_usd:
         penalty += f"; {usd(plan.recourse_usd)} expected where windows do not suffice"
-    of_budget = f"{penalty}; budget {usd(budget_usd)}" if budget_usd is not None else penalty
+    sure = "" if budget_confidence is None else f", kept with {percent(budget_confidence)}"
+    of_budget = f"{penalty}; budget {usd(budget_usd)}{sure}" if budget_usd is not None else penalty
     return (
         Card("Cost", usd(plan.cost_usd), of_budget, lead=True),
+        *_paid_card(plan),
         _saving_card(plan),
         _bound_card(plan),
         Card(
@@ -102,6 +110,14 @@ def plan_cards(plan: Plan, budget_usd: Decimal | None = None) -> tuple[Card, ...
             f"{plan.candidates.kept:,} passed every gate, in {plan.solve_seconds:.1f} s",
         ),
     )
+
+
+def _paid_card(plan: Plan) -> Iterator[Card]:
+    """What is paid in the end, on average and in eight of ten cases; none for plans of earlier versions."""
+    mean, low, high = plan.expected_cost_usd, plan.cost_p10_usd, plan.cost_p90_usd
+    if mean is not None and low is not None and high is not None:
+        between = f"on average; {usd(low)} to {usd(high)} in eight of ten cases"
+        yield Card("Paid in the end", usd(mean), between)
 
 
 def _bound_card(plan: Plan) -> Card:
@@ -178,6 +194,8 @@ def tables_of(plan: Plan, placed: str = "Placements") -> Iterator[Section]:
             },
             title=placed,
         )
+    if plan.confidence_prices:
+        yield _price_table(plan)
     if plan.unplaced:
         left_out = [
             (name, Cell(reason, tone="warn"), fix)
@@ -201,11 +219,25 @@ def tables_of(plan: Plan, placed: str = "Placements") -> Iterator[Section]:
         )
 
 
+def _price_table(plan: Plan) -> Section:
+    """What the document costs at other confidences; what is left out then, where anything is."""
+    columns: dict[str, Callable[[ConfidencePrice], Value]] = {
+        "confidence": lambda row: percent(row.confidence),
+        ">cost": lambda row: NONE if row.cost_usd is None else row.cost_usd,
+        ">paid on average": lambda row: NONE if row.cost_usd is None else row.expected_cost_usd,
+        ">least chance": lambda row: NONE if row.chance is None else share_words(row.chance),
+    }
+    if any(row.unplaced for row in plan.confidence_prices):
+        columns["left out"] = lambda row: ", ".join(row.unplaced)
+    return section_of(plan.confidence_prices, columns, title="Price of confidence")
+
+
 def _name(plan: Plan, placement: Placement) -> Cell:
-    """The workload and its kind once, and which part of it each placement is."""
+    """The workload, its kind and its chance once, and which part of it each placement is."""
     part = plan.part_of(placement).removeprefix("part ").partition(":")[0]
     if placement is plan.placements_of(placement.workload)[0]:
-        return Cell(short(placement.workload), [str(placement.kind), *filter(None, [part])])
+        told = (str(placement.kind), chance_mark(placement), part)
+        return Cell(short(placement.workload), [*filter(None, told)])
     return Cell(part)
 
 

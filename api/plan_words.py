@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Protocol, TypeVar
 
 from api.figures import day_and_time
-from broker.domain.basics.money import ZERO
+from broker.domain.basics.money import ZERO, usd_words
 from broker.domain.basics.webhook import ALL_TEAMS
 from broker.domain.planning.comparison import Objective
 from broker.domain.planning.plan import Baseline, Placement, Plan, PlanStatus, Why
@@ -52,6 +52,8 @@ ONE_TOKEN = 0.01
 TIGHT_SHARE = 0.05
 """A service that has less of its objective to spare is told of in the first sentence of a plan."""
 NOTHING_SHARE = 0.005
+SURER, TOLD_CONFIDENCE = 0.005, 0.9
+"""A chance that is higher by less is told as the same; the price of this confidence is told in a sentence."""
 MOST_TOLD = 0.99
 NEAR_TIES_BUY = "fewer pools, sellers or starts, or an earlier end"
 
@@ -80,17 +82,43 @@ def spare_words(objective: Objective) -> str:
 
 
 def chance_words(placements: Sequence[Placement]) -> str | None:
-    """The chance of a workload: ``It is done in time with a chance of 82 %``; None if it is not known."""
+    """The chance of a workload: ``done in time with 82 %``, ``objective held at peak with 82 %``; None if it
+    is not known.
+    """
     chance = placements[0].chance
     if chance is None:
         return None
     if placements[0].kind is not WorkloadKind.SERVING:
-        return f"It is done in time with a chance of {share_words(chance)}"
-    held = f"with a chance of {share_words(chance)}"
-    if not placements[0].stages:
-        return f"It meets its objective in every hour {held}"
-    until = day_and_time(placements[0].stages[0].until)
-    return f"It meets its objective until {until} {held}; by then it is measured, and medians are planned"
+        return f"done in time with {share_words(chance)}"
+    stages = placements[0].stages
+    until = f" until {day_and_time(stages[0].until)}, when it is measured," if stages else ""
+    return f"objective held at peak{until} with {share_words(chance)}"
+
+
+def confidence_words(plan: Plan) -> str | None:
+    """What more confidence costs: ``$23.00 more raises the chance from 55 % to 90 %``; None where no price is
+    known of a plan that is surer than this one.
+    """
+    own = plan.least_chance
+    if own is None:
+        return None
+    surer = [one for one in plan.confidence_prices if one.chance is not None and one.chance > own + SURER]
+    row = next((one for one in surer if one.confidence >= TOLD_CONFIDENCE), surer[-1] if surer else None)
+    if row is None or row.cost_usd is None or row.chance is None:
+        return None
+    raises = f"the chance of the least certain workload from {share_words(own)} to {share_words(row.chance)}"
+    more = row.cost_usd - plan.cost_usd
+    if more <= 0:
+        return f"a plan that costs no more raises {raises}"
+    return f"{usd_words(more)} more raises {raises}"
+
+
+def chance_mark(placement: Placement) -> str:
+    """The chance in a narrow column: ``chance 82 %``, ``chance >99 %``; empty if it is not known."""
+    if placement.chance is None:
+        return ""
+    share = share_words(placement.chance)
+    return f"chance {share.replace('more than ', '>').replace('less than ', '<')}"
 
 
 def share_words(chance: float) -> str:

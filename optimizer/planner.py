@@ -6,17 +6,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 
+from broker.domain.basics.confidence import MEDIAN
 from broker.domain.basics.errors import PlanInvalid
 from broker.domain.market.offer import Offer
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.cost_estimate import CostEstimate
 from broker.domain.planning.lanes import Division
-from broker.domain.planning.plan import Plan
+from broker.domain.planning.plan import ConfidencePrice, Plan
 from broker.domain.planning.planning_time import require_time
 from broker.domain.planning.simulation import Simulation
 from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import PlanOptions, Progress, ProgressSink
+from optimizer import plan_costs
+from optimizer.confidence_prices import LEVELS, confidence_prices
 from optimizer.memo_cache import MemoCache
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.compile_ahead import compile_once
@@ -29,6 +33,8 @@ from optimizer.placement.rules.case import Case
 from optimizer.placement.rules.chances import with_chances
 from optimizer.placement.rules.check import check_plan
 from optimizer.placement.runtime.stopwatch import Stopwatch, clock_of
+from optimizer.plan_costs import with_costs
+from optimizer.quantile_budget import bounded_by, within_quantile
 from optimizer.simulation import simulate
 
 MOST_APART = timedelta(days=1)
@@ -68,8 +74,14 @@ class JointPlanner:
         """
         require_time(len(request.workloads), options.time_limit_s)
         _compile(progress)
-        plan = make_plan(request, offers, as_of, options, self._estimator, self._terms, progress, self._memo)
-        return self._checked(plan, request, offers)
+
+        def planned(asked: PlanRequest, limits: PlanOptions) -> Plan:
+            made = make_plan(asked, offers, as_of, limits, self._estimator, self._terms, progress, self._memo)
+            return self._checked(made, asked, offers)
+
+        paid = self._paid(request, offers)
+        plan, free = within_quantile(request, options, planned, lambda found: found, paid)
+        return plan if free is None else self._checked(bounded_by(plan, free), request, offers)
 
     def estimate(self, request: PlanRequest, offers: Sequence[Offer], as_of: datetime) -> CostEstimate:
         """What each workload would cost alone, without a search: see ``CostEstimate``. Raises InputError."""
@@ -88,12 +100,21 @@ class JointPlanner:
         ``plan``.
         """
         _compile(progress)
-        clock = clock_of(limit_clock(request, options), options.guard_s, self._wall)
-        whole = Stopwatch(options.time_limit_s, clock)
-        found = replan(
-            request, offers, as_of, options, self._estimator, warm, self._terms, whole, progress, self._memo
-        )
-        return replace(found, plan=self._checked(found.plan, request, offers, frozenset(warm.leaving_usd)))
+
+        def planned(asked: PlanRequest, limits: PlanOptions) -> Replanned:
+            clock = clock_of(limit_clock(asked, limits), limits.guard_s, self._wall)
+            whole = Stopwatch(limits.time_limit_s, clock)
+            found = replan(
+                asked, offers, as_of, limits, self._estimator, warm, self._terms, whole, progress, self._memo
+            )
+            return replace(found, plan=self._checked(found.plan, asked, offers, held))
+
+        held = frozenset(warm.leaving_usd)
+        paid = self._paid(request, offers)
+        found, free = within_quantile(request, options, planned, lambda found: found.plan, paid)
+        if free is None:
+            return found
+        return replace(found, plan=self._checked(bounded_by(found.plan, free), request, offers, held))
 
     def divide(
         self,
@@ -121,8 +142,11 @@ class JointPlanner:
         offers: Sequence[Offer],
         held: frozenset[str] = frozenset(),
     ) -> Plan:
-        """The plan with the chances of its workloads; ``held`` ones had nodes before. Raises PlanInvalid."""
-        plan = with_chances(plan, Case.of(plan, request, offers, self._estimator, self._terms))
+        """The plan with the chances of its workloads and what is paid in the end; ``held`` ones had nodes
+        before. Raises PlanInvalid.
+        """
+        case = self._case(plan, request, offers)
+        plan = with_costs(with_chances(plan, case), case)
         violations = check_plan(plan, request, offers, self._estimator, self._terms, held)
         if violations:
             raise PlanInvalid(violations)
@@ -130,7 +154,16 @@ class JointPlanner:
 
     def check(self, plan: Plan, request: PlanRequest, offers: Sequence[Offer]) -> tuple[str, ...]:
         """Every violation in plain words, none for a valid plan; never calls the solver."""
-        return check_plan(plan, request, offers, self._estimator, self._terms)
+        found = check_plan(plan, request, offers, self._estimator, self._terms)
+        return found or tuple(plan_costs.violations(self._case(plan, request, offers)))
+
+    def _paid(self, request: PlanRequest, offers: Sequence[Offer]) -> Callable[[Plan], Decimal]:
+        """What is paid for a plan at most, with the chance with which the budget holds."""
+        chance = request.budget_confidence or MEDIAN
+        return lambda plan: plan_costs.paid_usd(self._case(plan, request, offers), chance)
+
+    def _case(self, plan: Plan, request: PlanRequest, offers: Sequence[Offer]) -> Case:
+        return Case.of(plan, request, offers, self._estimator, self._terms)
 
     def simulate(
         self, plan: Plan, request: PlanRequest, offers: Sequence[Offer], draws: int, seed: int
@@ -140,6 +173,32 @@ class JointPlanner:
         if violations:
             raise PlanInvalid(violations)
         return simulate(plan, request, offers, self._estimator, self._terms, draws, seed)
+
+    def price_confidence(
+        self,
+        plan: Plan,
+        request: PlanRequest,
+        offers: Sequence[Offer],
+        as_of: datetime,
+        options: PlanOptions,
+        *,
+        is_same_market: bool = True,
+    ) -> tuple[ConfidencePrice, ...]:
+        """What the document of ``plan`` costs at other confidences; see ``ConfidencePrice``.
+
+        All searches together have the time limit of ``options``. ``is_same_market``: that of the plan, which
+        then stands for its own confidence. Raises as ``plan``.
+        """
+        each = replace(
+            options, time_limit_s=options.time_limit_s / len(LEVELS), baselines=False, label="", guard_s=None
+        )
+
+        def planned(asked: PlanRequest) -> Plan:
+            pairs = zip(request.workloads, asked.workloads, strict=True)
+            is_own = all(own.planned_confidence == one.planned_confidence for own, one in pairs)
+            return plan if is_same_market and is_own else self.plan(asked, offers, as_of, each)
+
+        return confidence_prices(request, {row.workload for row in plan.unplaced}, planned)
 
     def check_times(self, plan: Plan, prices_at: datetime) -> tuple[str, ...]:
         """Violations of the times that a plan states, beside the time of the market's prices."""

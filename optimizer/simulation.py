@@ -10,10 +10,11 @@ D draws.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,13 @@ from broker.domain.market.launch_statistics import LAUNCH_PRIOR, RETRY_HOURS
 from broker.domain.market.offer import Offer, Tier, is_held_on
 from broker.domain.moving.moving_costs import MovingTerms, checkpoint_gb
 from broker.domain.planning.plan import Placement, Plan
-from broker.domain.planning.simulation import CostQuantiles, Reason, SimulatedWorkload, Simulation
+from broker.domain.planning.simulation import (
+    CostQuantiles,
+    CostShare,
+    Reason,
+    SimulatedWorkload,
+    Simulation,
+)
 from broker.domain.planning.stages import MEASURED_HOURS
 from broker.domain.planning.transfer import Place
 from broker.domain.planning.workload import Batch, PlanRequest, Serving, Training
@@ -40,6 +47,7 @@ HOUR = timedelta(hours=1)
 RATE, COLD = "requests_per_s_per_replica", "cold_start_s"
 """After so long a fleet's rates are known, and its nodes follow them."""
 MOST_REASONS = 10
+MOST_STEPS = 20
 
 
 def simulate(
@@ -53,28 +61,66 @@ def simulate(
 ) -> Simulation:
     """The chances of each workload of a checked plan, its cost, and what went wrong most."""
     case = Case.of(plan, request, offers, estimator, terms)
-    rng = np.random.default_rng(seed)
     cost = np.zeros(draws)
     workloads: list[SimulatedWorkload] = []
     reasons: list[Reason] = []
+    for name, found in _drawn(case, draws, seed):
+        cost += found.cost_usd
+        late = found.late_hours
+        p50, p90 = (None, None) if late is None else map(float, np.quantile(late, (0.5, 0.9)))
+        chance = float(found.met.mean())
+        workloads.append(SimulatedWorkload(name, chance, p90, p50, quantiles_of(found.cost_usd)))
+        shares = ((what, float(happened.mean())) for what, happened in found.causes.items())
+        reasons += [Reason(f"{name}: {what}", share) for what, share in shares if share > 0]
+    reasons.sort(key=lambda reason: (-reason.share, reason.what))
+    most = tuple(reasons[:MOST_REASONS])
+    return Simulation(draws, tuple(workloads), quantiles_of(cost), most, _histogram(cost))
+
+
+def draw_costs(case: Case, draws: int, seed: int) -> Draws:
+    """What is paid for a plan in each draw [D], in USD, as in ``simulate`` with this seed."""
+    cost = np.zeros(draws)
+    for _, found in _drawn(case, draws, seed, only_costs=True):
+        cost += found.cost_usd
+    return cost
+
+
+def quantiles_of(cost_usd: Draws) -> CostQuantiles:
+    """Quantiles and mean of costs, to the cent."""
+    low, middle, high = (quantile_usd(cost_usd, chance) for chance in (0.1, 0.5, 0.9))
+    return CostQuantiles(low, middle, high, _usd(float(cost_usd.mean())))
+
+
+def quantile_usd(cost_usd: Draws, chance: float) -> Decimal:
+    """The cost that is not exceeded with ``chance``, to the cent."""
+    return _usd(float(np.quantile(cost_usd, chance)))
+
+
+def _drawn(case: Case, draws: int, seed: int, *, only_costs: bool = False) -> Iterator[tuple[str, _Drawn]]:
+    """Each placed workload over all draws. ``only_costs``: what went wrong is left out, which takes most of
+    the time.
+    """
+    rng = np.random.default_rng(seed)
     errors: dict[tuple[str, str, str], Draws] = {}
     for name, rows in case.placed.items():
         workload = rows[0][2]
         if isinstance(workload, Serving):
-            found = _Fleet(case, workload, rows, rng, errors).drawn(draws)
+            yield name, _Fleet(case, workload, rows, rng, errors).drawn(draws, only_costs=only_costs)
         else:
-            found = _Run(case, workload, rows, rng).drawn(draws)
-        cost += found.cost_usd
-        workloads.append(SimulatedWorkload(name, float(found.met.mean()), found.late_hours_p90))
-        shares = ((what, float(happened.mean())) for what, happened in found.causes.items())
-        reasons += [Reason(f"{name}: {what}", share) for what, share in shares if share > 0]
-    low, middle, high = (_usd(float(value)) for value in np.quantile(cost, (0.1, 0.5, 0.9)))
-    reasons.sort(key=lambda reason: (-reason.share, reason.what))
-    return Simulation(
-        draws,
-        tuple(workloads),
-        CostQuantiles(low, middle, high, _usd(float(cost.mean()))),
-        tuple(reasons[:MOST_REASONS]),
+            yield name, _Run(case, workload, rows, rng).drawn(draws, only_costs=only_costs)
+
+
+def _histogram(cost_usd: Draws) -> tuple[CostShare, ...]:
+    """Shares of equal steps of the cost, up to ``MOST_STEPS``; none where nothing is paid."""
+    low, high = float(cost_usd.min(initial=math.inf)), float(cost_usd.max(initial=0.0))
+    if high <= 0:
+        return ()
+    steps = MOST_STEPS if high - low > MOST_STEPS * 0.01 else 1
+    counts, edges = np.histogram(cost_usd, steps, (low, max(high, low + 0.01)))
+    ends = [_usd(float(edge)) for edge in edges]
+    return tuple(
+        CostShare(*both, int(count) / len(cost_usd))
+        for both, count in zip(pairwise(ends), counts, strict=True)
     )
 
 
@@ -84,13 +130,13 @@ def _usd(value: float) -> Decimal:
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """One workload over all draws: whether it ``met`` its deadline or objective, what it cost, and the
-    ``causes`` where it did not.
+    """One workload over all draws: whether it ``met`` its deadline or objective, what it cost, how late it
+    was (None: a service), and the ``causes`` where it did not.
     """
 
     met: NDArray[np.bool_]
     cost_usd: Draws
-    late_hours_p90: float | None = None
+    late_hours: Draws | None = None
     causes: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
 
@@ -103,7 +149,7 @@ class _Run:
     rows: Sequence[Known]
     rng: np.random.Generator
 
-    def drawn(self, draws: int) -> _Drawn:
+    def drawn(self, draws: int, *, only_costs: bool = False) -> _Drawn:
         """The run over all draws."""
         error = self.rng.standard_normal(draws)
         met, met_without_failures, met_without_delays = np.ones((3, draws), dtype=np.bool_)
@@ -117,9 +163,10 @@ class _Run:
             begun = np.maximum(planned, self._hours(self._begin(placement, offer)) + part.delay_hours)
             done = self._held(placement, offer, begun, part.hours)
             met &= self._in_time(done)
-            without = self._held(placement, offer, begun, part.hours - part.lost_hours)
-            met_without_failures &= self._in_time(without)
-            met_without_delays &= self._in_time(self._held(placement, offer, planned, part.hours))
+            if not only_costs:
+                without = self._held(placement, offer, begun, part.hours - part.lost_hours)
+                met_without_failures &= self._in_time(without)
+                met_without_delays &= self._in_time(self._held(placement, offer, planned, part.hours))
             cost += done.cost_usd + float(placement.transfer_usd)
             end, before = np.maximum(end, done.end_hours), offer
         causes = {
@@ -128,7 +175,9 @@ class _Run:
             "it took longer than it has": ~met & ~met_without_failures & ~met_without_delays,
         }
         late_hours = np.maximum(0.0, end - self._deadline)
-        return _Drawn(met, cost, float(np.quantile(late_hours, 0.9)), causes)
+        if isinstance(self.workload, Training):
+            cost += late_hours * float(self.workload.late_usd_per_hour or 0)
+        return _Drawn(met, cost, late_hours, causes)
 
     def _copy_hours(self, run: Training, before: Offer, offer: Offer) -> float:
         """Hours that the run's checkpoint takes from one part's place to the next."""
@@ -251,12 +300,14 @@ class _Done:
 
 
 def _bill_usd(placement: Placement, offer: Offer, hours: Draws) -> Draws:
-    """The bill of the placement's nodes, held for ``hours`` (in whole seconds)."""
+    """The bill of the placement's nodes, held for ``hours`` (in whole seconds): ``Meter.billed_us`` of each
+    draw.
+    """
     meter = Meter.of(offer)
-    seconds, which = np.unique(np.ceil(hours * 3600).astype(np.int64), return_inverse=True)
-    billed_h = np.array([meter.billed_us(int(one) * 1_000_000) / 3.6e9 for one in seconds])
-    each = float(offer.price_usd_per_node_hour) * billed_h[which] + float(offer.upfront_usd or 0)
-    return placement.nodes * each
+    held_us = np.ceil(hours * 3600).astype(np.int64) * 1_000_000
+    steps = -(-np.maximum(held_us, meter.least_us) // meter.step_us)
+    each = float(offer.price_usd_per_node_hour) * (steps * meter.step_us / 3.6e9)
+    return placement.nodes * (each + float(offer.upfront_usd or 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,13 +320,15 @@ class _Fleet:
     rng: np.random.Generator
     errors: dict[tuple[str, str, str], Draws]
 
-    def drawn(self, draws: int) -> _Drawn:
+    def drawn(self, draws: int, *, only_costs: bool = False) -> _Drawn:
         """The service over all draws."""
         planned = float(sum((row[1].cost_usd for row in self.rows), Decimal(0)))
         supply = supply_of(self.case, self.service)
         if supply is None:
             return _Drawn(np.ones(draws, dtype=np.bool_), np.full(draws, planned))
         factors = [self._factor(placement, draws) for _, placement, _, _ in self.rows]
+        if only_costs:
+            return _Drawn(np.ones(draws, dtype=np.bool_), self._cost_usd(factors))
         rates = [row[1].estimate[RATE] * factor for row, factor in zip(self.rows, factors, strict=True)]
         met = supply.carried(rates, self.service.redundancy.spare_replicas)
         causes = {"its replicas are slower than planned": ~met}

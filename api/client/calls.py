@@ -43,6 +43,7 @@ from api.schemas.market.offer import OFFER, OfferForm
 from api.schemas.market.provider import QUARANTINED, QuarantinedForm
 from api.schemas.plans.comparison import COMPARISON, AcceptedComparisonForm, ComparisonDocument
 from api.schemas.plans.cost_estimate import COST_ESTIMATE
+from api.schemas.plans.plan import ConfidencePricesForm
 from api.schemas.plans.plan_record import AcceptedPlanForm, PlanSummaryForm, UnmadePlanForm
 from api.schemas.plans.reoptimization import REOPTIMIZATION, ReoptimizationForm
 from api.schemas.plans.simulation import SIMULATION, PlanCheckForm
@@ -55,7 +56,8 @@ from broker.domain.market.price_gate import Quarantined
 from broker.domain.moving.reoptimization import Reoptimization
 from broker.domain.moving.savings import Savings
 from broker.domain.planning.cost_estimate import CostEstimate
-from broker.domain.planning.simulation import Simulation
+from broker.domain.planning.plan import ConfidencePrice
+from broker.domain.planning.simulation import DRAWS, SEED, Simulation
 from broker.domain.reconciling.shortfalls import Shortfall
 from broker.domain.spend.approvals import ApprovalState, Verdict
 from broker.domain.spend.budgets import BudgetPeriod
@@ -147,7 +149,7 @@ class PublishedCalls(Requests):
         asked = await self.ask_for_plan(workloads, idempotency_key, time_limit_s=time_limit_s)
         return await self.wait_for_plan(asked.plan_id, timeout_s)
 
-    async def simulate_plan(self, plan_id: str, draws: int = 1000, seed: int = 1) -> Simulation:
+    async def simulate_plan(self, plan_id: str, draws: int = DRAWS, seed: int = SEED) -> Simulation:
         """What may happen to a plan, over draws of what it does not know. Raises Conflict if its offers are
         gone.
         """
@@ -157,6 +159,12 @@ class PublishedCalls(Requests):
     async def check_plan(self, plan_id: str) -> PlanCheckForm:
         """Every rule that a plan breaks, at the prices of its time. Raises NotFound, Conflict."""
         return await self._do(Call("GET", f"/v1/plans/{part(plan_id)}/check"), PlanCheckForm.model_validate)
+
+    async def find_confidence_prices(self, plan_id: str) -> list[ConfidencePrice]:
+        """What a plan's document costs at other confidences; the first answer takes as long as a plan."""
+        path = f"/v1/plans/{plan_id}/confidence-prices"
+        found = await self._do(Call("GET", path), ConfidencePricesForm.model_validate)
+        return found.confidence_prices
 
     async def estimate(self, workloads: Workloads) -> CostEstimate:
         """What each workload would cost alone, without a search; at most 20 workloads. Stores nothing.

@@ -135,6 +135,7 @@ class BrokerClient:
     estimate = waited(PublishedCalls.estimate)
     check_plan = waited(PublishedCalls.check_plan)
     simulate_plan = waited(PublishedCalls.simulate_plan)
+    find_confidence_prices = waited(PublishedCalls.find_confidence_prices)
     read_source = waited(PublishedCalls.read_source)
     ask_for_plan = waited(PublishedCalls.ask_for_plan)
     continue_plan = waited(PublishedCalls.continue_plan)

@@ -26,6 +26,7 @@ from api.pages.parts.rendering import page_router, show
 from api.pages.parts.session import AnyVisitor
 from api.pages.plans import (
     approval_pages,
+    chance_pages,
     new_plan_pages,
     plan_pages,
     proposal_pages,
@@ -86,6 +87,7 @@ for room in (
     what_if_pages,  # before plan_pages: /plans/compare is no plan
     new_plan_pages,  # nor is /plans/new
     plan_pages,
+    chance_pages,
     approval_pages,
     reservation_pages,
     proposal_pages,

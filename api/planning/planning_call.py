@@ -12,7 +12,7 @@ from api.planning.relay import Sender
 from broker.catalogue import load_gpus, load_models, load_moving_terms
 from broker.domain.market.offer import Offer
 from broker.domain.planning.cost_estimate import CostEstimate
-from broker.domain.planning.plan import Plan
+from broker.domain.planning.plan import ConfidencePrice, Plan
 from broker.domain.planning.simulation import Simulation
 from broker.domain.planning.workload import PlanRequest, Quota
 from broker.ports.planning import InForce, PlannedAgain, PlanOptions, ProgressSink
@@ -103,6 +103,20 @@ def simulate_call(
 ) -> Simulation:
     """What may happen to a plan that was checked when it was made."""
     return simulate(plan, request, offers, build_estimator(), load_moving_terms(), draws, seed)
+
+
+def price_call(
+    plan: Plan,
+    request: PlanRequest,
+    offers: tuple[Offer, ...],
+    as_of: datetime,
+    options: PlanOptions,
+    is_same_market: bool,
+) -> tuple[ConfidencePrice, ...]:
+    """What the document of a plan costs at other confidences."""
+    return build_planner().price_confidence(
+        plan, request, offers, as_of, options, is_same_market=is_same_market
+    )
 
 
 def replan_call(

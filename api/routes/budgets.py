@@ -104,4 +104,5 @@ def _budget(request: Request, caller: Caller, team: str, period: BudgetPeriod, w
         horizon=window_between(wanted.start, wanted.end),
         set_by=caller.key_id,
         set_at=product_of(request).clock.now(),
+        confidence=wanted.confidence,
     )

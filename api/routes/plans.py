@@ -60,6 +60,7 @@ from api.schemas.imports.answers import STARTING_POINT, StartingPointForm, Start
 from api.schemas.imports.starting_points import read_starting_point
 from api.schemas.plans.comparison import AcceptedComparisonForm
 from api.schemas.plans.cost_estimate import COST_ESTIMATE, CostEstimateForm
+from api.schemas.plans.plan import CONFIDENCE_PRICE, ConfidencePricesForm
 from api.schemas.plans.plan_record import (
     AcceptedPlanForm,
     IntentionForm,
@@ -403,6 +404,21 @@ async def simulate_plan(
         return json_answer(200, SIMULATION.write(found))
 
     return await answer_once(request, caller, act)
+
+
+@router.get(
+    "/{plan_id}/confidence-prices",
+    responses={200: {"model": ConfidencePricesForm}},
+    openapi_extra=may_fail(Conflict, PlannerDied, PlannerOutOfMemory),
+)
+async def find_confidence_prices(request: Request, caller: PlanReader, plan_id: PlanId) -> Response:
+    """Finds what the document of a plan costs at other confidences: the price of confidence.
+
+    The first answer takes up to the time limit of the plan, as the document is planned anew at each of them;
+    it is kept with the plan, whose `confidence_prices` it is from then on.
+    """
+    prices = await product_of(request).confidence_pricing.find(caller, plan_id)
+    return JSONResponse({"confidence_prices": [CONFIDENCE_PRICE.write(one) for one in prices]})
 
 
 def _event_line(event: Mapping[str, object]) -> str:

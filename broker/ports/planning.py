@@ -14,7 +14,7 @@ from broker.domain.holding.reservation import Reservation
 from broker.domain.market.offer import Offer
 from broker.domain.moving.reoptimization import Reoptimization
 from broker.domain.planning.cost_estimate import CostEstimate
-from broker.domain.planning.plan import Plan, PlanStatus
+from broker.domain.planning.plan import ConfidencePrice, Plan, PlanStatus
 from broker.domain.planning.simulation import Simulation
 from broker.domain.planning.variant import Variant
 from broker.domain.planning.workload import PlanRequest
@@ -95,6 +95,13 @@ class PlanCheck:
 
     plan: Plan
     violations: tuple[str, ...]
+
+
+PriceCall = Callable[
+    [Plan, PlanRequest, tuple[Offer, ...], datetime, PlanOptions, bool], tuple[ConfidencePrice, ...]
+]
+"""A planner's ``price_confidence`` as a module-level function; the last argument: whether the market is that
+of the plan. Raises InputError."""
 
 
 @dataclass(frozen=True, slots=True)

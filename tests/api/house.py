@@ -28,7 +28,7 @@ from api.machine_probe import MachineProbe
 from api.notices.events import PlanEvents
 from api.notices.notifier import LoggedNotifier
 from api.notices.webhook_sender import HttpWebhookSender
-from api.planning.planning_call import check_call, estimate_call, simulate_call
+from api.planning.planning_call import check_call, estimate_call, price_call, simulate_call
 from api.planning.workers import Planners, PlannerThread
 from api.schemas.base.problem import MEDIA_TYPE
 from api.schemas.workloads.workloads import read_workloads
@@ -58,6 +58,7 @@ from broker.services.market.probes import Probe, ProbesService
 from broker.services.moving.moves import MovesService
 from broker.services.moving.proposals import ProposalsService
 from broker.services.moving.reoptimize import ReoptimizeService
+from broker.services.planning.confidence_pricing import ConfidencePricing
 from broker.services.planning.estimating import EstimatingService
 from broker.services.planning.plan_queue import PlanQueue
 from broker.services.planning.planning import PlanningRules, PlanningService
@@ -191,6 +192,9 @@ class House:
                 simulate_call,
                 read,
                 check_call,
+            ),
+            confidence_pricing=ConfidencePricing(
+                units, price_call, queue, self.clock, self.rules.offers, read
             ),
             reservations=ReservationsService(
                 units, buying, self.clock, self.notifier, read_request=read, budgets=gate

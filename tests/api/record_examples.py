@@ -323,6 +323,7 @@ def _reservations(team: Caller, admin: Caller, plan: Any) -> None:
     team.ask("GET", "/v1/plans/{plan_id}/quote", plan["plan_id"])
     team.ask("GET", "/v1/plans/{plan_id}/check", plan["plan_id"])
     team.ask("POST", "/v1/plans/{plan_id}/simulate", plan["plan_id"], body={"draws": 1000, "seed": 1})
+    team.ask("GET", "/v1/plans/{plan_id}/confidence-prices", plan["plan_id"])
     hold = {"hold": "at_start"}
     reserved = team.ask("POST", "/v1/plans/{plan_id}/reserve", plan["plan_id"], body=hold)
     offers = team.ask("GET", "/v1/offers", gpu="H100", orderable=True, tier="on_demand", limit=50)["items"]

@@ -42,6 +42,13 @@ async def told(home: Home, client: httpx.AsyncClient) -> list[str]:
     return [entry["detail"] for entry in reversed(entries) if entry["action"] == "budget.threshold"]
 
 
+async def test_a_budget_holds_with_a_chance_until_it_is_set_without(home: Home) -> None:
+    team = await home.team("research")
+    assert (await put(team, MONTH, "1000.00", confidence=0.9))["confidence"] == 0.9
+    assert (await team.get(MONTH)).json()["confidence"] == 0.9
+    assert (await put(team, MONTH, "1000.00"))["confidence"] is None
+
+
 async def test_a_budget_says_when_it_runs_out(home: Home) -> None:
     team = await home.team("research")
     body = {"offer_id": "h100-b", "nodes": 1, "end": "2026-11-30T12:00:00Z"}
@@ -121,6 +128,7 @@ async def test_who_may_set_and_end_one(home: Home) -> None:
     ("body", "field"),
     [
         ({"limit_usd": "0"}, "/limit_usd"),
+        ({"limit_usd": "5", "confidence": 0.3}, "/confidence"),
         ({"limit_usd": "1.001"}, "/limit_usd"),
         ({"limit_usd": "5", "thresholds": [80, 50]}, "/thresholds"),
         ({"limit_usd": "5", "thresholds": []}, "/thresholds"),

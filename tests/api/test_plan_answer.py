@@ -57,6 +57,22 @@ def test_a_small_plan_says_what_is_bought_when_it_is_done_and_what_it_saves() ->
     )
 
 
+def test_each_workload_says_its_chance() -> None:
+    sure, likely = replace(RUN, chance=0.999), replace(SERVICE, chance=0.831)
+    first, *_ = answer_of(a_plan(sure, likely), str, told)
+    run, service = first.removesuffix(".").split("; ")
+    assert run.endswith(", done in time with more than 99 %")
+    assert service.endswith(", objective held at peak with 83 %")
+
+
+def test_a_plan_of_many_workloads_says_the_least_chance() -> None:
+    runs = [
+        replace(RUN, workload=f"run-{n}", chance=chance) for n, chance in enumerate([0.9, 0.55, 0.7, 0.8])
+    ]
+    first, *_ = answer_of(a_plan(*runs, SERVICE), str, told)
+    assert "; the least certain is run-1, done in time with 55 %; " in first
+
+
 @pytest.mark.parametrize(
     ("high", "end"),
     [

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from api.planning.planning_call import plan_call
 from broker.domain.basics.access import EVERY_TEAM
+from broker.domain.basics.account import Scope
 from broker.domain.market.offer import Offer
 from tests.api.house import DOCUMENT, Home, House
 from tests.fakes.clock import FakeClock
@@ -19,7 +20,7 @@ async def test_a_plan_is_drawn_again_alike_with_its_seed(home: Home) -> None:
         for wish in ({"draws": 50, "seed": 3}, {"draws": 50, "seed": 3}, {})
     ]
     assert first == again
-    assert (first["draws"], longer["draws"]) == (50, 1000)
+    assert (first["draws"], longer["draws"]) == (50, 4000)
     assert {one["workload"] for one in first["workloads"]} == {DOCUMENT["workloads"][0]["name"]}
     assert (await other.post(path)).status_code == 404
     wrong = await team.post(path, json={"draws": 0})
@@ -64,3 +65,28 @@ async def test_a_plan_is_checked_at_the_prices_of_its_time(house: House) -> None
 
 def dearer(offer: Offer) -> Offer:
     return replace(offer, price_usd_per_node_hour=3 * offer.price_usd_per_node_hour)
+
+
+async def test_the_price_of_confidence_is_computed_once_and_kept_with_the_plan(home: Home) -> None:
+    team, other = await home.team("research"), await home.team("other")
+    plan_id = (await home.plan(team))["plan_id"]
+    path = f"/v1/plans/{plan_id}"
+    assert (await team.get(path)).json()["confidence_prices"] == []
+    first = await team.get(f"{path}/confidence-prices")
+    assert first.status_code == 200, first.text
+    rows = first.json()["confidence_prices"]
+    assert [row["confidence"] for row in rows] == [0.5, 0.8, 0.9, 0.95]
+    assert (await team.get(path)).json()["confidence_prices"] == rows
+    home.house.provider.offers = ()
+    await home.product.offers.refresh()
+    assert (await team.get(f"{path}/confidence-prices")).json()["confidence_prices"] == rows
+    assert (await other.get(f"{path}/confidence-prices")).status_code == 404
+
+
+async def test_who_may_only_read_plans_reads_the_price_of_confidence_once_it_is_known(home: Home) -> None:
+    team = await home.team("research")
+    reader = await home.team("research", frozenset({Scope.PLANS_READ}))
+    path = f"/v1/plans/{(await home.plan(team))['plan_id']}/confidence-prices"
+    assert (await reader.get(path)).status_code == 403
+    rows = (await team.get(path)).json()
+    assert (await reader.get(path)).json() == rows

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -96,17 +97,36 @@ def test_a_plan_of_the_server_is_checked_by_its_id(folder: Path) -> None:
 
 def test_a_plan_is_drawn_and_its_chances_are_told(folder: Path) -> None:
     files = "--market", folder / "market.json", "--workloads", QUICKSTART
-    drawn = json.loads(broker("simulate", folder / "plan.json", *files, "--draws", "2000", "--json").stdout)
-    told = {p["workload"]: p["chance"] for p in json.loads((folder / "plan.json").read_text())["placements"]}
+    wish = ("--draws", "9000", "--seed", "7", "--json")
+    drawn = json.loads(broker("simulate", folder / "plan.json", *files, *wish).stdout)
+    plan = json.loads((folder / "plan.json").read_text())
+    told = {p["workload"]: p["chance"] for p in plan["placements"]}
     found = {one["workload"]: one["chance"] for one in drawn["workloads"]}
     assert found == pytest.approx(told, abs=0.05)
-    assert Decimal(drawn["cost_usd"]["p10"]) <= Decimal(drawn["cost_usd"]["p90"])
+    stated = {name: float(plan[f"cost_{name}_usd"]) for name in ("p10", "p50", "p90")}
+    stated["mean"] = float(plan["expected_cost_usd"])
+    assert stated == pytest.approx({name: float(usd) for name, usd in drawn["cost_usd"].items()}, rel=0.02)
+    assert stated["p10"] < stated["p90"]
+    assert sum(step["share"] for step in drawn["cost_shares"]) == pytest.approx(1)
     shown = broker("simulate", folder / "plan.json", *files, width=80).stdout
-    assert "Cost over 1,000 draws" in shown
+    assert "Cost over 4,000 draws" in shown
     assert max(len(line) for line in shown.splitlines()) <= 80
     alone = broker("simulate", folder / "plan.json")
     assert alone.exit_code == 2
     assert "--market" in alone.stderr
+
+
+def test_a_small_plan_tells_the_price_of_confidence(folder: Path) -> None:
+    rows = json.loads((folder / "plan.json").read_text())["confidence_prices"]
+    assert [row["confidence"] for row in rows] == [0.5, 0.8, 0.9, 0.95]
+    costs = [Decimal(row["cost_usd"]) for row in rows]
+    assert costs[0] < costs[-1]
+    assert all(float(after) > 0.99 * float(before) for before, after in pairwise(costs))
+    printed = (folder / "printed.txt").read_text()
+    assert "Price of confidence" in printed
+    assert " more raises the chance of the least certain workload from " in " ".join(printed.split())
+    wish = ("--market", folder / "market.json", "--time-limit", "5", "--no-confidence-prices", "--json")
+    assert json.loads(broker("plan", QUICKSTART, *wish).stdout)["confidence_prices"] == []
 
 
 def _dearer(plan: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ PATHS = (
     "/",
     "/plans",
     f"/plans/{RESEARCH_PLAN}",
+    f"/plans/{RESEARCH_PLAN}/simulation",
     "/spend",
     "/spend?interval=month",
     "/spend/changes?before=2026-11&after=2026-12",

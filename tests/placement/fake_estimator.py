@@ -18,6 +18,7 @@ from broker.domain.market.sku import Sku
 from broker.domain.planning.model_shape import GpuSpec
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.workload import Batch, Precision, Serving, Training
+from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import ServingConfig
 
 
@@ -176,6 +177,8 @@ class FakeServingTable:
 class FakeEstimator:
     gpus: Mapping[str, GpuSpec] = {}
     """Without silicon, nothing can be asked of faster silicon."""
+    calibration = load_calibration()
+    """Of the real core: its goodput is drawn in simulations."""
 
     def __init__(self, replica_sizes: Sequence[int] = (1, 2), startup_hours: float = 0.0) -> None:
         self.replica_sizes = tuple(replica_sizes)

@@ -145,7 +145,8 @@ def test_the_plan_itself_is_accepted(plan: Plan) -> None:
 
 def test_every_single_damage_is_rejected(plan: Plan) -> None:
     cases = list(damaged(plan))
-    accepted = [case for case in cases if not check_plan(case, REQUEST, OFFERS, ESTIMATOR)]
+    planner = JointPlanner(ESTIMATOR)
+    accepted = [case for case in cases if not planner.check(case, REQUEST, OFFERS)]
     accepted = [
         case for case in accepted if replace(case, spend=plan.spend) != plan or paid(case) != paid(plan)
     ]

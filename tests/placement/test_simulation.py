@@ -11,25 +11,17 @@ from broker.domain.market.offer import Offer, Tier, WindowKind
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.simulation import Simulation
 from broker.domain.planning.workload import Workload
-from optimizer.performance.constants.calibrated import load_calibration
-from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import at, batch, offer, plan, planner, request, serving, training, window
 
 POINTS = 0.03
-
-
-class Core(FakeEstimator):
-    """The fake core with the goodput of the real one."""
-
-    calibration = load_calibration()
 
 
 def simulated(
     *workloads: Workload, offers: list[Offer], confidence: float = 0.5, seed: int = 1
 ) -> tuple[Plan, Simulation]:
     asked = request(*(replace(one, confidence=confidence) for one in workloads))
-    found = plan(asked, offers, estimator=Core())
-    return found, planner(Core()).simulate(found, asked, offers, 4000, seed)
+    found = plan(asked, offers)
+    return found, planner().simulate(found, asked, offers, 4000, seed)
 
 
 def chances(found: Simulation) -> dict[str, float]:

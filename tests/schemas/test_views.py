@@ -77,7 +77,7 @@ from api.schemas.market.models import KnownModel, ModelForm
 from api.schemas.market.networks import NetworkRequest
 from api.schemas.plans.comparison import AcceptedComparisonForm
 from api.schemas.plans.division import _divided, division_to_document
-from api.schemas.plans.plan import EstimateForm, _metrics
+from api.schemas.plans.plan import ConfidencePricesForm, EstimateForm, _metrics
 from api.schemas.plans.plan_record import (
     AcceptedPlanForm,
     IntentionForm,
@@ -244,7 +244,7 @@ NOT_TOLD: Mapping[str, str] = {
 """What a view does not tell, a field or all else of a class, and why."""
 
 ENVELOPES = {
-    AcceptedComparisonForm, AcceptedPlanForm, CalendarForm, ManifestForm, MarketForm,
+    AcceptedComparisonForm, AcceptedPlanForm, CalendarForm, ConfidencePricesForm, ManifestForm, MarketForm,
     MarketHead, PageForm, Problem, ProspectsForm, RefusalForm, ReservationsForm, RunningForm, SizeForm,
     SpendForm, TestDeliveryForm, UnreadForm,
 }  # fmt: skip

@@ -55,11 +55,16 @@ def draft(name: str, workload: str) -> Plan:
 
 
 async def overruns(
-    file: Store, limit: str, *rows: Reservation | Plan, plan: Plan = PLAN, window: Window | None = None
+    file: Store,
+    limit: str,
+    *rows: Reservation | Plan,
+    plan: Plan = PLAN,
+    window: Window | None = None,
+    confidence: float | None = None,
 ) -> int:
     """How many budgets of ``limit`` the plan passes, beside reservations and drafts."""
     period = BudgetPeriod.MONTH if window is None else BudgetPeriod.HORIZON
-    budget = Budget("research", period, Decimal(limit), (100,), window, "k", NOON)
+    budget = Budget("research", period, Decimal(limit), (100,), window, "k", NOON, confidence)
     record = a_record(plan)
     async with file.unit_of_work(EVERY_TEAM) as uow:
         await uow.plans.add(record)
@@ -81,6 +86,23 @@ async def overruns(
 @pytest.mark.parametrize(("limit", "passed"), [("200.00", 0), ("199.99", 1), ("5000", 0)])
 async def test_a_plan_may_take_a_budget_to_its_last_cent(file: Store, limit: str, passed: int) -> None:
     assert await overruns(file, limit) == passed
+
+
+@pytest.mark.parametrize(
+    ("confidence", "most"), [(None, "200.00"), (0.5, "190.00"), (0.9, "240.00"), (0.95, "256.43")]
+)
+@pytest.mark.parametrize(("cents", "passed"), [(0, 0), (-1, 1)])
+async def test_a_budget_at_a_confidence_counts_what_a_plan_is_paid_at_most(
+    file: Store, confidence: float | None, most: str, cents: int, passed: int
+) -> None:
+    """$200 are held, $190 is the median of what is paid, $240 its P90: 190 · (24/19)^(z/1.2816)."""
+    told = replace(PLAN, cost_p50_usd=Decimal(190), cost_p90_usd=Decimal(240))
+    limit = Decimal(most) + Decimal(cents) / 100
+    assert await overruns(file, str(limit), plan=told, confidence=confidence) == passed
+
+
+async def test_a_plan_of_an_earlier_version_counts_with_what_it_holds(file: Store) -> None:
+    assert await overruns(file, "200.00", confidence=0.9) == 0
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ app = typer.Typer(add_completion=False)
 
 ANSWERS = {
     "": frozenset({"month"}),
-    "team": frozenset({"limit", "period", "threshold", "since", "until"}),
+    "team": frozenset({"limit", "period", "threshold", "since", "until", "confidence"}),
     "remove": frozenset({"period"}),
 }
 
@@ -42,6 +42,9 @@ def budgets(
     ] = None,
     since: Annotated[str | None, typer.Option("--from", help="Start of a horizon budget.")] = None,
     until: Annotated[str | None, typer.Option("--to", help="End of a horizon budget.")] = None,
+    confidence: Annotated[
+        float | None, typer.Option(help="Chance, 0.5 to 0.99, with which it holds; default: what is held.")
+    ] = None,
     remove: Annotated[str | None, typer.Option(metavar="TEAM", help="End this team's budget.")] = None,
     month: Annotated[
         str | None, typer.Option(metavar="MONTH", help="Show the periods of this month: 2026-10.")
@@ -62,6 +65,7 @@ def budgets(
                 "thresholds": threshold or list(DEFAULT_THRESHOLDS),
                 "from": since,
                 "to": until,
+                "confidence": confidence,
             }
             client.put_budget(team, period, body)
         found = client.list_budgets(month)
@@ -94,9 +98,13 @@ def budgets_section(found: Sequence[BudgetForm]) -> Section:
     return Section(columns, rows, empty="no budgets")
 
 
+def _sure(budget: BudgetForm) -> tuple[str, ...]:
+    return () if budget.confidence is None else (f"with {percent(budget.confidence)}",)
+
+
 def _cells(budget: BudgetForm, shown: BudgetForm | LaterPeriodForm) -> Row:
     return (
-        Cell(team_words(budget.team), (f"{budget.period} from {shown.start:%Y-%m-%d}",)),
+        Cell(team_words(budget.team), (f"{budget.period} from {shown.start:%Y-%m-%d}", *_sure(budget))),
         Cell(budget.limit_usd, (shown.expected_usd,)),
         Cell(shown.owed_usd, (shown.reserved_usd, shown.planned_usd)),
         Cell(shown.left_usd, (percent(shown.expected_share),)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +29,11 @@ from providers.registry import PRICE_LISTS
 
 app = typer.Typer(add_completion=False)
 
-ON_A_SERVER = {"": frozenset({"workloads", "time_limit", "output"}), "market": frozenset({"gap", "seed"})}
+MOST_PRICED_UNASKED = 4
+ON_A_SERVER = {
+    "": frozenset({"workloads", "time_limit", "output", "confidence_prices"}),
+    "market": frozenset({"gap", "seed"}),
+}
 """Options beside a server; the others need a market file, with which this machine plans."""
 
 
@@ -41,6 +46,14 @@ def plan(
     gap: Annotated[float, typer.Option(min=0, max=1, help="Stop this close to the proven bound.")] = 0.01,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the search.")] = 1,
     output: Annotated[Path | None, typer.Option(help="Write the plan to this file.")] = None,
+    confidence_prices: Annotated[
+        bool | None,
+        typer.Option(
+            "--confidence-prices/--no-confidence-prices",
+            help="Tell what other confidences cost, in as much time again at most; default: up to "
+            f"{MOST_PRICED_UNASKED} workloads.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Plan workloads over a market: where, when, how many, at what cost, and why.
@@ -64,7 +77,13 @@ def plan(
         options = PlanOptions(
             time_limit, gap, seed, limit_clock=LimitClock.CPU, workers=load_settings().plan_workers
         )
-        answer = build_planner().plan(request, found.offers, found.as_of, options, progress)
+        planner = build_planner()
+        answer = planner.plan(request, found.offers, found.as_of, options, progress)
+        is_small = len(request.workloads) <= MOST_PRICED_UNASKED
+        if answer.placements and (is_small if confidence_prices is None else confidence_prices):
+            progress.say("planning at other confidences, for what they cost")
+            prices = planner.price_confidence(answer, request, found.offers, found.as_of, options)
+            answer = replace(answer, confidence_prices=prices)
     document = {**PLAN.write(answer), "workloads": to_document(request)}
     show_plan(answer, document, output, request, as_json=as_json)
     warn_of_price_lists(answer)
@@ -83,6 +102,9 @@ def _plan_on(
     with server:
         plan_id = ask_for_plan(server, read_text(workloads), limit_s)
         found = made_unless_stopped(server, plan_id, PLAN_TIMEOUT_S)
+        if context.params["confidence_prices"]:
+            server.find_confidence_prices(plan_id)  # it keeps them with the plan
+            found = made_unless_stopped(server, plan_id, PLAN_TIMEOUT_S)
     show_made(found, output, as_json=as_json)
 
 

@@ -139,12 +139,13 @@ def _figures(plan: Plan, request: PlanRequest | None) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim")
     grid.add_column(overflow="fold")
-    times, budget_usd = f"prices of {day_and_time(plan.as_of)} UTC", None
+    times = f"prices of {day_and_time(plan.as_of)} UTC"
     if request is not None:
-        horizon, budget_usd = request.horizon, request.budget_usd
+        horizon = request.horizon
         times = f"{day_and_time(horizon.start)} to {day_and_time(horizon.end)}, {times}"
     grid.add_row("Time", times)
-    for card in plan_cards(plan, budget_usd):
+    budget = (None, None) if request is None else (request.budget_usd, request.budget_confidence)
+    for card in plan_cards(plan, *budget):
         figure = (card.figure, STYLES[card.tone] or ("bold" if card.lead else ""))
         grid.add_row(card.label, Text.assemble(figure, f"  {card.note}"))
     return grid
@@ -174,13 +175,12 @@ def _reasons(plan: Plan, objectives: Mapping[str, Slo]) -> Iterator[RenderableTy
 def _reason(fleet: Fleet) -> RenderableType:
     """The performance and the unused time of each placement, then the reasons, one sentence a line."""
     placements, tightest = fleet.placements, fleet.objective
-    text = Text.assemble((fleet.workload, "bold"), " ")
+    chance = chance_words(placements)
+    text = Text.assemble((fleet.workload, "bold"), " " if chance is None else f", {chance}, ")
     is_run = placements[0].kind is WorkloadKind.TRAINING
     text.append("".join(map(_run, placements)) if is_run else _served(placements))
     if tightest is not None:
         text.append(f"Its objective: {objective_words(tightest)}.", "yellow" if is_tight(tightest) else "")
-    if (chance := chance_words(placements)) is not None:
-        text.append(f" {chance}.")
     unused = sum((placement.paid_unused_usd for placement in placements), ZERO)
     if unused:
         text.append(f" {usd(unused)} of it pays for time that is not used.")

@@ -68,6 +68,9 @@ def plans(
     cancel: Annotated[
         bool, typer.Option("--cancel", help="End this plan while it waits or is being made.")
     ] = False,
+    confidence_prices: Annotated[
+        bool, typer.Option("--confidence-prices", help="Tell what this plan's document costs at others too.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Plans of the running server: asks for one, shows one, or lists them, newest first.
@@ -84,10 +87,9 @@ def plans(
 
     Example: broker plans PLAN_ID --again
     """
-    _require_one_question(
-        plan_id, new, fix, intend, cancel=cancel, workloads=workloads, go_on=go_on, again=again
-    )
     is_new = new is not None or fix is not None or go_on or again
+    shows = workloads or (confidence_prices and not is_new)
+    _require_one_question(plan_id, new, fix, intend, cancel=cancel, workloads=shows, go_on=go_on, again=again)
     if time_limit is not None and not is_new:
         expected = "--new, --fix, --again or --continue beside it"
         raise InputError("command line", (FieldProblem("--time-limit", "no new plan", expected),))
@@ -114,6 +116,9 @@ def plans(
             return
         made = made_unless_stopped if is_new else _made
         found = made(client, plan_id, timeout)
+        if confidence_prices:
+            client.find_confidence_prices(plan_id)  # the server keeps them with the plan
+            found = _made(client, plan_id, timeout)
         if intend is not None:
             client.set_intended(plan_id, intended=intend)
             found = _made(client, plan_id, timeout)

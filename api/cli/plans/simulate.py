@@ -18,7 +18,7 @@ from api.planning.planning_call import build_planner
 from api.schemas.plans.plan import read_plan
 from api.schemas.plans.simulation import MOST_DRAWS, SIMULATION
 from api.sections import Section
-from broker.domain.planning.simulation import Simulation
+from broker.domain.planning.simulation import DRAWS, SEED, Simulation
 
 app = typer.Typer(add_completion=False)
 
@@ -34,8 +34,8 @@ def simulate(
     workloads: Annotated[
         Path | None, typer.Option(help="The workloads that a document's plan was made for.")
     ] = None,
-    draws: Annotated[int, typer.Option(min=1, max=MOST_DRAWS, help="How often it is drawn.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the draws.")] = 1,
+    draws: Annotated[int, typer.Option(min=1, max=MOST_DRAWS, help="How often it is drawn.")] = DRAWS,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the draws.")] = SEED,
     as_json: Json = False,
 ) -> None:
     """Draw step times, rates, failures and launches through a plan, and say how it ends.

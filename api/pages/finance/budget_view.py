@@ -16,7 +16,14 @@ from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import USD_FORMS, ZERO, read_usd
 from broker.domain.basics.near_words import with_nearest
 from broker.domain.basics.window import Window
-from broker.domain.spend.budgets import DEFAULT_THRESHOLDS, Budget, BudgetPeriod, BudgetStatus, require_valid
+from broker.domain.spend.budgets import (
+    DEFAULT_THRESHOLDS,
+    WHOLE,
+    Budget,
+    BudgetPeriod,
+    BudgetStatus,
+    require_valid,
+)
 from broker.domain.spend.spend import ChargeBasis, Interval
 from broker.services.spend.intervals import SpendInterval
 from broker.services.spend.settled_spend import SumKey
@@ -25,6 +32,7 @@ INSTANT = timedelta(microseconds=1)
 PERIODS = (BudgetPeriod.MONTH.value, BudgetPeriod.QUARTER.value)
 """Periods that the form offers; a span of time is set over HTTP or in the terminal."""
 LONGEST_PERCENT = 6
+LEAST_CHANCE = 50
 DAY = timedelta(days=1)
 MEAN_MONTH_DAYS = Decimal("30.44")
 
@@ -162,6 +170,7 @@ class BudgetEntry:
     period: str = BudgetPeriod.MONTH.value
     limit_usd: str = ""
     thresholds: str = ", ".join(map(str, DEFAULT_THRESHOLDS))
+    confidence: str = ""
     problems: Mapping[str, str] = field(default_factory=dict)
     is_open: bool = False
 
@@ -180,10 +189,14 @@ class BudgetEntry:
         if not all(word.isdecimal() and word.isascii() and len(word) < LONGEST_PERCENT for word in found):
             expected = "whole percents separated by commas, such as 50, 80, 100"
             problems.append(FieldProblem("/thresholds", repr(self.thresholds), expected))
+        chance = _chance(self.confidence)
+        if chance is None and self.confidence:
+            expected = "a percentage from 50 to 99, such as 90, or nothing"
+            problems.append(FieldProblem("/confidence", repr(self.confidence), expected))
         if limit is None or problems:
             raise InputError("budget", tuple(problems))
         budget = Budget(
-            self.team, BudgetPeriod(self.period), limit, tuple(map(int, found)), None, set_by, set_at
+            self.team, BudgetPeriod(self.period), limit, tuple(map(int, found)), None, set_by, set_at, chance
         )
         require_valid(budget)
         return budget
@@ -194,6 +207,13 @@ class BudgetEntry:
         return replace(self, problems=told, is_open=True)
 
 
+def _chance(text: str) -> float | None:
+    """The chance of a percentage from 50 to 99; None for another text."""
+    word = text.strip().removesuffix("%").strip()
+    is_number = word.isdecimal() and word.isascii() and len(word) < LONGEST_PERCENT
+    return int(word) / WHOLE if is_number and LEAST_CHANCE <= int(word) < WHOLE else None
+
+
 def entry_of(rows: Iterable[BudgetRow], name: str, team: str) -> BudgetEntry:
     """The form filled with the budget ``name``; for a new one of ``team`` if there is none."""
     row = next((row for row in rows if row.name == name), None)
@@ -201,7 +221,9 @@ def entry_of(rows: Iterable[BudgetRow], name: str, team: str) -> BudgetEntry:
         return BudgetEntry(team)
     budget = row.standing.budget
     thresholds = ", ".join(map(str, budget.thresholds))
-    return BudgetEntry(budget.team, budget.period.value, f"{budget.limit_usd:,.2f}", thresholds, is_open=True)
+    chance = "" if budget.confidence is None else f"{WHOLE * budget.confidence:g}"
+    limit = f"{budget.limit_usd:,.2f}"
+    return BudgetEntry(budget.team, budget.period.value, limit, thresholds, chance, is_open=True)
 
 
 @dataclass(frozen=True, slots=True)

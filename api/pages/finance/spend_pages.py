@@ -311,7 +311,11 @@ async def set_budget(request: Request, caller: SpendVisitor) -> Response:
     form = await read_form(request)
     product = product_of(request)
     entry = BudgetEntry(
-        form.text("team"), form.text("period"), form.text("limit_usd"), form.text("thresholds")
+        form.text("team"),
+        form.text("period"),
+        form.text("limit_usd"),
+        form.text("thresholds"),
+        form.text("confidence"),
     )
     teams = _budget_teams(caller, await product.names.find_teams(caller))
     if not caller.sees_every_team:

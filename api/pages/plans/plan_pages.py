@@ -19,6 +19,7 @@ from api.pages.parts.rendering import page_router, show, templates
 from api.pages.parts.session import PlanVisitor, PlanWritingVisitor
 from api.pages.parts.words import moment, offer_words, seller, usd
 from api.pages.plans import plan_view
+from api.pages.plans.chance_view import price_chart
 from api.pages.plans.failed_reserve import failed_reserve
 from api.pages.plans.what_if_view import questions_of
 from api.plan_answer import NO_OBJECTIVES, answer_of, objectives_in
@@ -231,8 +232,9 @@ def _of_plan(record: PlanRecord, now: datetime, holding: PlanHolding | None) -> 
         "plan": plan,
         "status": plan.status,
         "questions": questions_of(record) if record.document else (),
-        "cards": plan_sections.plan_cards(plan, plan_view.budget_of(record)),
+        "cards": plan_sections.plan_cards(plan, *plan_view.budget_of(record)),
         "answer": answer_of(plan, seller, moment, objectives, holding),
+        "price_chart": price_chart(plan),
         "charts": plan_view.plan_charts(plan, now, plan_view.asked_of(record)),
         "fleets": plan_sections.fleets_of(plan, objectives, offer_words),
         "days": plan_view.held_days(plan),

@@ -91,10 +91,10 @@ def title_of(record: PlanRecord) -> str:
     return ", ".join(names) if names else "Plan"
 
 
-def budget_of(record: PlanRecord) -> Decimal | None:
-    """The budget in the document."""
+def budget_of(record: PlanRecord) -> tuple[Decimal | None, float | None]:
+    """The budget in the document, and the chance with which it holds."""
     budget = json.loads(record.document).get("budget")
-    return Decimal(str(budget["usd"])) if budget else None
+    return (Decimal(str(budget["usd"])), budget.get("confidence")) if budget else (None, None)
 
 
 def place_of(record: PlanRecord, standing: BusinessStatus | None, now: datetime) -> str:

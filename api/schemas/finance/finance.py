@@ -27,6 +27,7 @@ class NewBudget(BaseModel):
     thresholds: list[Annotated[int, Field(strict=True)]] = list(DEFAULT_THRESHOLDS)
     start: Annotated[ToldInstant | None, Field(alias="from")] = None
     end: Annotated[ToldInstant | None, Field(alias="to")] = None
+    confidence: float | None = None
 
 
 class Word(BaseModel):
@@ -82,6 +83,7 @@ class BudgetForm(BaseModel):
     later: list[LaterPeriodForm] = []
     set_by: Annotated[str, From("budget.set_by")]
     set_at: Annotated[Instant, From("budget.set_at")]
+    confidence: Annotated[float | None, From("budget.confidence")] = None
 
 
 class BudgetEffectForm(BaseModel):

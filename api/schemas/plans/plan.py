@@ -25,6 +25,7 @@ from broker.domain.planning.plan import (
     Assumption,
     Baseline,
     CandidateCounts,
+    ConfidencePrice,
     Fix,
     Obstacle,
     OfferPriceForecast,
@@ -227,9 +228,23 @@ Form(
     """,
     lenient=True,
 )
+CONFIDENCE_PRICE = Form(
+    ConfidencePrice,
+    about="The costs of the same document with every workload planned at one confidence.",
+    lenient=True,
+)
+
+
+class ConfidencePricesForm(BaseModel):
+    """What the document of a plan costs at other confidences."""
+
+    confidence_prices: list[Annotated[ConfidencePrice, CONFIDENCE_PRICE]]
+
+
 PLAN = Form(
     Plan,
-    about="A whole plan.",
+    about="""A whole plan. Additions: what is paid in the end, on average (``expected_cost_usd``) and at three
+    quantiles (null in plans of earlier versions), and ``confidence_prices``, empty until they are told.""",
     rename={"price_forecasts": "outlooks"},
     types={
         "gap": Annotated[float, Field(allow_inf_nan=False)],

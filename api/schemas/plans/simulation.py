@@ -8,13 +8,22 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.schemas.base.forms import Form, From, write
 from api.schemas.base.times import Instant
-from broker.domain.planning.simulation import CostQuantiles, Reason, SimulatedWorkload, Simulation
+from broker.domain.planning.simulation import (
+    DRAWS,
+    SEED,
+    CostQuantiles,
+    CostShare,
+    Reason,
+    SimulatedWorkload,
+    Simulation,
+)
 from broker.ports.planning import PlanCheck
 
 MOST_DRAWS = 10_000
 
-Form(SimulatedWorkload)
 Form(CostQuantiles)
+Form(SimulatedWorkload)
+Form(CostShare)
 Form(Reason, name="SimulatedReasonForm")
 SIMULATION = Form(Simulation, about="What may happen to a plan, over draws of what it does not know.")
 SimulationForm = Annotated[Simulation, SIMULATION]
@@ -42,5 +51,5 @@ class SimulationRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    draws: Annotated[int, Field(ge=1, le=MOST_DRAWS)] = 1000
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
+    draws: Annotated[int, Field(ge=1, le=MOST_DRAWS)] = DRAWS
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = SEED

@@ -24,9 +24,10 @@ class HorizonForm(WorkloadPart):
 
 
 class BudgetForm(WorkloadPart):
-    """The most that may be spent over the horizon."""
+    """The most that may be spent over the horizon; with ``confidence``, the most that is paid in the end."""
 
     usd: Usd
+    confidence: Confidence | None = None
 
 
 AnyWorkload = Annotated[Training | Serving | Batch, Field(discriminator="kind")]

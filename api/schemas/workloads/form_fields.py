@@ -117,6 +117,7 @@ DOCUMENT_FIELDS = (
     FormField("horizon/start", "Plan from", Entry.TIME, "now, tomorrow, next monday, 7 Dec", needed=True),
     _number("horizon/days", "For days", Unit.DAYS, "14", needed=True),
     _number("budget/usd", "Budget, USD", Unit.USD, "no limit"),
+    _number("budget/confidence", "Chance to stay within it", Unit.SHARE, "of what is held", folded=True),
     _number("confidence", "Chance to meet each aim", Unit.SHARE, "0.8; 0.5 plans by medians", folded=True),
     _more("policy/mix_sandbox", "Sandbox and real sellers together", Entry.CHOICE, "false", "false", "true"),
 )

@@ -133,6 +133,7 @@ class _Reader:
             ),
             budget_usd=form.budget.usd if form.budget is not None else None,
             policy=form.policy,
+            budget_confidence=form.budget.confidence if form.budget is not None else None,
         )
 
     def _form(self, data: Any) -> WorkloadsForm | None:

@@ -30,7 +30,8 @@ def merged(
     are kept, and totals of the result.
 
     ``request`` is the complete request. If nothing of ``old`` stays, the result is ``new`` with its bound but
-    without its fixes, which only apply to the document of the remaining work. Otherwise it has no bound.
+    without its fixes, which only apply to the document of the remaining work. Otherwise it has no bound, and
+    does not tell what is paid in the end.
     """
     stays = tuple(p for p in old.placements if p.workload not in moved)
     new = short.joined(new, moved)
@@ -54,6 +55,11 @@ def merged(
         delay_usd=sum((wait.delay_usd for wait in waits), ZERO),
         waits=waits,
         recourse_usd=recourses_usd(placements),
+        expected_cost_usd=None,
+        cost_p10_usd=None,
+        cost_p50_usd=None,
+        cost_p90_usd=None,
+        confidence_prices=(),
     )
 
 

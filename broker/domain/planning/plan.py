@@ -8,8 +8,9 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
+from broker.domain.basics.confidence import quantile_factor
 from broker.domain.basics.estimate import Estimate, Parallelism
-from broker.domain.basics.money import ZERO
+from broker.domain.basics.money import ZERO, to_cents
 from broker.domain.basics.node_launch import ColdStart
 from broker.domain.basics.window import Segment
 from broker.domain.market.billing import Block
@@ -358,6 +359,22 @@ class CandidateCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfidencePrice:
+    """What the same document costs where every workload is planned with ``confidence``.
+
+    ``cost_usd`` is what is held, ``expected_cost_usd`` what is paid on average, and ``chance`` that of the
+    least certain workload then (None: not known). All are None where workloads would be left out that the
+    plan places. ``unplaced``: what is left out.
+    """
+
+    confidence: float
+    cost_usd: Decimal | None
+    expected_cost_usd: Decimal | None
+    chance: float | None = None
+    unplaced: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """The cost of a service's wait for its run ``after``.
 
@@ -388,6 +405,9 @@ class Plan:
     next search on a similar market starts from them.
     ``notes`` are remarks on the document. ``assumptions`` are nodes that the plan uses although their stock
     is unknown.
+    ``expected_cost_usd`` is the mean of what is paid in the end, late hours included, and ``cost_p10_usd`` to
+    ``cost_p90_usd`` are quantiles of it (None: a plan of an earlier version). ``confidence_prices`` are empty
+    until they are computed.
     """
 
     plan_id: str
@@ -414,6 +434,11 @@ class Plan:
     delay_usd: Decimal = ZERO
     waits: tuple[Wait, ...] = ()
     recourse_usd: Decimal = ZERO
+    expected_cost_usd: Decimal | None = None
+    cost_p10_usd: Decimal | None = None
+    cost_p50_usd: Decimal | None = None
+    cost_p90_usd: Decimal | None = None
+    confidence_prices: tuple[ConfidencePrice, ...] = ()
 
     @property
     def objective_usd(self) -> Decimal:
@@ -424,6 +449,20 @@ class Plan:
     def compared_usd(self) -> Decimal:
         """What simpler strategies are compared with: cost, delay and expected recourse."""
         return self.cost_usd + self.delay_usd + self.recourse_usd
+
+    def paid_usd(self, chance: float) -> Decimal:
+        """What is paid for it at most with ``chance``, 0.5 or more, by its median and P90; what it holds, if
+        these are not known.
+        """
+        if not self.cost_p50_usd or self.cost_p90_usd is None:
+            return self.cost_usd
+        spread = float(self.cost_p90_usd / self.cost_p50_usd) - 1.0
+        return to_cents(self.cost_p50_usd * Decimal(quantile_factor(spread, chance)))
+
+    @property
+    def least_chance(self) -> float | None:
+        """The chance of the least certain workload; None if none is known."""
+        return min((one.chance for one in self.placements if one.chance is not None), default=None)
 
     def placements_of(self, workload: str) -> tuple[Placement, ...]:
         """Every placement of one workload."""

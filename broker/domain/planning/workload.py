@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from broker.domain.basics.confidence import MEDIAN
 from broker.domain.basics.machines import AccessWish
+from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import HostKind, Tier
 from broker.domain.planning import document_fields as doc
@@ -442,7 +443,9 @@ class PlanRequest:
     """A validated workloads document: the input of the planner.
 
     ``quotas`` are those of the installation over all teams. ``held`` is the capacity that already counts
-    against quotas.
+    against quotas. ``budget_confidence`` is the chance with which no more than the budget is paid in the end
+    (None: no more than the budget is held). ``budget_margin_usd`` is what the planner keeps of such a budget
+    for what may be paid beyond what is held; negative where less is paid than is held.
     """
 
     team: str
@@ -452,6 +455,8 @@ class PlanRequest:
     policy: Policy = field(default_factory=Policy)
     quotas: tuple[Quota, ...] = ()
     held: tuple[HeldNodes, ...] = ()
+    budget_confidence: float | None = None
+    budget_margin_usd: Decimal = ZERO
     _by_name: Mapping[str, Workload] = field(init=False, repr=False, compare=False)
     _waiting: Mapping[str, tuple[Serving, ...]] = field(init=False, repr=False, compare=False)
 
@@ -464,6 +469,11 @@ class PlanRequest:
                 waiting[workload.starts_after] = (*waiting.get(workload.starts_after, ()), workload)
         object.__setattr__(self, "_by_name", by_name)
         object.__setattr__(self, "_waiting", waiting)
+
+    @property
+    def held_budget_usd(self) -> Decimal | None:
+        """The most that may be held over the horizon; None without a budget."""
+        return None if self.budget_usd is None else max(ZERO, self.budget_usd - self.budget_margin_usd)
 
     def workload(self, name: str) -> Workload:
         """The workload with this name. Raises KeyError if there is none."""

@@ -42,6 +42,8 @@ def to_document(request: PlanRequest) -> dict[str, Any]:
             del row["team"]
     if request.budget_usd is not None:
         document["budget"] = {"usd": written(request.budget_usd)}
+        if request.budget_confidence is not None:
+            document["budget"]["confidence"] = request.budget_confidence
     return document
 
 

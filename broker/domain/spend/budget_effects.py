@@ -99,6 +99,8 @@ class BudgetEffect:
         whose = "all teams together" if self.team == ALL_TEAMS else f"team {self.team}"
         its = "their" if self.team == ALL_TEAMS else "its"
         limit = f"{its} budget of {usd_words(self.after.budget.limit_usd)} per {self.period}"
+        if self.after.budget.confidence is not None:
+            limit += f", which holds with {100 * self.after.budget.confidence:g} %,"
         parts = f"{usd_words(self.before.expected_usd)} counts already, and {added}"
         if self.is_exceeded:
             return f"{whose} would exceed {limit} by {usd_words(-self.left_usd)} {span}: {parts}"

@@ -10,6 +10,7 @@ from decimal import Decimal
 from enum import StrEnum
 from itertools import accumulate
 
+from broker.domain.basics.confidence import MEDIAN
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import CENT, LARGEST_USD, ZERO, usd_words
 from broker.domain.basics.webhook import ALL_TEAMS
@@ -20,6 +21,7 @@ DEFAULT_THRESHOLDS = (50, 80, 100)
 WHOLE = 100
 MOST_THRESHOLDS = 10
 MOST_PERCENT = 1000
+MOST_CONFIDENCE = 0.99
 MONTHS_PER_QUARTER = 3
 
 
@@ -36,7 +38,8 @@ class Budget:
     """What ``team`` may spend in each ``period``. A team has at most one budget per kind of period.
 
     ALL_TEAMS stands for all teams together. ``thresholds`` are whole percents in ascending order. ``horizon``
-    is the span of a horizon budget, else None.
+    is the span of a horizon budget, else None. With ``confidence``, a plan counts with what is paid for it at
+    most with that chance (None: with what it holds).
     """
 
     team: str
@@ -46,6 +49,7 @@ class Budget:
     horizon: Window | None
     set_by: str
     set_at: datetime
+    confidence: float | None = None
 
     @property
     def budget_id(self) -> str:
@@ -80,6 +84,9 @@ def require_valid(budget: Budget) -> None:
     if not (rising and sane and 0 < len(budget.thresholds) <= MOST_THRESHOLDS):
         expected = f"1 to {MOST_THRESHOLDS} percents in ascending order, each from 1 to {MOST_PERCENT}"
         problems.append(FieldProblem("/thresholds", repr(list(budget.thresholds)), expected))
+    if budget.confidence is not None and not MEDIAN <= budget.confidence <= MOST_CONFIDENCE:
+        expected = f"a chance from {MEDIAN:g} to {MOST_CONFIDENCE:g}, or nothing"
+        problems.append(FieldProblem("/confidence", f"{budget.confidence:g}", expected))
     if (budget.horizon is None) == (budget.period is BudgetPeriod.HORIZON):
         found = "nothing" if budget.horizon is None else instant_words(budget.horizon.start)
         expected = "from and to for a horizon budget, and neither for a monthly or quarterly one"

@@ -23,7 +23,7 @@ from broker.domain.planning.simulation import Simulation
 from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import CheckCall, EstimateCall, PlanCheck, RequestReaderAt, SimulateCall
 from broker.ports.unit_of_work import Clock, Executor, UnitOfWorkFactory
-from broker.services.market.usable_offers import OfferRules, usable_offers_at
+from broker.services.market.usable_offers import OfferRules, usable_market, usable_offers_at
 from broker.services.planning.market_beside_held import market_beside_held
 
 Result = TypeVar("Result")
@@ -80,7 +80,8 @@ class EstimatingService:
         return await self._result(start)
 
     async def simulate(self, caller: Caller, plan_id: str, draws: int, seed: int) -> Simulation:
-        """What may happen to a plan, over ``draws`` draws, with today's prices of its offers.
+        """What may happen to a plan, over ``draws`` draws, with today's prices of its offers and of those on
+        which work that outlasts its window goes on.
 
         Raises NotFound, Conflict for a plan that is not made or whose offers are gone, and TooManyEstimates.
         """
@@ -89,10 +90,13 @@ class EstimatingService:
             record = await uow.plans.find(plan_id)
             if record.plan is None:
                 raise Conflict(f"plan {plan_id} is not made yet; wait until it is")
-            plan, gone, offers = record.plan, [], []
+        plan, gone = record.plan, []
+        async with self._uow_factory(EVERY_TEAM) as uow:
+            market = await usable_market(uow, self._clock.now(), self._rules)
+            offers = {offer.offer_id: offer for offer in market.offers}
             for offer_id in dict.fromkeys(placement.offer_id for placement in plan.placements):
                 try:
-                    offers.append(await uow.offers.find_offer(offer_id))
+                    offers[offer_id] = await uow.offers.find_offer(offer_id)
                 except NotFound:
                     gone.append(offer_id)
         if gone:
@@ -100,7 +104,8 @@ class EstimatingService:
         request = await asyncio.to_thread(self._read_request, record.document, plan.as_of)
 
         async def start() -> Future[Simulation]:
-            return self._executor.submit(self._simulate_call, plan, request, tuple(offers), draws, seed)
+            everything = tuple(offers.values())
+            return self._executor.submit(self._simulate_call, plan, request, everything, draws, seed)
 
         return await self._result(start)
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from broker.domain.basics.access import EVERY_TEAM
-from broker.domain.basics.money import ZERO
+from broker.domain.basics.money import ZERO, to_cents
 from broker.domain.basics.webhook import ALL_TEAMS
 from broker.domain.holding.cost_of_keeping import HeldCapacity, held_of
 from broker.domain.holding.reservation import Reservation
@@ -42,9 +42,15 @@ class BudgetBooks:
         return find_effects(budgets, before, after, self.reach)
 
     def effects_of_plan(self, record: PlanRecord, plan: Plan) -> tuple[BudgetEffect, ...]:
-        """What the plan does if it takes the place of the spend that it would replace."""
-        kept = self._kept(record, plan)
-        return self.effects(record.team, kept, (*kept, *plan_charges(plan, record.team, record.plan_id)))
+        """What the plan does if it takes the place of the spend that it would replace, the worst first. It
+        counts with what is paid for it at the confidence of each budget.
+        """
+        kept, adds = self._kept(record, plan), plan_charges(plan, record.team, record.plan_id)
+        found: list[BudgetEffect] = []
+        for chance in dict.fromkeys(one.confidence for one in self.budgets):
+            books = replace(self, budgets=tuple(one for one in self.budgets if one.confidence == chance))
+            found += books.effects(record.team, kept, (*kept, *_at_chance(adds, plan, chance)))
+        return tuple(sorted(found, key=lambda effect: (effect.left_usd, effect.window.start)))
 
     def effects_of_hold(self, record: PlanRecord, plan: Plan, held: Plan) -> tuple[BudgetEffect, ...]:
         """What ``held``, the plan held early, does beyond the plan itself."""
@@ -64,6 +70,14 @@ class BudgetBooks:
                 and (charge.reservation_id is not None or charge.workload not in workloads)
             )
         )
+
+
+def _at_chance(charges: Iterable[Charge], plan: Plan, chance: float | None) -> Iterable[Charge]:
+    """The charges of a plan in proportion to what is paid for it at most with ``chance``."""
+    if chance is None or not plan.cost_usd:
+        return charges
+    factor = plan.paid_usd(chance) / plan.cost_usd
+    return tuple(replace(charge, usd=to_cents(charge.usd * factor)) for charge in charges)
 
 
 async def find_budget_charges(

@@ -78,6 +78,7 @@ def _values(budget: Budget) -> Values:
         "ends_at": None if budget.horizon is None else budget.horizon.end,
         "set_by": budget.set_by,
         "set_at": budget.set_at,
+        "confidence": budget.confidence,
     }
 
 
@@ -93,4 +94,5 @@ def _budget(row: BudgetRow) -> Budget:
         horizon=span,
         set_by=row.set_by,
         set_at=row.set_at,
+        confidence=row.confidence,
     )

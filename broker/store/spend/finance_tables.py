@@ -26,6 +26,7 @@ class BudgetRow(Row):
     ends_at: Mapped[datetime | None]
     set_by: Mapped[str]
     set_at: Mapped[datetime]
+    confidence: Mapped[float | None]
 
 
 class BudgetAlertRow(Row):

@@ -225,7 +225,7 @@ def _told(
 
 def _costed(inputs: _Inputs, name: str, text: str, cents: int, cost_cents: int) -> Baseline:
     """A completed baseline of ``cents``, with the amount by which it exceeds the budget."""
-    budget = inputs.candidates.problem.request.budget_usd
+    budget = inputs.candidates.problem.request.held_budget_usd
     over: Decimal = ZERO if budget is None else in_usd(max(0, cost_cents - in_cents(budget)))
     if over:
         text += f"; {usd_words(over)} over the budget"

@@ -27,11 +27,11 @@ def place_greedily(problem: Problem, columns: Sequence[Column]) -> dict[str, Col
     """
     options = by_workload(columns)
     ledger, chosen, spent = Ledger(problem), dict[str, Column](), 0
-    budget = problem.request.budget_usd
+    budget = problem.request.held_budget_usd
     most = None if budget is None else in_cents(budget)
     for workload in _order(problem, options):
         for column in options.get(workload.name, ()):
-            affordable = most is None or spent + column.cost_cents <= most
+            affordable = most is None or spent + column.counted_cents <= most
             if (
                 affordable
                 and _worth(workload, column)
@@ -40,7 +40,7 @@ def place_greedily(problem: Problem, columns: Sequence[Column]) -> dict[str, Col
             ):
                 ledger.add(column)
                 chosen[workload.name] = column
-                spent += column.cost_cents
+                spent += column.counted_cents
                 break
     return chosen
 

@@ -95,7 +95,7 @@ def build_master(
     rows = contended_rows(problem, columns, out_of_time, None if part is None else part.taken)
     if rows is None:
         return None
-    budget = problem.request.budget_usd
+    budget = problem.request.held_budget_usd
     whole = None if budget is None else in_cents(budget)
     workloads = [w for w in problem.request.workloads if part is None or w.name in part.names]
     master = MasterModel(problem, columns, workloads, whole if part is None else part.budget_cents)

@@ -124,7 +124,7 @@ def _against(state: PlanState, mine: Column, rival: Rival) -> BindingRule:
     second = rival.column
     if rival.way is None:
         with state.without(rival.group.names) as room:
-            over = room.budget_cents is not None and second.cost_cents > room.budget_cents
+            over = room.budget_cents is not None and second.counted_cents > room.budget_cents
             if over and room.ledger.fits(second):
                 return BindingRule.BUDGET
             return BindingRule.STOCK if room.ledger.quota_against(second) is None else BindingRule.QUOTA
@@ -338,7 +338,7 @@ def _wishes(state: PlanState, name: str, ways: Sequence[Column]) -> Iterator[_Wi
     cheaper = sorted((way for way in ways if way.total_cents < now), key=lambda way: way.total_cents)
     with state.without((name,)) as room:
         for way in cheaper[: TUNING.explain.most_wishes]:
-            affordable = room.budget_cents is None or way.cost_cents <= room.budget_cents
+            affordable = room.budget_cents is None or way.counted_cents <= room.budget_cents
             short = {o: n for o in {p.offer for p in way.taken} if (n := short_nodes(state, way, o))}
             if affordable and len(short) == 1:
                 ((offer, nodes),) = short.items()

@@ -71,7 +71,7 @@ class Fixer:
         self._request = candidates.problem.request
         self._candidates, self._chosen, self._out = candidates, chosen, out
         self._left, self._left_s, self._waiting = 4 * TUNING.explain.most_trials, work_s, len(out)
-        self._spent_cents = sum(column.cost_cents for column in chosen.values())
+        self._spent_cents = sum(column.counted_cents for column in chosen.values())
 
     def fixes(self, workload: Workload, reason: Obstacle) -> tuple[Fix, ...]:
         """Up to three fixes of a workload that ``reason`` excludes."""
@@ -140,7 +140,7 @@ class Fixer:
         return min(_price_cents(workload), self._left_cents() + 1)
 
     def _left_cents(self) -> float:
-        budget = self._request.budget_usd
+        budget = self._request.held_budget_usd
         return inf if budget is None else in_cents(budget) - self._spent_cents
 
     def _tried(
@@ -205,7 +205,8 @@ class Fixer:
             assert request.budget_usd is not None
             rivals = tried.rivals or self._rivals(asked, request)
             needed = way.cost_cents + sum(rival.cost_cents for rival in rivals)
-            budget = _whole_usd(in_usd(self._spent_cents + needed))
+            counted = in_usd(self._spent_cents + needed) + request.budget_margin_usd
+            budget = _whole_usd(counted if request.budget_confidence is None else counted * PRICE_MARGIN)
             told.append(f"a budget of ${budget:,}, {usd_words(budget - request.budget_usd)} higher")
             request = replace(request, budget_usd=budget)
         says = " and ".join(part for part in (tried.change.says, *told) if part)

@@ -54,7 +54,7 @@ class Way:
     @property
     def cost_cents(self) -> int:
         """What counts against the budget."""
-        return sum(column.cost_cents for column in self.columns)
+        return sum(column.counted_cents for column in self.columns)
 
     @property
     def total_cents(self) -> int:

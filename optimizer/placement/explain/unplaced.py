@@ -116,10 +116,10 @@ def _stopped(candidates: Candidates, solution: Solution, workload: Workload) -> 
     if followers:
         text = f"a way to place {named(followers)}, which must follow it"
         return _Stopped(Obstacle.DEPENDENCY, text)
-    budget = candidates.problem.request.budget_usd
-    spent = sum(column.cost_cents for column in solution.choice.columns.values())
-    if budget is not None and spent + cheapest.cost_cents > in_cents(budget):
-        more = in_usd(spent + cheapest.cost_cents - in_cents(budget))
+    budget = candidates.problem.request.held_budget_usd
+    spent = sum(column.counted_cents for column in solution.choice.columns.values())
+    if budget is not None and spent + cheapest.counted_cents > in_cents(budget):
+        more = in_usd(spent + cheapest.counted_cents - in_cents(budget))
         return _Stopped(Obstacle.BUDGET, f"a budget {usd_words(more)} higher")
     return _Stopped(Obstacle.CONTENTION, _contention_fix(candidates, solution, cheapest))
 
@@ -163,7 +163,7 @@ def _behind_run(candidates: Candidates, solution: Solution, service: Serving) ->
     room = remaining_capacity(candidates, solution.choice.columns, (run, service.name)).after(cheapest)
     fleet = cheapest_fleet(candidates, service.name, replace(room, budget_cents=None), cheapest, inf)
     if fleet is not None and room.budget_cents is not None:
-        more = in_usd(fleet.cost_cents - room.budget_cents)
+        more = in_usd(fleet.counted_cents - room.budget_cents)
         return _Stopped(Obstacle.BUDGET, f"a budget {usd_words(more)} higher")
     alone = remaining_capacity(candidates, {}, ())
     fleet = cheapest_fleet(candidates, service.name, replace(alone, budget_cents=None), cheapest, inf)

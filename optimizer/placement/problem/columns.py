@@ -23,7 +23,8 @@ class Piece:
 
     ``choice`` is the index of the node count (training) or of the serving configuration; ``share`` of the
     run's work is done there. ``spans`` are what stock must allow; ``held_s`` is how long the piece is held on
-    average, for which ``cost_cents`` pays (None: throughout its spans).
+    average, for which ``cost_cents`` pays (None: throughout its spans). ``risk_cents`` is what may be paid
+    beyond that, with the chance with which the budget holds.
     """
 
     offer: int
@@ -32,6 +33,7 @@ class Piece:
     cost_cents: int
     share: float = 1.0
     held_s: int | None = None
+    risk_cents: int = 0
 
     @property
     def held(self) -> tuple[Span, ...]:
@@ -58,6 +60,7 @@ class Column:
       relaxation).
     - ``switching_cents``: cost of leaving what is held (``problem.Held``); it steers the search and is on no
       bill.
+    - ``risk_cents``: that of its pieces, which counts against the budget beside the cost.
     - ``delay_cents``: cost of the service's late start (``delays``).
     - ``transfer_cents``: the part of ``cost_cents`` that pays for copies of data (``transfers``).
     - ``place``: where a run's finished weights lie, if copying them costs anything.
@@ -77,6 +80,7 @@ class Column:
     place: Place | None = None
     after_place: Place | None = None
     delay_cents: int = 0
+    risk_cents: int = 0
     fallback: Fallback | None = None
     fallback_cents: int = 0
 
@@ -98,7 +102,7 @@ class Column:
     @property
     def counted_cents(self) -> int:
         """What counts against the budget."""
-        return self.cost_cents if self.budget_cents is None else self.budget_cents
+        return (self.cost_cents if self.budget_cents is None else self.budget_cents) + self.risk_cents
 
     @property
     def total_cents(self) -> int:

@@ -85,7 +85,7 @@ def _sums(case: Case) -> Iterator[str]:
         if rest:
             yield f"spend of {workload} on {provider} ({tier}) differs from its placements by {rest}"
     budget = case.request.budget_usd
-    if budget is not None and plan.cost_usd > budget:
+    if budget is not None and case.request.budget_confidence is None and plan.cost_usd > budget:
         yield f"cost_usd is {plan.cost_usd}, over the budget of {budget}"
 
 

@@ -12,6 +12,7 @@ from datetime import timedelta
 
 import numpy as np
 
+from broker.domain.basics.confidence import quantile_factor
 from broker.domain.basics.estimate import Estimate
 from broker.domain.planning.batch_hours import kept_share
 from broker.domain.planning.recourse import Recourse, Rest, Work, rest_of
@@ -99,10 +100,13 @@ def build_parts_column(
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """Seconds of a part of a run: those that suffice with its confidence, and their mean."""
+    """Seconds of a part of a run: those that suffice with its confidence, their mean, and those that suffice
+    with the chance with which the budget holds (0: no such chance is asked for).
+    """
 
     sure_s: float
     mean_s: float
+    budget_s: float = 0.0
 
 
 def batch_needed_s(problem: Problem, estimates: Estimates, run: Batch, part: BatchPart) -> Needed:
@@ -200,10 +204,16 @@ def _part(
     spans: tuple[Span, ...] = ((own_start, until, nodes),)
     if is_window and (listed := listed_spans(problem, offer, own_start, until, nodes)):
         spans = tuple(listed) if _is_listed(problem, offer) else spans
-    if not is_held_on or needed.mean_s >= needed.sure_s:
-        return Piece(offer, choice, spans, price_cents(problem, offer, spans), share), end
-    cents = price_cents(problem, offer, held_spans(spans, mean))
-    return Piece(offer, choice, spans, cents, share, mean), end
+    piece = Piece(offer, choice, spans, price_cents(problem, offer, spans), share)
+    if not is_held_on:
+        return piece, end
+    if needed.mean_s < needed.sure_s:
+        piece = replace(piece, cost_cents=price_cents(problem, offer, held_spans(spans, mean)), held_s=mean)
+    if needed.budget_s:
+        longest = int(held_s(np.array([needed.budget_s]))[0][0])
+        paid = price_cents(problem, offer, ((own_start, own_start + longest, nodes),))
+        piece = replace(piece, risk_cents=paid - piece.cost_cents)
+    return piece, end
 
 
 def _column(problem: Problem, run: Run, parts: tuple[tuple[Piece, float], ...]) -> Column:
@@ -216,6 +226,7 @@ def _column(problem: Problem, run: Run, parts: tuple[tuple[Piece, float], ...]) 
         _penalty_cents(problem, run, end),
         end,
         place=weights_place(problem, run.name, last.offer),
+        risk_cents=sum(piece.risk_cents for piece in pieces),
     )
     return with_switching(problem, with_transfers(problem, column))
 
@@ -263,7 +274,17 @@ def needed_s(
     rate = float(problem.table.interruptions_per_hour[offer])
     kind = int(problem.table.sku_of[offer])
     estimate = part_estimate(estimates, run, kind, choice, rate, share)
-    return Needed(estimate.sure_hours * 3600, estimate.mean_hours * 3600)
+    slower = estimate.high["hours"] / estimate["hours"] - 1.0
+    longest = estimate["hours"] * _budget_factor(problem, slower)
+    return Needed(estimate.sure_hours * 3600, estimate.mean_hours * 3600, longest * 3600)
+
+
+def _budget_factor(problem: Problem, slower: float) -> float:
+    """The time that suffices with the chance with which the budget holds, divided by the median; 0 where no
+    such chance is asked for. ``slower``: relative half-width of the slow side of the 80 % interval.
+    """
+    chance = problem.request.budget_confidence
+    return 0.0 if chance is None else quantile_factor(slower, chance)
 
 
 def part_estimate(

@@ -87,22 +87,22 @@ class RemainingCapacity:
 
     def allows(self, column: Column) -> bool:
         """Whether stock and budget allow a column."""
-        within = self.budget_cents is None or column.cost_cents <= self.budget_cents
+        within = self.budget_cents is None or column.counted_cents <= self.budget_cents
         return within and self.ledger.fits(column)
 
     def after(self, column: Column) -> RemainingCapacity:
         """What is left after a column is taken too."""
         ledger = self.ledger.copy()
         ledger.add(column)
-        left = None if self.budget_cents is None else self.budget_cents - column.cost_cents
+        left = None if self.budget_cents is None else self.budget_cents - column.counted_cents
         return RemainingCapacity(ledger, left)
 
 
 def remaining_capacity(candidates: Candidates, chosen: Chosen, names: Sequence[str]) -> RemainingCapacity:
     """The capacity that all workloads but ``names`` leave."""
     others = {name: column for name, column in chosen.items() if name not in names}
-    budget = candidates.problem.request.budget_usd
-    spent = sum(column.cost_cents for column in others.values())
+    budget = candidates.problem.request.held_budget_usd
+    spent = sum(column.counted_cents for column in others.values())
     return RemainingCapacity(
         ledger_of(candidates, others), None if budget is None else in_cents(budget) - spent
     )

@@ -29,7 +29,7 @@ class PlanState:
     budget_cents: int | None = field(init=False)
 
     def __post_init__(self) -> None:
-        budget = self.candidates.problem.request.budget_usd
+        budget = self.candidates.problem.request.held_budget_usd
         self.budget_cents = None if budget is None else in_cents(budget)
         self.ledger = ledger_of(self.candidates, self.chosen)
         for column in self.chosen.values():
@@ -62,7 +62,7 @@ class PlanState:
 
     def allows(self, column: Column) -> bool:
         """Whether stock and budget allow a column in addition."""
-        within = self.budget_cents is None or self.spent_cents + column.cost_cents <= self.budget_cents
+        within = self.budget_cents is None or self.spent_cents + column.counted_cents <= self.budget_cents
         return within and self.ledger.fits(column)
 
     def cents(self, names: Iterable[str]) -> int:
@@ -73,7 +73,7 @@ class PlanState:
         return total
 
     def _count(self, column: Column, sign: int) -> None:
-        self.spent_cents += sign * column.cost_cents
+        self.spent_cents += sign * column.counted_cents
         for piece in column.taken:
             if sign > 0:
                 self.holders[piece.offer].add(column.workload)

@@ -268,8 +268,8 @@ def _blocked(candidates: Candidates, chosen: Chosen, mine: Column, second: Colum
         return f"{price}, {link} passes the quota of {quota}"
     if not room.ledger.fits(second):
         return f"{price}, {link} its nodes are held by {named(blockers(candidates.problem, chosen, second))}"
-    if room.budget_cents is not None and second.cost_cents > room.budget_cents:
-        return f"{price}, {link} passes the budget by {_usd(second.cost_cents - room.budget_cents)}"
+    if room.budget_cents is not None and second.counted_cents > room.budget_cents:
+        return f"{price}, {link} passes the budget by {_usd(second.counted_cents - room.budget_cents)}"
     return f"{price}, {link} leaves no nodes for the services that wait for it"
 
 

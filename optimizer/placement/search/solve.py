@@ -161,7 +161,7 @@ def no_dearer_than(search: Search, solution: Solution, others: Sequence[Mapping[
 
 
 def _is_affordable(problem: Problem, chosen: Mapping[str, Column]) -> bool:
-    budget = problem.request.budget_usd
+    budget = problem.request.held_budget_usd
     return budget is None or sum(c.counted_cents for c in chosen.values()) <= in_cents(budget)
 
 
