@@ -30,6 +30,8 @@ from providers.registry import PRICE_LISTS
 app = typer.Typer(add_completion=False)
 
 MOST_PRICED_UNASKED = 4
+LEAST_LEFT = 0.25
+"""Share of the limit that must be left for prices of confidence that nobody asked for."""
 ON_A_SERVER = {
     "": frozenset({"workloads", "time_limit", "output", "confidence_prices"}),
     "market": frozenset({"gap", "seed"}),
@@ -51,7 +53,7 @@ def plan(
         typer.Option(
             "--confidence-prices/--no-confidence-prices",
             help="Tell what other confidences cost, in as much time again at most; default: up to "
-            f"{MOST_PRICED_UNASKED} workloads.",
+            f"{MOST_PRICED_UNASKED} workloads, in what is left of the time limit.",
         ),
     ] = None,
     as_json: Json = False,
@@ -79,10 +81,11 @@ def plan(
         )
         planner = build_planner()
         answer = planner.plan(request, found.offers, found.as_of, options, progress)
-        is_small = len(request.workloads) <= MOST_PRICED_UNASKED
-        if answer.placements and (is_small if confidence_prices is None else confidence_prices):
+        limit_s = _pricing_limit_s(answer, len(request.workloads), time_limit, confidence_prices)
+        if answer.placements and limit_s:
             progress.say("planning at other confidences, for what they cost")
-            prices = planner.price_confidence(answer, request, found.offers, found.as_of, options)
+            limits = replace(options, time_limit_s=limit_s)
+            prices = planner.price_confidence(answer, request, found.offers, found.as_of, limits)
             answer = replace(answer, confidence_prices=prices)
     document = {**PLAN.write(answer), "workloads": to_document(request)}
     show_plan(answer, document, output, request, as_json=as_json)
@@ -90,6 +93,17 @@ def plan(
     tell_of_lanes(request)
     if misses_something(answer):
         raise typer.Exit(ExitCode.UNPLACED)
+
+
+def _pricing_limit_s(plan: Plan, workloads: int, time_limit_s: float, wish: bool | None) -> float:
+    """Seconds in which a plan's price of confidence is searched: one more limit if that is wished, else what
+    the search of a small document left of its own; 0: not at all.
+    """
+    if wish is not None:
+        return time_limit_s if wish else 0.0
+    left_s = time_limit_s - plan.solve_seconds
+    enough = workloads <= MOST_PRICED_UNASKED and left_s >= LEAST_LEFT * time_limit_s
+    return left_s if enough else 0.0
 
 
 def _plan_on(
