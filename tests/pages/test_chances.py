@@ -64,7 +64,7 @@ def test_the_bars_are_as_tall_as_their_shares() -> None:
 def test_lateness_is_told_in_half_and_in_nine_of_ten_cases() -> None:
     assert late_words(None, None) == "–"
     assert late_words(0.0, 0.0) == "in nine of ten cases not at all"
-    assert late_words(0.0, 3.14) == "in half of the cases not at all, in nine of ten up to 3.1 h"
+    assert late_words(0.0, 3.14) == "in half of the cases not at all, in nine of ten up to 3.1\u00a0h"
 
 
 async def test_a_plan_leads_to_its_simulation_and_to_the_price_of_confidence(home: Home) -> None:

@@ -110,8 +110,8 @@ def late_words(p50: float | None, p90: float | None) -> str:
         return "–"
     if p90 <= 0:
         return "in nine of ten cases not at all"
-    half = "not at all" if p50 <= 0 else f"up to {p50:.1f} h"
-    return f"in half of the cases {half}, in nine of ten up to {p90:.1f} h"
+    half = "not at all" if p50 <= 0 else f"up to {p50:.1f}\u00a0h"
+    return f"in half of the cases {half}, in nine of ten up to {p90:.1f}\u00a0h"
 
 
 def span_words(low: Decimal, high: Decimal) -> str:

@@ -92,7 +92,8 @@ class BudgetEffect:
             return (
                 f"the budget of all teams would be exceeded by {over} in a later period to which {adds} adds"
             )
-        added = f"{adds} adds {usd_words(self.added_usd)} in that time"
+        most = "" if self.after.budget.confidence is None else "at most "
+        added = f"{adds} adds {most}{usd_words(self.added_usd)} in that time"
         if self._is_hidden:
             over = f"exceeded by {usd_words(-self.left_usd)}" if self.is_exceeded else "kept"
             return f"the budget of all teams would be {over} {span}: {added}"
