@@ -249,8 +249,13 @@ class Balancer:
         subprocess.run([*self._command, *([] if is_new else ["-s", "reload"])], check=True, timeout=30)
 
     def ask(self) -> None:
-        """Sends requests until it is told to stop; counts the statuses."""
-        with httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=10) as client:
+        """Sends requests until it is told to stop; counts the statuses.
+
+        Each has a connection of its own: nginx closes idle ones as it is loaded anew, and a request that is
+        sent at that moment would say nothing of the fleet.
+        """
+        single = httpx.Limits(max_keepalive_connections=0)
+        with httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=10, limits=single) as client:
             while not self.stop.is_set():
                 try:
                     self.answers[str(client.get("/v1/completions").status_code)] += 1
