@@ -272,7 +272,10 @@ async def test_first_prices_are_compared_with_one_another() -> None:
     assert [round_.provider for round_ in rounds] == list(usd)
     assert [entry.offer.offer_id for entry in await service.find_quarantine()] == ["odd/a"]
     clock.advance(minutes=1)
-    assert [change for round_ in await service.refresh() for change in round_.changes] == []
+    heard: list[str] = []
+    again = await service.refresh(heard=lambda round_: heard.append(round_.provider))
+    assert [change for round_ in again for change in round_.changes] == []
+    assert sorted(heard) == sorted(usd), "what is doubted already is stored once a round"
 
 
 async def test_a_new_seller_is_compared_with_those_already_on_sale() -> None:

@@ -119,10 +119,13 @@ class OffersService:
             raise InputError("poll", problems)
         prices = await self._peer_prices()
         peers, with_prices = self._peers(prices), {price.provider for price in prices}
-        polled = await all_ended(self._poll(self._sources[name], peers, heard) for name in names)
-        rounds = {name: round_ for name, (_, round_) in zip(names, polled, strict=True)}
-        first = [answer for answer, _ in polled if answer.provider not in with_prices]
-        for round_ in await self._compare_first(first, prices, heard):
+        first: list[_Answer] = []
+        polled = await all_ended(
+            self._poll(self._sources[name], peers, heard, None if name in with_prices else first)
+            for name in names
+        )
+        rounds = {round_.provider: round_ for round_ in polled}
+        for round_ in await self._compare_first(first, prices, heard) if first else ():
             before = rounds[round_.provider]
             rounds[round_.provider] = replace(round_, changes=(*before.changes, *round_.changes))
         return tuple(rounds.values())
@@ -136,12 +139,19 @@ class OffersService:
         return Peers(price for price in prices if price.provider not in self._price_lists)
 
     async def _poll(
-        self, source: OfferSource, peers: Peers, heard: Callable[[PollRound], None] | None
-    ) -> tuple[_Answer, PollRound]:
+        self,
+        source: OfferSource,
+        peers: Peers,
+        heard: Callable[[PollRound], None] | None,
+        first: list[_Answer] | None,
+    ) -> PollRound:
+        """Asks a provider and stores the round; ``first`` gets an answer with offers."""
         started_at, began = self._clock.now(), time.monotonic()
         batch, error = await self._ask(source, started_at)
         answer = _Answer(source.provider, started_at, time.monotonic() - began, batch, error)
-        return answer, await self._store(answer, peers, heard)
+        if first is not None and batch is not None:
+            first.append(answer)
+        return await self._store(answer, peers, heard)
 
     async def _compare_first(
         self,
@@ -151,20 +161,23 @@ class OffersService:
     ) -> list[PollRound]:
         """Compares the first prices of providers with one another's once all have answered.
 
-        The first to answer had nothing to be compared with. Rounds with an outlier are stored again.
+        The first to answer had nothing to be compared with. Rounds with a new outlier are stored again.
         """
-        if not answers:
-            return []
-        peers = await asyncio.to_thread(self._first_peers, answers, prices)
+        before, peers = self._peers(prices), await asyncio.to_thread(self._first_peers, answers, prices)
         return [
             await self._store(answer, peers, heard)
             for answer in answers
-            if any(entry.doubt is Doubt.OUTLIER for entry in self._gated(answer, peers).quarantine)
+            if self._outliers(answer, peers) - self._outliers(answer, before)
         ]
+
+    def _outliers(self, answer: _Answer, peers: Peers) -> set[str]:
+        found = self._gated(answer, peers).quarantine
+        return {entry.offer.offer_id for entry in found if entry.doubt is Doubt.OUTLIER}
 
     def _gated(self, answer: _Answer, peers: Peers) -> Gated:
         """An answer after the gate, of a provider without accepted prices."""
-        return gate_batch(answer.batch or OfferBatch(()), self._gate, Before(peers=peers), answer.started_at)
+        assert answer.batch is not None
+        return gate_batch(answer.batch, self._gate, Before(peers=peers), answer.started_at)
 
     def _first_peers(self, answers: Sequence[_Answer], prices: Sequence[PeerPrice]) -> Peers:
         """Prices of all sellers with the first ones. An outlier of these is no measure of others. Pure."""
