@@ -117,6 +117,19 @@ async def test_an_order_without_an_end_says_its_price_an_hour(home: Home) -> Non
     assert form["nodes"] == "2"
 
 
+async def test_a_reservation_says_what_a_day_longer_and_a_release_come_to(home: Home) -> None:
+    """Two nodes at $10 an hour for six hours: a day more adds 48 node-hours; an hour has begun."""
+    wish = {"offer_id": "cheap", "nodes": 2, "end": "2026-11-23T18:00:00Z"}
+    row = (await (await home.team("research")).post("/v1/reservations", json=wish)).json()
+    page = unescape((await (await visitor(home)).get(f"/reservations/{row['reservation_id']}")).text)
+    assert "A day longer adds $480.00; an hour of 2 nodes costs $20.00." in page
+    assert 'value="2026-11-24T18:00"' in page
+    assert (
+        "Nothing comes back, $20.00 stays owed. A release now saves $100.00 against holding it until its end."
+        in page
+    )
+
+
 async def test_a_time_off_the_grid_is_told_as_the_window_that_covers_it(home: Home) -> None:
     page, form = await quoted(
         await visitor(home), "slots", nodes="1", start="2026-11-23T14:10", end="2026-11-23T15:50"
