@@ -19,6 +19,7 @@ from broker.domain.planning.plan import (
     Alternative,
     Baseline,
     BindingRule,
+    ConfidencePrice,
     Obstacle,
     Placement,
     Plan,
@@ -34,6 +35,7 @@ from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer, slot_
 RUN = a_placement(an_offer("a", "10"), [a_segment(0, 10, 2)], "tune", WorkloadKind.TRAINING)
 SERVICE = a_placement(an_offer("b", "4"), [a_segment(12, 48)], "chat", WorkloadKind.SERVING)
 
+RAISES = "raises the chance of the least certain workload from 82 % to 92 %."
 SLO = {"ttft_p95_ms": 2000, "itl_p95_ms": 80}
 
 
@@ -100,6 +102,21 @@ def test_a_service_in_stages_says_what_is_planned_after_the_first() -> None:
     assert card.note == (
         "on average; $31.00 to $111.00 in eight of ten cases; after a day fleets follow their measured rates"
     )
+
+
+@pytest.mark.parametrize(
+    ("usd", "chance", "sentence"),
+    [
+        ("40", 0.92, f"$9.00 more {RAISES}"),
+        ("31", 0.92, f"A plan that costs no more {RAISES}"),
+        ("40", 0.82, None),
+    ],
+)
+def test_a_surer_plan_is_priced_in_a_sentence(usd: str, chance: float, sentence: str | None) -> None:
+    row = ConfidencePrice(0.9, Decimal(usd), Decimal(usd), chance)
+    plan = replace(a_plan(replace(SERVICE, chance=0.82)), cost_usd=Decimal(31), confidence_prices=(row,))
+    prices = [one for one in answer_of(plan, str, told) if "raises the chance" in one]
+    assert prices == ([] if sentence is None else [sentence])
 
 
 def test_a_cost_that_is_certain_is_told_once() -> None:
