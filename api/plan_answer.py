@@ -98,9 +98,12 @@ def objectives_in(document: Mapping[str, Any]) -> dict[str, Slo]:
 
 
 def _tight(plan: Plan, objectives: Mapping[str, Slo]) -> dict[str, Objective]:
-    """Objectives of placed services that are met with little to spare, by service."""
-    found = ((name, tightest_objective(plan.placements_of(name), slo)) for name, slo in objectives.items())
-    return {name: one for name, one in found if one is not None and is_tight(one)}
+    """Objectives of placed services that are met with little to spare, by service. Where the chance is known,
+    that tells more.
+    """
+    placed = ((name, plan.placements_of(name), slo) for name, slo in objectives.items())
+    found = ((name, rows, tightest_objective(rows, slo)) for name, rows, slo in placed)
+    return {name: one for name, rows, one in found if one is not None and is_tight(rows, one)}
 
 
 def _live_at(plan: Plan, service: WorkloadOutcome) -> datetime:
@@ -151,7 +154,9 @@ def _each(
         places = listed(dict.fromkeys(f"{seller(h.provider)} in {h.place}" for h in one.holdings))
         gpus = listed(dict.fromkeys(h.gpu for h in one.holdings))
         if one.kind is WorkloadKind.SERVING:
-            when = f"is live from {moment(_live_at(plan, one))} on up to"
+            waits = next((wait.after for wait in plan.waits if wait.workload == one.workload), None)
+            condition = "" if waits is None else f", if {waits} is done in time,"
+            when = f"is live from {moment(_live_at(plan, one))}{condition} on up to"
         else:
             when = f"is expected to be done by {_end(plan.placements_of(one.workload), moment)} on"
         met = f", its objective met with {spare_words(tight[one.workload])}" if one.workload in tight else ""

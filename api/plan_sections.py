@@ -16,6 +16,7 @@ from api.plan_words import (
     bound_label,
     chance_mark,
     folded,
+    is_tight,
     saved_usd,
     sentences_together,
     share_words,
@@ -50,6 +51,11 @@ class Fleet:
     folded: Sequence[str]
     next_best: tuple[Alternative, ...]
     objective: Objective | None = None
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether little of its objective is left, and no chance is known."""
+        return is_tight(self.placements, self.objective)
 
 
 def by_workload(plan: Plan) -> dict[str, tuple[Placement, ...]]:
@@ -116,8 +122,13 @@ def _paid_card(plan: Plan) -> Iterator[Card]:
     """What is paid in the end, on average and in eight of ten cases; none for plans of earlier versions."""
     mean, low, high = plan.expected_cost_usd, plan.cost_p10_usd, plan.cost_p90_usd
     if mean is not None and low is not None and high is not None:
-        between = f"on average; {usd(low)} to {usd(high)} in eight of ten cases"
-        yield Card("Paid in the end", usd(mean), between)
+        span = f"; {usd(low)} to {usd(high)}" if low != high or mean != low else " and"
+        fleets = (
+            "; after a day fleets follow their measured rates"
+            if any(p.stages for p in plan.placements)
+            else ""
+        )
+        yield Card("Paid in the end", usd(mean), f"on average{span} in eight of ten cases{fleets}")
 
 
 def _bound_card(plan: Plan) -> Card:

@@ -82,8 +82,8 @@ def spare_words(objective: Objective) -> str:
 
 
 def chance_words(placements: Sequence[Placement]) -> str | None:
-    """The chance of a workload: ``done in time with 82 %``, ``objective held at peak with 82 %``; None if it
-    is not known.
+    """The chance of a workload: ``done in time with 82 %``, ``objective held at peak with 82 %``, and until
+    when, if it is planned at its expected rate after that; None if it is not known.
     """
     chance = placements[0].chance
     if chance is None:
@@ -91,8 +91,8 @@ def chance_words(placements: Sequence[Placement]) -> str | None:
     if placements[0].kind is not WorkloadKind.SERVING:
         return f"done in time with {share_words(chance)}"
     stages = placements[0].stages
-    until = f" until {day_and_time(stages[0].until)}, when it is measured," if stages else ""
-    return f"objective held at peak{until} with {share_words(chance)}"
+    until = f" until {day_and_time(stages[0].until)} UTC, then planned at its expected rate" if stages else ""
+    return f"objective held at peak with {share_words(chance)}{until}"
 
 
 def confidence_words(plan: Plan) -> str | None:
@@ -129,15 +129,21 @@ def share_words(chance: float) -> str:
 
 
 def objective_words(objective: Objective) -> str:
-    """The tightest objective of a service: ``ITL p95 78 of 80 ms at full load, 3 % to spare``."""
+    """The tightest objective of a service: ``ITL p95 78 of 80 ms at full load, 3 % to spare``. Where nothing
+    is left, it is this objective that says how much a replica's full load is.
+    """
     name = LATENCIES[objective.metric]
     figures = f"{objective.value_ms:,.0f} of {objective.limit_ms:,.0f} ms"
-    return f"{name} {figures} at full load, {spare_words(objective)}"
+    spare = "which is the most it allows" if objective.spare < NOTHING_SHARE else spare_words(objective)
+    return f"{name} {figures} at full load, {spare}"
 
 
-def is_tight(objective: Objective | None) -> bool:
-    """Whether less than ``TIGHT_SHARE`` of an objective is left."""
-    return objective is not None and objective.spare < TIGHT_SHARE
+def is_tight(placements: Sequence[Placement], objective: Objective | None) -> bool:
+    """Whether less than ``TIGHT_SHARE`` of the objective of a service is left at full load, and no chance
+    says how much of that load its traffic is.
+    """
+    without_chance = all(one.chance is None for one in placements)
+    return objective is not None and objective.spare < TIGHT_SHARE and without_chance
 
 
 def doing(stage: str) -> str:

@@ -8,12 +8,25 @@ from decimal import Decimal
 
 import pytest
 
+from api.figures import day_and_time
 from api.plan_answer import answer_of, objectives_in, why_line
+from api.plan_sections import fleets_of, plan_cards
 from api.plan_words import objective_words, priced_unit
 from broker.domain.basics.estimate import Estimate
 from broker.domain.basics.window import Window
 from broker.domain.planning.comparison import tightest_objective
-from broker.domain.planning.plan import Alternative, Baseline, BindingRule, Obstacle, Unplaced, Wait
+from broker.domain.planning.plan import (
+    Alternative,
+    Baseline,
+    BindingRule,
+    ConfidencePrice,
+    Obstacle,
+    Placement,
+    Plan,
+    Unplaced,
+    Wait,
+)
+from broker.domain.planning.stages import Stage, StageBasis
 from broker.domain.planning.window_use import WindowUse
 from broker.domain.planning.workload import Slo, WorkloadKind
 from tests.fakes.clock import NOON
@@ -22,6 +35,7 @@ from tests.fakes.examples import a_placement, a_plan, a_segment, an_offer, slot_
 RUN = a_placement(an_offer("a", "10"), [a_segment(0, 10, 2)], "tune", WorkloadKind.TRAINING)
 SERVICE = a_placement(an_offer("b", "4"), [a_segment(12, 48)], "chat", WorkloadKind.SERVING)
 
+RAISES = "raises the chance of the least certain workload from 82 % to 92 %."
 SLO = {"ttft_p95_ms": 2000, "itl_p95_ms": 80}
 
 
@@ -31,6 +45,15 @@ def told(at: datetime) -> str:
 
 def baseline(name: str, usd: str | None, *, completed: bool = True) -> Baseline:
     return Baseline(name, None if usd is None else Decimal(usd), "", completed)
+
+
+def paid_between(p10: str, mean: str, p90: str, *placements: Placement) -> Plan:
+    return replace(
+        a_plan(*placements),
+        cost_p10_usd=Decimal(p10),
+        expected_cost_usd=Decimal(mean),
+        cost_p90_usd=Decimal(p90),
+    )
 
 
 def test_a_small_plan_says_what_is_bought_when_it_is_done_and_what_it_saves() -> None:
@@ -63,6 +86,42 @@ def test_each_workload_says_its_chance() -> None:
     run, service = first.removesuffix(".").split("; ")
     assert run.endswith(", done in time with more than 99 %")
     assert service.endswith(", objective held at peak with 83 %")
+
+
+def test_a_service_in_stages_says_what_is_planned_after_the_first() -> None:
+    until, end = NOON + timedelta(days=1), NOON + timedelta(days=7)
+    staged = replace(
+        SERVICE,
+        chance=0.831,
+        stages=(Stage(until, StageBasis.CONFIDENCE), Stage(end, StageBasis.EXPECTED)),
+    )
+    first = answer_of(a_plan(staged), str, told)[0]
+    first_stage = f"objective held at peak with 83 % until {day_and_time(until)} UTC"
+    assert first.endswith(f", {first_stage}, then planned at its expected rate.")
+    _, card, *_ = plan_cards(paid_between("31", "62", "111", staged))
+    assert card.note == (
+        "on average; $31.00 to $111.00 in eight of ten cases; after a day fleets follow their measured rates"
+    )
+
+
+@pytest.mark.parametrize(
+    ("usd", "chance", "sentence"),
+    [
+        ("40", 0.92, f"$9.00 more {RAISES}"),
+        ("31", 0.92, f"A plan that costs no more {RAISES}"),
+        ("40", 0.82, None),
+    ],
+)
+def test_a_surer_plan_is_priced_in_a_sentence(usd: str, chance: float, sentence: str | None) -> None:
+    row = ConfidencePrice(0.9, Decimal(usd), Decimal(usd), chance)
+    plan = replace(a_plan(replace(SERVICE, chance=0.82)), cost_usd=Decimal(31), confidence_prices=(row,))
+    prices = [one for one in answer_of(plan, str, told) if "raises the chance" in one]
+    assert prices == ([] if sentence is None else [sentence])
+
+
+def test_a_cost_that_is_certain_is_told_once() -> None:
+    _, card, *_ = plan_cards(paid_between("31", "31", "31", SERVICE))
+    assert (card.figure, card.note) == ("$31.00", "on average and in eight of ten cases")
 
 
 def test_a_plan_of_many_workloads_says_the_least_chance() -> None:
@@ -150,7 +209,8 @@ def test_waits_and_what_is_left_out_are_told() -> None:
     wait = Wait("chat", "tune", NOON, NOON + timedelta(hours=12), Decimal(2), Decimal(24))
     left = Unplaced("index", Obstacle.GPU_UNKNOWN, "another GPU")
     plan = replace(a_plan(RUN, SERVICE, unplaced=(left,)), waits=(wait,), delay_usd=Decimal(24))
-    *_, delay, out = answer_of(plan, str, told)
+    first, *_, delay, out = answer_of(plan, str, told)
+    assert "chat is live from hour 12, if tune is done in time, on up to 8 " in first
     assert delay == (
         "chat starts 12 h later than the earliest end of tune, a delay that is counted at $24.00."
     )
@@ -215,7 +275,7 @@ def test_a_cheaper_way_that_a_rule_excludes_is_not_the_next_best() -> None:
 @pytest.mark.parametrize(
     ("itl_ms", "said", "told_of"),
     [
-        (80.0, "nothing to spare", True),
+        (80.0, "which is the most it allows", True),
         (77.6, "3 % to spare", True),
         (76.0, "5 % to spare", False),
         (40.0, "50 % to spare", False),
@@ -230,8 +290,14 @@ def test_an_objective_with_little_to_spare_is_told_in_the_first_sentence(
     plan = a_plan(RUN, easy, tight)
     objectives = objectives_in({"workloads": [{"name": "tune"}, {"name": "chat", "slo": SLO}]})
     first = answer_of(plan, str, told, objectives)[0]
-    assert first.endswith(f", its objective met with {said}.") is told_of
+    spare = "nothing to spare" if itl_ms == 80.0 else said
+    assert first.endswith(f", its objective met with {spare}.") is told_of
     assert ("to spare" in first) is told_of
+    likely = a_plan(RUN, *(replace(one, chance=0.9) for one in (easy, tight)))
+    assert "to spare" not in answer_of(likely, str, told, objectives)[0]
+    fleets = {one.workload: one for one in fleets_of(plan, objectives)}
+    assert fleets["chat"].is_tight is told_of
+    assert not any(one.is_tight for one in fleets_of(likely, objectives))
     found = tightest_objective(plan.placements_of("chat"), objectives["chat"])
     assert found is not None
     assert objective_words(found) == f"ITL p95 {itl_ms:.0f} of 80 ms at full load, {said}"

@@ -19,6 +19,7 @@ from api.cli.plans.plans import ask_for_plan, made_unless_stopped, show_made
 from api.cli.plans.progress import ProgressLine
 from api.client import BrokerClient
 from api.client.calls import PLAN_TIMEOUT_S
+from api.figures import plural
 from api.planning.planning_call import build_planner
 from api.schemas.plans.plan import PLAN
 from broker.domain.planning.plan import Plan
@@ -75,7 +76,9 @@ def plan(
     asked = read_asked(workloads, market)
     request, found = asked.request, asked.market
     with ProgressLine() as progress:
-        progress.say(f"planning {len(request.workloads)} workloads over {len(found.offers):,} offers")
+        progress.say(
+            f"planning {plural(len(request.workloads), 'workload')} over {len(found.offers):,} offers"
+        )
         options = PlanOptions(
             time_limit, gap, seed, limit_clock=LimitClock.CPU, workers=load_settings().plan_workers
         )

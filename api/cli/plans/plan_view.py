@@ -31,7 +31,6 @@ from api.plan_sections import (
 from api.plan_words import (
     STATUS_WORDS,
     chance_words,
-    is_tight,
     objective_words,
     priced_unit,
 )
@@ -180,13 +179,13 @@ def _reason(fleet: Fleet) -> RenderableType:
     is_run = placements[0].kind is WorkloadKind.TRAINING
     text.append("".join(map(_run, placements)) if is_run else _served(placements))
     if tightest is not None:
-        text.append(f"Its objective: {objective_words(tightest)}.", "yellow" if is_tight(tightest) else "")
+        text.append(f"Its objective: {objective_words(tightest)}. ", "yellow" if fleet.is_tight else "")
     unused = sum((placement.paid_unused_usd for placement in placements), ZERO)
     if unused:
-        text.append(f" {usd(unused)} of it pays for time that is not used.")
+        text.append(f"{usd(unused)} of it pays for time that is not used. ")
     for placement in placements:
         if changes := held_words(placement.segments):
-            text.append(f" At {placement.provider}, {placement.gpu}: {changes}.")
+            text.append(f"At {placement.provider}, {placement.gpu}: {changes}. ")
     for use in (p.window_use for p in placements if p.window_use is not None and p.window_use.unwanted_usd):
         text.append(_window_use(use))
     if fleet.why:
@@ -205,9 +204,9 @@ def _window_use(use: WindowUse) -> str:
     """The wanted time, and the window on sale that covers it."""
     taken_back = "" if use.usable.end == use.bought.end else f", usable until {day_and_time(use.usable.end)}"
     return (
-        f" It wants {day_and_time(use.wanted.start)} to {day_and_time(use.wanted.end)}; sold is "
+        f"It wants {day_and_time(use.wanted.start)} to {day_and_time(use.wanted.end)}; sold is "
         f"{day_and_time(use.bought.start)} to {day_and_time(use.bought.end)}{taken_back}: "
-        f"{hours(use.unwanted_hours)} a node, {usd(use.unwanted_usd)}, are paid and not wanted."
+        f"{hours(use.unwanted_hours)} a node, {usd(use.unwanted_usd)}, are paid and not wanted. "
     )
 
 

@@ -27,7 +27,6 @@ from api.plan_words import (
     chance_words,
     doing,
     folded,
-    is_tight,
     objective_words,
     quality_words,
     saved_usd,
@@ -114,7 +113,6 @@ templates.env.filters.update(
     who=lambda entry: who_words(entry.actor, entry.actor_name),
 )
 templates.env.tests["costs_the_same"] = costs_the_same
-templates.env.tests["tight"] = is_tight
 
 
 def show(request: Request, template: str, title: str, status_code: int = 200, **context: Any) -> Response:
