@@ -40,7 +40,7 @@ from optimizer.performance.estimator import Estimator
 from optimizer.performance.intervals import at_deviation
 from optimizer.performance.training.goodput import failures_per_hour, saving
 from optimizer.placement.rules.case import Case, Elsewhere, Known, interruptions_per_hour, usable_stretches
-from optimizer.placement.rules.serving import rate_deviation, supply_of
+from optimizer.placement.rules.serving import interval_deviation, rate_deviation, supply_of
 
 Draws = NDArray[np.float64]
 HOUR = timedelta(hours=1)
@@ -326,20 +326,24 @@ class _Fleet:
         supply = supply_of(self.case, self.service)
         if supply is None:
             return _Drawn(np.ones(draws, dtype=np.bool_), np.full(draws, planned))
-        factors = [self._factor(placement, draws) for _, placement, _, _ in self.rows]
+        placed, confidence = [placement for _, placement, _, _ in self.rows], self.service.planned_confidence
+        # What holds with a confidence lies near the objective, where a little slowness costs much of the
+        # rate: beyond that confidence its spread says nothing, and the interval of the rate does.
+        paid = [self._factor(one, draws, interval_deviation(one.estimate)) for one in placed]
+        cost_usd = self._cost_usd(paid)
         if only_costs:
-            return _Drawn(np.ones(draws, dtype=np.bool_), self._cost_usd(factors))
-        rates = [row[1].estimate[RATE] * factor for row, factor in zip(self.rows, factors, strict=True)]
+            return _Drawn(np.ones(draws, dtype=np.bool_), cost_usd)
+        factors = [self._factor(one, draws, rate_deviation(one.estimate, confidence)) for one in placed]
+        rates = [one.estimate[RATE] * factor for one, factor in zip(placed, factors, strict=True)]
         met = supply.carried(rates, self.service.redundancy.spare_replicas)
         causes = {"its replicas are slower than planned": ~met}
-        return _Drawn(met, self._cost_usd(factors), None, causes)
+        return _Drawn(met, cost_usd, None, causes)
 
-    def _factor(self, placement: Placement, draws: int) -> Draws:
-        """Each draw's rate divided by the median."""
+    def _factor(self, placement: Placement, draws: int, deviation: float) -> Draws:
+        """Each draw's rate divided by the median, for the standard deviation of its logarithm."""
         key = self.service.model.name, placement.gpu, str(placement.engine)
         if key not in self.errors:
             self.errors[key] = self.rng.standard_normal(draws)
-        deviation = rate_deviation(placement.estimate, self.service.planned_confidence)
         return np.exp(-deviation * self.errors[key])
 
     def _cost_usd(self, factors: Sequence[Draws]) -> Draws:
@@ -351,11 +355,13 @@ class _Fleet:
         cost = np.zeros(len(factors[0]))
         known = min(row[1].segments[0].start for row in self.rows) + MEASURED_HOURS * HOUR
         for (_, placement, _, offer), factor in zip(self.rows, factors, strict=True):
-            planned = placement.estimate.sure_requests_per_s / placement.estimate[RATE]
-            needed = (1.0 if placement.stages else planned) / factor
+            sure = placement.estimate.sure_requests_per_s / placement.estimate[RATE]
+            measured = placement.stages[0].until if placement.stages else None
             planned_h, held = 0.0, np.zeros(len(factor))
             for segment in placement.segments:
                 later = max(timedelta(0), segment.end - max(segment.start, known)) / HOUR
+                is_measured = measured is not None and segment.start >= measured
+                needed = (1.0 if is_measured else sure) / factor
                 nodes = np.maximum(1.0, np.ceil((segment.nodes - 0.5) * needed))
                 nodes = nodes if is_held_on(offer) else np.maximum(segment.nodes, nodes)
                 planned_h += segment.nodes * segment.hours

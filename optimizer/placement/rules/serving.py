@@ -168,8 +168,13 @@ def rate_deviation(estimate: Estimate, confidence: float) -> float:
     where medians are planned, from the lower end of its interval.
     """
     if confidence == MEDIAN or not estimate.at_confidence:
-        return math.log(estimate[RATE] / estimate.low[RATE]) / NINTH_DECILE
+        return interval_deviation(estimate)
     return math.log(estimate[RATE] / estimate.sure_requests_per_s) / NormalDist().inv_cdf(confidence)
+
+
+def interval_deviation(estimate: Estimate) -> float:
+    """The same from the lower end of the rate's interval."""
+    return math.log(estimate[RATE] / estimate.low[RATE]) / NINTH_DECILE
 
 
 def chance_of(case: Case, service: Serving) -> float | None:
