@@ -245,7 +245,7 @@ def _price_table(plan: Plan) -> Section:
 
 def _name(plan: Plan, placement: Placement) -> Cell:
     """The workload, its kind and its chance once, and which part of it each placement is."""
-    part = plan.part_of(placement).removeprefix("part ").partition(":")[0]
+    part = plan.part_of(placement).removeprefix("part ").partition(":")[0].replace(" %", "%")
     if placement is plan.placements_of(placement.workload)[0]:
         told = (str(placement.kind), chance_mark(placement), part)
         return Cell(short(placement.workload), [*filter(None, told)])
@@ -282,8 +282,11 @@ def _when(placement: Placement) -> str:
         return "never"
     start = min(segment.start for segment in placement.segments)
     end = max(segment.end for segment in placement.segments)
-    live = "" if placement.live_from is None else f"\nlive {day_and_time(placement.live_from)}"
-    return f"{day_and_time(start)}\nto {day_and_time(end)}{live}"
+    live = placement.live_from
+    if live is None:
+        return f"{day_and_time(start)}\nto {day_and_time(end)}"
+    clock = f"{live:%H:%M}" if live.date() == start.date() else day_and_time(live)
+    return f"{day_and_time(start)}\nto {day_and_time(end)}\nlive {clock}"
 
 
 def _promised(placement: Placement, at: datetime) -> list[str]:

@@ -114,11 +114,11 @@ def confidence_words(plan: Plan) -> str | None:
 
 
 def chance_mark(placement: Placement) -> str:
-    """The chance in a narrow column: ``chance 82 %``, ``chance >99 %``; empty if it is not known."""
+    """The chance in a narrow column: ``chance 82%``, ``chance >99%``; empty if it is not known."""
     if placement.chance is None:
         return ""
     share = share_words(placement.chance)
-    return f"chance {share.replace('more than ', '>').replace('less than ', '<')}"
+    return f"chance {share.replace('more than ', '>').replace('less than ', '<').replace(' %', '%')}"
 
 
 def share_words(chance: float) -> str:

@@ -16,8 +16,10 @@ from rich.console import Console
 from api.cli.output import SafeConsole
 from api.cli.plans.plan_view import print_plan
 from api.cli.plans.progress import ProgressLine
+from api.cli.tables import table_of
 from api.figures import hours, hours_between, percent, plural, rate, usd
 from api.plan_sections import axis, bar
+from api.sections import Section
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.basics.window import Segment, Window
 from broker.domain.planning.plan import Assumption, Plan
@@ -133,3 +135,20 @@ def test_progress_is_one_moving_line_on_a_terminal() -> None:
     with ProgressLine(Console(file=text, force_terminal=True, width=120)) as progress:
         progress(Progress(1.0, 100.0, None, None, "placing"))
     assert "\x1b[?25l" in text.getvalue()
+
+
+def test_no_word_of_a_table_is_cut_where_all_longest_words_fit() -> None:
+    columns = ("workload", "capacity", "where", "=when", ">cost")
+    row = (
+        "finetune-8b",
+        "7 × 8 H200-SXM-141GB",
+        "prime_intellect on_demand",
+        "to 22 Dec 00:00",
+        "$18,221.77",
+    )
+    for width in (80, 120):
+        console = Console(file=io.StringIO(), width=width)
+        console.print(table_of(Section(columns, [row]), width))
+        printed = console.file.getvalue()  # type: ignore[attr-defined]
+        assert all(word in printed for cell in row for word in cell.split())
+        assert max(map(cell_len, printed.splitlines())) <= width

@@ -110,7 +110,7 @@ def _parts(
 ) -> Iterator[RenderableType]:
     yield from _head(plan, request, objectives, holding)
     for section in tables_of(plan, "Placements" if holding is None else "Placements, as planned"):
-        yield Padding(table_of(section), (1, 0, 0, 0))
+        yield Padding(table_of(section, width), (1, 0, 0, 0))
         if section.title.startswith("Placements"):
             yield from _timeline(plan, None if request is None else request.horizon, width)
     for title, _, sentences in told_of(plan):

@@ -10,7 +10,7 @@ import typer
 from api.cli.configuration import load_settings
 from api.cli.output import Json, print_json, read_text, stdout
 from api.cli.plans.asked import read_asked, require_files
-from api.cli.tables import table_of
+from api.cli.tables import print_section
 from api.client import connect
 from api.figures import usd
 from api.plan_words import share_words
@@ -68,7 +68,7 @@ def _of_document(plan: Path, market: Path, workloads: Path, draws: int, seed: in
 def _show(found: Simulation) -> None:
     rows = [(one.workload, share_words(one.chance), _late(one.late_hours_p90)) for one in found.workloads]
     columns = ("Workload", ">Chance", ">Late in one of ten")
-    stdout().print(table_of(Section(columns, rows, empty="The plan places nothing.")))
+    print_section(Section(columns, rows, empty="The plan places nothing."))
     cost = found.cost_usd
     stdout().print(
         f"\nCost over {found.draws:,} draws: {usd(cost.p50)} at the median, {usd(cost.p10)} to "
