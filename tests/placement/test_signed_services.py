@@ -71,7 +71,7 @@ def test_gpus_of_one_lent_machine_are_not_sold_twice() -> None:
     plan = planned("side-project-on-lent-machines")
     for seller, gpus in (("vast", 4), ("tensordock", 6)):
         assert most_gpus(plan, [offer for offer in market().offers if offer.provider == seller]) <= gpus
-    rate = plan.placements_of("stories")[0].estimate["requests_per_s_per_replica"]
+    rate = plan.placements_of("stories")[0].estimate.sure_requests_per_s
     for gpus, placed in ((10, True), (11, False)):
         written["workloads"] = written["workloads"][:1]
         written["workloads"][0]["traffic"]["peak_requests_per_s"] = rate * gpus - 0.5
@@ -138,11 +138,12 @@ def test_a_fleet_follows_its_demand(name: str, most: float) -> None:
 )
 def test_a_small_service_is_neither_moved_about_nor_restarted(name: str, service: str, most: int) -> None:
     """Each node is started once, and beyond that so many are started anew each day, one of them after an hour
-    of zero requests; one place beside those asked for."""
+    of zero requests, and twice as often on the day before it is measured; one place beside those asked for.
+    """
     plan, request = planned(name), asked(document(name))
     fleet = plan.placements_of(service)
     anew = sum(starts_of(p) for p in fleet) - sum(p.nodes for p in fleet)
-    assert anew <= most * request.horizon.hours / 24
+    assert anew <= most * (request.horizon.hours / 24 + 1)
     zones = service_of(name, service).get("redundancy", {}).get("zones", 1)
     assert len({offers()[p.offer_id].place for p in fleet}) <= zones + 1
 

@@ -43,6 +43,9 @@ from optimizer.performance.serving.served_model import Format, Replica, ServedMo
 from optimizer.performance.shapes import stack_shapes
 
 CELLS_AT_ONCE = 6_000
+LEAST_SURE_SHARE = 0.25
+"""A replica whose rate falls below this share of its median with the confidence stands at the edge of its
+objective: it meets it at next to no load, and is not counted on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +317,9 @@ class _Cases:
                 token, first, share[places] = self._factors(workload, some, batch)
                 if own is not None:
                     token, first = token * own[0], first * own[1]
-                rates[places] = self._stretched(some, limit[places], token, first)
+                sure = self._stretched(some, limit[places], token, first)
+                least = 0.0 if self._batch else LEAST_SURE_SHARE
+                rates[places] = np.where(sure >= least * medians[places], sure, 0.0)
         return rates, medians, share
 
     def _own_shifts(
