@@ -27,6 +27,7 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("PlanningService.request_continuation", "find_business_statuses"): "of a plan that the caller may see",
     ("ReservationsService.quote_plan", "EVERY_TEAM"): "what is known of launches at a seller is of all teams",
     ("EstimatingService.check", "EVERY_TEAM"): "the market of a plan has what all teams' launches taught",
+    ("EstimatingService.simulate", "EVERY_TEAM"): "the market of a plan has what all teams' launches taught",
     ("ReoptimizeService.run_for", "run"): "which is given the caller's scope",
     ("ReoptimizeService.find_unfinished_of", "find_unfinished"): "which is given the caller's scope",
 }

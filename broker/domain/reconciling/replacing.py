@@ -158,12 +158,15 @@ def find_gap(
 
 
 def _requests_per_s(plan: Plan, refused: Reservation) -> float | None:
-    """Capacity of the refused nodes by the plan's estimate of nodes of this kind; None without one."""
+    """Capacity of the refused nodes by the plan's estimate of nodes of this kind; None without one.
+
+    It is the rate that holds with the service's confidence, because the replacement is planned with it too.
+    """
     sku, placed = refused.offer.sku, plan.placements_of(refused.workload or "")
     alike = [p for p in placed if (p.gpu, p.gpus) == (sku.gpu, p.nodes * sku.gpus_per_node)]
     exact = [p for p in alike if p.offer_id == refused.offer.offer_id]
     for one in (*exact, *alike):
-        rate = one.estimate.value.get(REQUEST_RATE, 0.0)
+        rate = one.estimate.sure_requests_per_s if REQUEST_RATE in one.estimate.value else 0.0
         replicas = _replicas(one, refused.nodes * sku.gpus_per_node)
         if rate > 0 and replicas > 0:
             return rate * replicas
