@@ -74,8 +74,11 @@ def _word_and_line(section: Section, place: int) -> tuple[int, int]:
     no words.
     """
     heading = section.columns[place]
-    cells: list[Value | Cell] = [heading.lstrip(">="), *(row[place] for row in section.rows)]
-    if section.sums:
+    cells: list[Value | Cell] = [
+        heading.lstrip(">="),
+        *(row[place] for row in section.rows if place < len(row)),
+    ]
+    if place < len(section.sums):
         cells.append(section.sums[place])
     lines = [line for cell in cells for line in _text(cell).plain.splitlines()]
     longest = max(map(cell_len, lines), default=0)
