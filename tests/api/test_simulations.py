@@ -37,6 +37,17 @@ async def test_a_plan_whose_offers_are_gone_is_not_drawn(home: Home) -> None:
     assert "no longer on sale" in refused.json()["detail"]
 
 
+async def test_a_reserved_plan_is_drawn_with_what_it_holds(home: Home) -> None:
+    team = await home.team("research")
+    plan_id = (await home.plan(team))["plan_id"]
+    reserved = await team.post(f"/v1/plans/{plan_id}/reserve")
+    assert reserved.status_code in (200, 201, 202), reserved.text
+    home.house.provider.offers = ()
+    await home.product.offers.refresh()
+    drawn = await team.post(f"/v1/plans/{plan_id}/simulate")
+    assert drawn.status_code == 200, drawn.text
+
+
 async def test_a_plan_is_checked_at_the_prices_of_its_time(house: House) -> None:
     """What the planner itself made keeps every rule, also when prices have changed; a wrong cost is told."""
     house.plan_call = plan_call

@@ -94,9 +94,15 @@ class EstimatingService:
         async with self._uow_factory(EVERY_TEAM) as uow:
             market = await usable_market(uow, self._clock.now(), self._rules)
             offers = {offer.offer_id: offer for offer in market.offers}
+            # What the plan holds is on sale no more, or with less stock.
+            held = {
+                row.offer.offer_id: row.offer
+                for row in await uow.reservations.find_open()
+                if row.plan_id == plan_id
+            }
             for offer_id in dict.fromkeys(placement.offer_id for placement in plan.placements):
                 try:
-                    offers[offer_id] = await uow.offers.find_offer(offer_id)
+                    offers[offer_id] = held.get(offer_id) or await uow.offers.find_offer(offer_id)
                 except NotFound:
                     gone.append(offer_id)
         if gone:
