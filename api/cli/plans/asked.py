@@ -24,6 +24,13 @@ MarketFile = Annotated[
     Path | None,
     typer.Option(help="Market document; without it, offers of the server at BROKER_URL or of the database."),
 ]
+PlanOrId = Annotated[
+    str, typer.Argument(metavar="PLAN", help="Plan document, or the id of a plan of the running server.")
+]
+PlannedMarket = Annotated[Path | None, typer.Option(help="The market that a document's plan was made over.")]
+PlannedWorkloads = Annotated[
+    Path | None, typer.Option(help="The workloads that a document's plan was made for.")
+]
 
 MOST_NAMES = 8
 
@@ -35,6 +42,11 @@ class Asked:
     text: str
     request: PlanRequest
     market: Market
+
+
+def is_of_server(plan: str) -> bool:
+    """Whether ``plan`` is the id of a plan of the server, and no file."""
+    return plan.startswith("plan-") and not Path(plan).exists()
 
 
 def read_asked(workloads: Path, market: Path | None) -> Asked:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -11,7 +11,7 @@ from api.cli.configuration import load_settings
 from api.cli.errors import ExitCode
 from api.cli.market_source import find_market
 from api.cli.output import Json, print_json, read_text, stdout
-from api.cli.plans.asked import require_files
+from api.cli.plans.asked import PlannedMarket, PlannedWorkloads, PlanOrId, is_of_server, require_files
 from api.client import connect
 from api.figures import day_and_time, plural, usd
 from api.planning.planning_call import build_planner
@@ -25,15 +25,9 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def check(
-    plan: Annotated[
-        str, typer.Argument(metavar="PLAN", help="Plan document, or the id of a plan of the running server.")
-    ],
-    market: Annotated[
-        Path | None, typer.Option(help="The market that a document's plan was made over.")
-    ] = None,
-    workloads: Annotated[
-        Path | None, typer.Option(help="The workloads that a document's plan was made for.")
-    ] = None,
+    plan: PlanOrId,
+    market: PlannedMarket = None,
+    workloads: PlannedWorkloads = None,
     as_json: Json = False,
 ) -> None:
     """Verify a plan independently: every constraint, every cost, the sums, what simpler strategies cost.
@@ -45,7 +39,7 @@ def check(
 
     Example: broker check plan-01jd…
     """
-    if plan.startswith("plan-") and not Path(plan).exists():
+    if is_of_server(plan):
         verdict, said = _of_server(plan)
     else:
         verdict, said = _of_document(Path(plan), *require_files("broker check", market, workloads))

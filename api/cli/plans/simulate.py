@@ -9,7 +9,14 @@ import typer
 
 from api.cli.configuration import load_settings
 from api.cli.output import Json, print_json, read_text, stdout
-from api.cli.plans.asked import read_asked, require_files
+from api.cli.plans.asked import (
+    PlannedMarket,
+    PlannedWorkloads,
+    PlanOrId,
+    is_of_server,
+    read_asked,
+    require_files,
+)
 from api.cli.tables import print_section
 from api.client import connect
 from api.figures import usd
@@ -25,15 +32,9 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def simulate(
-    plan: Annotated[
-        str, typer.Argument(metavar="PLAN", help="Plan document, or the id of a plan of the running server.")
-    ],
-    market: Annotated[
-        Path | None, typer.Option(help="The market that a document's plan was made over.")
-    ] = None,
-    workloads: Annotated[
-        Path | None, typer.Option(help="The workloads that a document's plan was made for.")
-    ] = None,
+    plan: PlanOrId,
+    market: PlannedMarket = None,
+    workloads: PlannedWorkloads = None,
     draws: Annotated[int, typer.Option(min=1, max=MOST_DRAWS, help="How often it is drawn.")] = DRAWS,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the draws.")] = SEED,
     as_json: Json = False,
@@ -47,7 +48,7 @@ def simulate(
 
     Example: broker simulate plan-01jd…
     """
-    if plan.startswith("plan-") and not Path(plan).exists():
+    if is_of_server(plan):
         with connect(load_settings()) as client:
             found = client.simulate_plan(plan, draws=draws, seed=seed)
     else:
