@@ -23,7 +23,7 @@ from broker.domain.moving.moving import find_change
 from broker.domain.moving.moving_costs import MovingTerms, egress_usd, rework_usd, since_checkpoint, usable_at
 from broker.domain.moving.reoptimization import Move, MovingCost, PriceMove
 from broker.domain.planning.delay_cost import average_usd_per_hour, find_wait, later_usd
-from broker.domain.planning.plan import Placement, Plan, recourses_usd
+from broker.domain.planning.plan import Placement, Plan, recourses_usd, relaunches_usd
 from broker.domain.planning.workload import PlanRequest, Serving, Training, Workload, WorkloadKind
 
 HOUR = timedelta(hours=1)
@@ -231,8 +231,8 @@ def late_usd(workload: Workload, placements: Sequence[Placement]) -> Decimal:
 
 
 def _beside_bill_usd(workload: Workload, placements: Sequence[Placement]) -> Decimal:
-    """What counts beside the bill of ``placements``: lateness, and the expected cost of a run's recourse."""
-    return late_usd(workload, placements) + recourses_usd(placements)
+    """What counts beside the bill of ``placements``: lateness, and expected costs."""
+    return late_usd(workload, placements) + recourses_usd(placements) + relaunches_usd(placements)
 
 
 def _shape(placements: Iterable[Placement]) -> dict[SizedId, int]:

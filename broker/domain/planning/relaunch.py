@@ -1,0 +1,44 @@
+"""The expected cost of giving nodes of a service back and ordering them again. Pure.
+
+An order at a later moment may fail, because others have the nodes by then. The next best is ordered instead:
+it costs more as long as it is held, and until it answers the service lacks what the node would have carried.
+An hour of that is worth twice what it costs, as an hour of a delayed service is. Nodes that are ordered at
+once, as the service begins, are not ordered again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from broker.domain.basics.money import to_cents
+
+WORTH = 2
+"""What an hour of capacity that is missing costs, in hours of its price."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relaunch:
+    """``starts`` nodes are ordered again after others were given back, and each order succeeds with
+    ``chance``.
+
+    Of a node that is not to be had, ``offer_id`` is ordered in its place (None: there is nothing else), which
+    costs ``more_usd`` more while it is held, and ``missing_usd`` is the worth of what is not carried
+    meanwhile; both in whole cents.
+    """
+
+    starts: int
+    chance: float
+    offer_id: str | None
+    more_usd: Decimal
+    missing_usd: Decimal
+
+    @property
+    def expected_usd(self) -> Decimal:
+        """Expected cost of all its orders: what counts in a plan's objective, in whole cents."""
+        return self.starts * expected_usd(self.chance, self.more_usd + self.missing_usd)
+
+
+def expected_usd(chance: float, failure_usd: Decimal) -> Decimal:
+    """Expected cost of one order that succeeds with ``chance``, in whole cents."""
+    return to_cents((1 - Decimal(str(chance))) * failure_usd)
