@@ -17,7 +17,8 @@ from broker.domain.basics.money import to_cents
 from broker.domain.market.launch_chance import launch_chance_of
 from broker.domain.market.launch_statistics import LaunchStatistics, StatisticsLevel
 from broker.domain.market.offer import Offer, Stock, StockLevel
-from broker.domain.planning.plan import Plan, Relaunch
+from broker.domain.planning.plan import Plan
+from broker.domain.planning.relaunch import Relaunch
 from broker.domain.planning.workload import PlanRequest, Serving
 from optimizer.placement.fleets.relaunch_prices import busy_hours
 from optimizer.placement.problem.relaunches import starts_again
@@ -79,8 +80,8 @@ def test_with_a_next_best_only_what_it_costs_more_is_expected() -> None:
     )
     assert (found.cost_usd, found.relaunch_usd) == (Decimal("23.00"), Decimal("0.92"))
     says = " ".join(found.placements[0].why.sentences)
-    assert "1 node is ordered again after others were given back, each with a chance of 50%" in says
-    assert "b is ordered" in says
+    assert "1 node is ordered while it runs: with a chance of 50% one is not to be had by then" in says
+    assert "b in its place costs $1.83 more; $0.92 is expected" in says
 
 
 def test_a_dearer_next_best_keeps_the_node() -> None:
@@ -113,11 +114,11 @@ def test_what_a_plan_says_of_its_orders_is_checked() -> None:
         other = replace(placement, relaunch=replace(told, **changes) if changes else None)  # type: ignore[arg-type]
         return " ".join(check_plan(replace(found, placements=(other,)), asked, [mine], FakeEstimator()))  # type: ignore[arg-type]
 
-    assert "starts is 2, 1 nodes are ordered again" in violations(starts=2)
+    assert "starts is 2, 1 nodes are ordered while it runs" in violations(starts=2)
     assert "chance is 0.5, expected 0.95" in violations(chance=0.5)
     assert "offer_id is 'a'" in violations(offer_id="a")
     assert "relaunch costs -1" in violations(more_usd=Decimal(-1))
-    assert "1 nodes are ordered again, but relaunch is missing" in violations()
+    assert "1 nodes are ordered while it runs, but relaunch is missing" in violations()
 
 
 def test_the_chance_follows_stock_seller_and_launches() -> None:

@@ -158,9 +158,9 @@ Form(
 Form(
     Relaunch,
     about="""
-    ``starts`` nodes of a service are ordered again after others were given back, each with a ``chance`` of
-    success. Of one that is not to be had, ``offer_id`` costs ``more_usd`` more, and what is not carried until
-    then is worth ``missing_usd``. The plan's ``relaunch_usd`` sums what is expected of both.""",
+    ``starts`` nodes are ordered later than their service begins, each with a ``chance`` of success. Of one that
+    is not to be had, ``offer_id`` costs ``more_usd`` more, and what is not carried until then is worth
+    ``missing_usd``. The plan's ``relaunch_usd`` sums what is expected of both.""",
     types={
         "starts": Annotated[int, Field(ge=1)],
         "chance": Annotated[float, Field(ge=0, le=1)],
@@ -178,7 +178,7 @@ Form(
     (null: not known). ``stages`` of a service: which rate of a replica counts until each instant; empty: the
     one that holds with its confidence. ``live_from``: when the first replica of a service answers (null: no
     service, or not known). ``recourse``: where a run goes on whose window does not suffice (null: it
-    suffices). ``relaunch``: nodes that are ordered again after others were given back (null: none).""",
+    suffices). ``relaunch``: nodes that a service orders while it runs (null: none).""",
     types={
         "segments": tuple[Annotated[Segment, SEGMENT], ...],
         "window_use": Annotated[WindowUse, WINDOW_USE],

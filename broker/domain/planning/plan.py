@@ -170,8 +170,8 @@ class Placement:
     with its confidence, throughout. ``live_from`` is when the first replica of a service answers: a cold
     start after its first nodes are ordered, or at once where they run already (None: no service, or not
     known). ``recourse`` is where a run goes on whose window or term does not suffice (None: it suffices with
-    its confidence). ``relaunch``: nodes of a service that are ordered again after others were given back, and
-    what that is expected to cost (None: none are).
+    its confidence). ``relaunch``: nodes that a service orders while it runs, and what that is
+    expected to cost (None: none are).
     """
 
     workload: str
@@ -400,7 +400,7 @@ class Plan:
 
     ``cost_usd`` is exactly the sum over placements and over ``spend``. ``waits`` has a row for each placed
     service that waits for a run; ``delay_usd`` is their sum. ``recourse_usd`` is the expected cost of all
-    recourses: chance × cost of each, and ``relaunch_usd`` that of ordering nodes again which were given back.
+    recourses: chance × cost of each, and ``relaunch_usd`` that of orders which services make while they run.
     The objective is cost + penalty + delay + recourse + relaunch.
     ``bound_usd`` is a lower bound on the objective of any plan that the document and the market allow, at the
     prices of delay in ``waits``; ``gap`` = (objective − bound) / objective. Both are None where the search

@@ -1,9 +1,8 @@
-"""The expected cost of giving nodes of a service back and ordering them again. Pure.
+"""The expected cost of orders that a service makes while it runs, above all of nodes that it gave back. Pure.
 
 An order at a later moment may fail, because others have the nodes by then. The next best is ordered instead:
 it costs more as long as it is held, and until it answers the service lacks what the node would have carried.
-An hour of that is worth twice what it costs, as an hour of a delayed service is. Nodes that are ordered at
-once, as the service begins, are not ordered again.
+An hour of that is worth twice what it costs, as an hour of a delayed service is.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ WORTH = 2
 
 @dataclass(frozen=True, slots=True)
 class Relaunch:
-    """``starts`` nodes are ordered again after others were given back, and each order succeeds with
-    ``chance``.
+    """``starts`` nodes are ordered later than the service begins, and each order succeeds with ``chance``.
 
     Of a node that is not to be had, ``offer_id`` is ordered in its place (None: there is nothing else), which
     costs ``more_usd`` more while it is held, and ``missing_usd`` is the worth of what is not carried

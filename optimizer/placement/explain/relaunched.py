@@ -1,4 +1,4 @@
-"""What a plan says of nodes of a service that are given back and ordered again, or kept for that reason."""
+"""What a plan says of nodes that a service orders while it runs, or keeps because they may be gone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SAFE_CHANCE = 0.9
 
 
 def relaunch_rules(problem: Problem, case: FleetCase, piece: Piece) -> Iterator[Clause]:
-    """How many nodes of a piece start again, with what chance, and what that is expected to cost."""
+    """How many nodes of a piece are ordered later, with what chance, and what that is expected to cost."""
     again = relaunch_of(problem, case.relaunches, piece)
     chance = float(problem.table.launch_chance[piece.offer])
     if again is None:
@@ -28,18 +28,25 @@ def relaunch_rules(problem: Problem, case: FleetCase, piece: Piece) -> Iterator[
                 f"{chance:.0%}",
             )
         return
-    nodes = f"{counted(again.starts, 'node')} {'is' if again.starts == 1 else 'are'} ordered again"
-    instead = "nothing else is there to order" if again.offer_id is None else f"{again.offer_id} is ordered"
-    failed = f"{usd_words(again.more_usd + again.missing_usd)} where one is not to be had and {instead}"
+    nodes = f"{counted(again.starts, 'node')} {'is' if again.starts == 1 else 'are'} ordered while it runs"
+    failure = usd_words(again.more_usd + again.missing_usd)
+    instead = (
+        f"there is nothing else, which counts for {failure}"
+        if again.offer_id is None
+        else f"{again.offer_id} in its place costs {failure} more"
+    )
     yield Clause(
         Part.RISK if chance < SAFE_CHANCE else Part.DETAIL,
-        f"{nodes} after others were given back, each with a chance of {chance:.0%}: "
-        f"{usd_words(again.expected_usd)} are expected for it, as it costs {failed}",
+        f"{nodes}: with a chance of {1 - chance:.0%} one is not to be had by then, and "
+        f"{instead}; {usd_words(again.expected_usd)} is expected",
     )
 
 
 def _could_be_given_back(case: FleetCase, piece: Piece) -> bool:
     """Whether a node of the piece is not needed for the traffic of some hour between others."""
     most = max(nodes for _, _, nodes in piece.spans)
-    demand = case.demand[np.flatnonzero(case.demand)]
-    return len(demand) > 0 and float(demand.min()) * most <= float(demand.max()) * (most - 1)
+    busy = np.flatnonzero(case.demand)
+    if not len(busy):
+        return False
+    demand = case.demand[busy[0] : busy[-1] + 1]
+    return float(demand.min()) * most <= float(demand.max()) * (most - 1)

@@ -1,4 +1,4 @@
-"""Nodes of a service that are ordered again are told, with their chance and their expected cost.
+"""Nodes that a service orders while it runs are told, with their chance and their expected cost.
 
 What the next best costs more is taken from the search, as the earliest start of a waiting service is: it is a
 statement about the whole market. All else is worked out here again.
@@ -25,9 +25,9 @@ def violations(case: Case) -> Iterator[str]:
         again = _ordered_again(case, placement, workload) if isinstance(workload, Serving) else 0
         told = placement.relaunch
         if told is not None and not again:
-            yield f"{where}: relaunch is given, but no node of it is ordered again"
+            yield f"{where}: relaunch is given, but no node of it is ordered while its service runs"
         elif told is None and again:
-            yield f"{where}: {again} nodes are ordered again, but relaunch is missing"
+            yield f"{where}: {again} nodes are ordered while it runs, but relaunch is missing"
         elif told is not None:
             yield from _told(case, where, placement, offer, again)
     whole = relaunches_usd(case.plan.placements)
@@ -55,7 +55,7 @@ def _told(case: Case, where: str, placement: Placement, offer: Offer, again: int
     told, chance = placement.relaunch, launch_chance_of(offer)
     assert told is not None
     if told.starts != again:
-        yield f"{where}: relaunch starts is {told.starts}, {again} nodes are ordered again"
+        yield f"{where}: relaunch starts is {told.starts}, {again} nodes are ordered while it runs"
     if told.chance != chance:
         yield f"{where}: relaunch chance is {told.chance}, expected {chance}"
     if told.offer_id is not None and (told.offer_id not in case.offers or told.offer_id == offer.offer_id):
