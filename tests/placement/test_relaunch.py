@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from broker.domain.basics.money import to_cents
+from broker.domain.basics.window import Segment
 from broker.domain.market.launch_chance import launch_chance_of
 from broker.domain.market.launch_statistics import LaunchStatistics, StatisticsLevel
 from broker.domain.market.offer import Offer, Stock, StockLevel
@@ -26,7 +27,7 @@ from optimizer.placement.rules.check import check_plan
 from tests.depth import examples
 from tests.placement.brute_force import Spans, fleet_ways
 from tests.placement.fake_estimator import GPUS, FakeEstimator
-from tests.placement.market import offer, plan, request, serving
+from tests.placement.market import at, offer, plan, request, serving
 
 DIP = [7.0] * 4 + [3.0] * 2 + [7.0] * 6
 """One node of two is not needed for two hours. Given back, it saves one, as it is ordered an hour early."""
@@ -146,6 +147,13 @@ def test_the_chance_follows_stock_seller_and_launches() -> None:
 )
 def test_orders_later_than_the_start_are_counted(spans: tuple[tuple[int, int, int], ...], count: int) -> None:
     assert starts_again(spans, 0, 3600, 600) == count
+
+
+def test_of_a_plan_under_way_only_the_orders_to_come_count() -> None:
+    segments = (Segment(at(0), at(8), 1), Segment(at(8), at(16), 3), Segment(at(24), at(40), 2))
+    again = Relaunch(4, 0.9, None, Decimal("1.00"), Decimal("2.00"))
+    each = [again.expected_usd_after(segments, at(hour)) for hour in (0, 8, 30)]
+    assert each == [Decimal("1.20"), Decimal("0.60"), Decimal(0)]
 
 
 def expected_usd(asked: PlanRequest, offers: Sequence[Offer], spans: dict[int, Spans]) -> Decimal:

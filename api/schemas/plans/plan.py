@@ -158,8 +158,8 @@ Form(
 Form(
     Relaunch,
     about="""
-    ``starts`` nodes are ordered later than their service begins, each with a ``chance`` of success. Of one that
-    is not to be had, ``offer_id`` costs ``more_usd`` more, and what is not carried until then is worth
+    ``starts`` nodes are ordered later than their service begins, each with a ``chance`` of success. Of one
+    that is not to be had, ``offer_id`` costs ``more_usd`` more, and what is not carried until then is worth
     ``missing_usd``. The plan's ``relaunch_usd`` sums what is expected of both.""",
     types={
         "starts": Annotated[int, Field(ge=1)],

@@ -7,10 +7,13 @@ An hour of that is worth twice what it costs, as an hour of a delayed service is
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 
 from broker.domain.basics.money import to_cents
+from broker.domain.basics.window import Segment
 
 WORTH = 2
 """What an hour of capacity that is missing costs, in hours of its price."""
@@ -35,6 +38,22 @@ class Relaunch:
     def expected_usd(self) -> Decimal:
         """Expected cost of all its orders: what counts in a plan's objective, in whole cents."""
         return self.starts * expected_usd(self.chance, self.more_usd + self.missing_usd)
+
+    def expected_usd_after(self, segments: Iterable[Segment], now: datetime) -> Decimal:
+        """Expected cost of those orders of a placement held for ``segments`` that are made after ``now``."""
+        left = min(self.starts, starts_after(segments, now))
+        return left * expected_usd(self.chance, self.more_usd + self.missing_usd)
+
+
+def starts_after(segments: Iterable[Segment], now: datetime) -> int:
+    """Nodes of consecutive ``segments`` that begin to be held after ``now``."""
+    count, held, until = 0, 0, None
+    for segment in segments:
+        before = held if segment.start == until else 0
+        if segment.start > now:
+            count += max(0, segment.nodes - before)
+        held, until = segment.nodes, segment.end
+    return count
 
 
 def expected_usd(chance: float, failure_usd: Decimal) -> Decimal:
