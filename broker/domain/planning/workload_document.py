@@ -65,7 +65,7 @@ def written(value: Any) -> Any:
     document = {one.name: _field(one.name, getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, WITH_NULLS):
         return document
-    unsaid = (None, {}, []) if isinstance(value, GpuRules) else (None, {})
+    unsaid: tuple[object, ...] = (None, {}, []) if isinstance(value, GpuRules) else (None, {})
     document = {name: told for name, told in document.items() if told not in unsaid}
     if isinstance(value, FleetLimits):
         return {name: None if most == NO_LIMIT else most for name, most in document.items()}
