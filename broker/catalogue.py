@@ -387,6 +387,25 @@ def resolve_gpu(name: str, pointer: str, source: str) -> str:
     raise InputError(source, (FieldProblem(pointer, repr(name), expected),))
 
 
+def resolve_gpus(name: str, pointer: str, source: str) -> str:
+    """The GPUs that a rule names: one canonical name, or a beginning of names with ``*`` at the end.
+
+    Case does not matter. A family stands for its variants: ``H100`` for ``H100-*``, but ``L40`` for itself.
+    Raises InputError at ``pointer`` of ``source``, with the closest known names.
+    """
+    gpus = load_gpus()
+    written = name.strip().lower()
+    start = written.removesuffix("*")
+    if written != start:
+        begun = next((gpu for gpu in gpus if gpu.lower().startswith(start)), None)
+        return f"{begun[: len(start)]}*" if begun is not None else resolve_gpu(name.strip(), pointer, source)
+    exact = next((gpu for gpu in gpus if gpu.lower() == written), None)
+    family = next((gpu for gpu in gpus if gpu.lower().startswith(f"{written}-")), None)
+    if exact is not None or not written or family is None:
+        return exact or resolve_gpu(name.strip(), pointer, source)
+    return f"{family[: len(written)]}-*"
+
+
 def other_names(gpu: str) -> tuple[str, ...]:
     """Names other than the canonical one that ``resolve_gpu`` reads."""
     size = f"-{load_gpus()[gpu].memory_gb:g}GB"

@@ -35,11 +35,11 @@ from optimizer.placement.baselines.baselines import Simpler, build_baselines
 from optimizer.placement.columns.candidates import Candidates, build_candidates
 from optimizer.placement.columns.prices import StockPrices
 from optimizer.placement.columns.search import Search, controllable_gap_of, gap_of
-from optimizer.placement.explain.community import community_notes
 from optimizer.placement.explain.explain import Explainer
 from optimizer.placement.explain.extract import build_placements
 from optimizer.placement.explain.near_ties import NearTie, decided
 from optimizer.placement.explain.unplaced import explain_unplaced
+from optimizer.placement.explain.wider_rules import wider_rule_notes
 from optimizer.placement.fleets.columns import time_of
 from optimizer.placement.problem.columns import in_cents, in_usd
 from optimizer.placement.problem.delays import relief_cents, waits_of
@@ -228,8 +228,8 @@ def build_plan(
         looked.passed,
     )
     placements = build_placements(candidates, solution.choice.columns.values(), explainer.why)
-    hosts = (
-        community_notes(candidates, solution, whole.until(TUNING.pipeline.hosts_share))
+    wider_rules = (
+        wider_rule_notes(candidates, solution, whole.until(TUNING.pipeline.wider_rules_share))
         if options.baselines
         else ()
     )
@@ -266,7 +266,7 @@ def build_plan(
             *conversions(_bought(placements, candidates.problem), candidates.problem.as_of.date()),
             *(idle_note(name) for name, column in sorted(chosen.items()) if not column.pieces),
             *cold_notes(candidates, placements),
-            *hosts,
+            *wider_rules,
             *not_done,
         ),
         assumptions=assumptions_of(placements, candidates.problem.table.each_once, assumed_nodes(request)),

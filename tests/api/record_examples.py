@@ -85,6 +85,7 @@ team: research
 horizon: {start: tomorrow, days: 7}
 policy:
   providers: {exclude: [vast]}
+  gpus: {exclude: ["V100*"], min_memory_gb: 40}
   quotas: {aws: {gpus: 64}}
   reoptimize: {mode: propose, min_saving_usd: 50}
 workloads:

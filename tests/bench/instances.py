@@ -23,7 +23,8 @@ from broker.domain.market.offer import (
     WindowKind,
     WindowTerms,
 )
-from broker.domain.market.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
+from broker.domain.market.sku import Fabric, FabricKind, Form, GpuVendor, IntraNode, LinkKind, Sku
+from broker.domain.planning.gpu_rules import GpuRules
 from broker.domain.planning.workload import (
     PlanRequest,
     Policy,
@@ -171,7 +172,8 @@ def make_request(rng: random.Random, size: Size) -> PlanRequest:
     """Runs with soft deadlines and services with daily rhythms; all may be left out for a price."""
     workloads: list[Workload] = [_run(rng, i) for i in range(size.runs)]
     workloads.extend(_service(rng, i) for i in range(size.services))
-    return PlanRequest("bench", Window(START, START + timedelta(days=DAYS)), tuple(workloads))
+    policy = Policy(gpus=GpuRules(vendor=(GpuVendor.NVIDIA, GpuVendor.AMD)))
+    return PlanRequest("bench", Window(START, START + timedelta(days=DAYS)), tuple(workloads), policy=policy)
 
 
 def _policy(rng: random.Random, share: float) -> Policy:

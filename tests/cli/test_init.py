@@ -114,7 +114,7 @@ def test_a_terminal_is_asked_and_asked_again_for_what_is_wrong(tmp_path: Path) -
         command, cwd=tmp_path, env=environ, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     os.close(theirs)
-    answers = ["ml", "", "21", "", "tune", "Lama-3.1-8B", "1e9", "+3d", "16", "eu", "Llama-3.1-8B"]
+    answers = ["ml", "", "21", "", "tune", "Lama-3.1-8B", "1e9", "+3d", "16", "eu", "h100", "Llama-3.1-8B"]
     os.write(ours, "".join(f"{answer}\n" for answer in answers).encode())
     told, _ = asked.communicate(timeout=240)
     os.close(ours)
@@ -124,6 +124,7 @@ def test_a_terminal_is_asked_and_asked_again_for_what_is_wrong(tmp_path: Path) -
     (run,) = document.workloads
     assert (document.team, run.name, run.model.name) == ("ml", "tune", "Llama-3.1-8B")
     assert document.horizon.hours == 21 * 24
+    assert run.policy.gpus.only == ("H100-*",)
 
 
 def test_json_says_what_is_left_out_and_the_kind_is_binding(tmp_path: Path) -> None:

@@ -270,9 +270,9 @@ def test_the_tools_read_the_places(tmp_path: Path) -> None:
 KEPT_BY_EXPORTS = {"regions", "countries", "geography", "compliance", "hosts", "min_reliability"}
 """Rules that a scheduler could break when it places a job again: ``workload_facts`` names them."""
 SETTLED_BY_THE_PLAN = {
-    "providers", "tiers", "quotas", "reoptimize", "assumed_nodes", "premium", "fleet", "mix_sandbox",
+    "providers", "tiers", "gpus", "quotas", "reoptimize", "assumed_nodes", "premium", "fleet", "mix_sandbox",
 }  # fmt: skip
-"""An exported file names provider, tier and number of nodes; the others say how plans are made."""
+"""An exported file names provider, tier, GPU and number of nodes; the others say how plans are made."""
 
 
 def test_exports_say_what_they_do_with_every_field_of_a_policy() -> None:

@@ -33,6 +33,10 @@ GPUS = {
     "BIG": FakeGpu(1000.0, 4.0),
     "MID": FakeGpu(400.0, 2.5),
     "TINY": FakeGpu(100.0, 1.0, 300.0),
+    "H100-SXM-80GB": FakeGpu(1000.0, 4.0),
+    "RTX-A6000": FakeGpu(1000.0, 4.0),
+    "RTX-4090": FakeGpu(1000.0, 4.0),
+    "MI300X-192GB": FakeGpu(1000.0, 4.0),
 }
 
 

@@ -9,12 +9,14 @@ from typing import cast
 
 import pytest
 
-from broker.catalogue import load_models
+from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.basics.window import Segment
 from broker.domain.market.offer import HostKind, Tier, WindowKind
+from broker.domain.market.sku import GpuClass, GpuVendor
 from broker.domain.moving.moving_costs import MovingTerms, finished_weights_gb
 from broker.domain.planning.effective_rules import EffectiveRules
+from broker.domain.planning.gpu_rules import GpuRules, allowed_gpus
 from broker.domain.planning.plan import Obstacle, PlanStatus, SpendKind, Unplaced
 from broker.domain.planning.transfer import Transfer, TransferKind
 from broker.domain.planning.workload import (
@@ -29,7 +31,7 @@ from broker.domain.planning.workload import (
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.rules import available, identity, totals, transfers
 from optimizer.placement.rules.case import Case, run_end, usable_stretches
-from optimizer.placement.rules.policy import broken_host_rules, broken_rules, violations
+from optimizer.placement.rules.policy import broken_gpu_rules, broken_host_rules, broken_rules, violations
 from tests.placement.fake_estimator import FakeEstimator
 from tests.placement.market import at, batch, offer, plan, request, window
 from tests.placement.test_check_edges import ON_DEMAND, held, judge, refusals, sold_by, span
@@ -176,7 +178,7 @@ def test_one_allowed_place_is_enough(rules: Policy, words: str | None) -> None:
 
 
 def host_rules(*hosts: HostKind, reliability: float = 0.0) -> EffectiveRules:
-    return EffectiveRules(frozenset(hosts), reliability, 0.0, 9, 9)
+    return EffectiveRules(frozenset(hosts), allowed_gpus([]), reliability, 0.0, 9, 9)
 
 
 @pytest.mark.parametrize(
@@ -194,6 +196,61 @@ def test_a_host_is_one_of_the_allowed(
     host: HostKind | None, provider: str, rules: EffectiveRules, words: str | None
 ) -> None:
     judge(list(broken_host_rules(rules, replace(offer("n", "1.00", provider=provider), host=host))), words)
+
+
+AMD, GAMING, H100 = (
+    GpuRules(vendor=(GpuVendor.AMD,)),
+    GpuRules(classes=(GpuClass.CONSUMER,)),
+    GpuRules(("H1*",)),
+)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "team", "own", "words"),
+    [
+        ("H100-SXM-80GB", GpuRules(), GpuRules(), None),
+        ("RTX-A6000", GpuRules(), GpuRules(), None),
+        (
+            "RTX-4090",
+            GpuRules(),
+            GpuRules(),
+            "class consumer of GPU RTX-4090 is not among datacenter, workstation",
+        ),
+        ("RTX-4090", GAMING, GpuRules(), None),
+        ("RTX-4090", GpuRules(), GpuRules(("RTX-4090",)), None),
+        ("MI300X-192GB", GpuRules(), GpuRules(), "vendor amd of GPU MI300X-192GB is not among nvidia"),
+        ("MI300X-192GB", GpuRules(), AMD, None),
+        (
+            "MI300X-192GB",
+            AMD,
+            GpuRules(vendor=(GpuVendor.NVIDIA,)),
+            "is not among those of team and workload",
+        ),
+        ("MI300X-192GB", AMD, H100, "GPU MI300X-192GB is not among H1*"),
+        ("H100-SXM-80GB", H100, GpuRules(exclude=("H100-*",)), "GPU H100-SXM-80GB is excluded"),
+        ("H100-SXM-80GB", GpuRules(min_memory_gb=80), GpuRules(), None),
+        (
+            "H100-SXM-80GB",
+            GpuRules(min_memory_gb=40),
+            GpuRules(min_memory_gb=80.5),
+            "of 80 GB is below 80.5 GB",
+        ),
+        ("BIG", GpuRules(), GpuRules(), None),  # without a data sheet
+        (
+            "BIG",
+            GpuRules(),
+            GpuRules(classes=tuple(GpuClass)),
+            "nothing is known of the vendor and class of GPU BIG",
+        ),
+    ],
+)
+def test_gpus_are_those_of_team_workload_and_defaults(
+    gpu: str, team: GpuRules, own: GpuRules, words: str | None
+) -> None:
+    """The checker and the gates say the same, each in its own words."""
+    one = offer("node", "1.00", gpu=gpu)
+    judge(list(broken_gpu_rules((team, own), one)), words)
+    assert allowed_gpus((team, own)).allow(one.sku, load_gpus().get(gpu)) == (words is None)
 
 
 @pytest.mark.parametrize(

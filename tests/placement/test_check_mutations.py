@@ -14,6 +14,8 @@ import pytest
 from broker.catalogue import load_gpus
 from broker.domain.basics.window import Segment, Window
 from broker.domain.market.offer import GpuPool, HostKind, Offer, Tier, WindowKind
+from broker.domain.market.sku import GpuClass, GpuVendor
+from broker.domain.planning.gpu_rules import GpuRules
 from broker.domain.planning.plan import Plan, PlanStatus
 from broker.domain.planning.workload import (
     NO_LIMIT,
@@ -202,6 +204,11 @@ CONSTRAINTS: dict[str, Any] = {
     "country": lambda r: replace(r, policy=replace(r.policy, countries=("DE",))),
     "geography": lambda r: replace(r, policy=replace(r.policy, geography=("apac",))),
     "hosts": lambda r: replace(r, policy=replace(r.policy, hosts=(HostKind.COMMUNITY,))),
+    "GPU": lambda r: replace(r, policy=replace(r.policy, gpus=GpuRules(only=("T4",)))),
+    "GPU of a workload": lambda r: _with(r, 1, policy=Policy(gpus=GpuRules(exclude=("*",)))),
+    "GPU memory": lambda r: replace(r, policy=replace(r.policy, gpus=GpuRules(min_memory_gb=999))),
+    "GPU vendor": lambda r: replace(r, policy=replace(r.policy, gpus=GpuRules(vendor=(GpuVendor.AMD,)))),
+    "GPU class": lambda r: _with(r, 0, policy=Policy(gpus=GpuRules(classes=(GpuClass.CONSUMER,)))),
     "reliability": lambda r: _with(r, 1, policy=Policy(min_reliability=0.9)),
     "provider": lambda r: replace(r, policy=replace(r.policy, providers=Providers(only=("nobody",)))),
     "excluded": lambda r: replace(
@@ -236,6 +243,11 @@ REFUSALS = {
     "country": "country US is not among DE",
     "geography": "country US is not in apac",
     "hosts": "host datacenter is not among community",
+    "GPU": "is not among T4",
+    "GPU of a workload": "is excluded",
+    "GPU memory": "GB is below 999 GB",
+    "GPU vendor": "vendor nvidia of GPU",
+    "GPU class": "class datacenter of GPU",
     "reliability": "reliability unknown is below 0.9",
     "provider": "is not among nobody",
     "excluded": "is excluded",

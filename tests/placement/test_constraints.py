@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from broker.domain.market.offer import HostKind, Offer, Stock, StockLevel, Tier, WindowKind
+from broker.domain.market.sku import GpuVendor
+from broker.domain.planning.gpu_rules import GpuRules
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.workload import GpuRange, Policy, Precision, Providers, Training
 from tests.fakes.examples import waiting_terms
@@ -54,6 +56,10 @@ def hosted(one: Offer, **changes: Any) -> Offer:
 
 LAMBDA = Providers(only=("lambda",))
 NO_LAMBDA = Providers(exclude=("lambda",))
+H100 = offer("a", "1.00", gpu="H100-SXM-80GB")
+MI300X = offer("a", "1.00", gpu="MI300X-192GB")
+GAMING = offer("a", "1.00", gpu="RTX-4090")
+FAR = offer("far", "9.00", gpu="H100-SXM-80GB")
 CASES = {
     "deadline": asks("10.00", run(deadline=at(10)), run(deadline=at(9.9)), Obstacle.DEADLINE, A),
     "deadline, by a dearer way": asks(
@@ -147,6 +153,47 @@ CASES = {
     ),
     "reliability that nobody states": sells(
         "10.00", replace(A, reliability=0.9), A, ruled(min_reliability=0.9), Obstacle.POLICY
+    ),
+    "GPU by name": asks(
+        "10.00",
+        ruled(gpus=GpuRules(only=("H1*",))),
+        ruled(gpus=GpuRules(only=("H1",))),
+        Obstacle.POLICY,
+        H100,
+    ),
+    "GPU that is excluded": asks(
+        "10.00", RUN, ruled(gpus=GpuRules(exclude=("H100-*",))), "90.00", H100, DEAR
+    ),
+    "memory of a GPU": asks(
+        "10.00",
+        ruled(gpus=GpuRules(min_memory_gb=80)),
+        ruled(gpus=GpuRules(min_memory_gb=80.1)),
+        Obstacle.POLICY,
+        H100,
+    ),
+    "vendor of a GPU": asks(
+        "10.00",
+        ruled(gpus=GpuRules(vendor=(GpuVendor.AMD,))),
+        ruled(gpus=GpuRules(vendor=(GpuVendor.NVIDIA,))),
+        Obstacle.POLICY,
+        MI300X,
+    ),
+    "vendor of a GPU by default": sells("10.00", H100, MI300X, RUN, Obstacle.POLICY),
+    "class of a GPU by default": sells(
+        "10.00", offer("a", "1.00", gpu="RTX-A6000"), GAMING, RUN, "90.00", FAR
+    ),
+    "a GPU that is named needs no class": asks(
+        "10.00", ruled(gpus=GpuRules(only=("RTX-4090",))), RUN, Obstacle.POLICY, GAMING
+    ),
+    "a team's rule on GPUs binds its workloads": asks(
+        "10.00",
+        run(policy=Policy(gpus=GpuRules(vendor=(GpuVendor.AMD, GpuVendor.NVIDIA)))),
+        replace(
+            run(policy=Policy(gpus=GpuRules(vendor=(GpuVendor.AMD,)))),
+            policy=Policy(gpus=GpuRules(only=("H100-*",))),
+        ),
+        Obstacle.POLICY,
+        MI300X,
     ),
     "disk for checkpoints": sells(  # image 30 GB, two checkpoints of 13 bytes a parameter: 238.8 GB
         "10.00", hosted(A, disk_gb=239.0), hosted(A, disk_gb=238.0), RUN, Obstacle.DISK

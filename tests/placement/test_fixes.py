@@ -20,7 +20,8 @@ from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.money import ZERO
 from broker.domain.market.offer import HostKind, Offer, Tier
-from broker.domain.market.sku import Sku
+from broker.domain.market.sku import GpuVendor, Sku
+from broker.domain.planning.gpu_rules import GpuRules
 from broker.domain.planning.plan import Fix, Obstacle, Plan, Unplaced
 from broker.domain.planning.workload import (
     FleetLimits,
@@ -220,6 +221,26 @@ def test_community_hosts_are_the_last_thing_to_be_asked_for() -> None:
     later = request(training(gpu_hours=60, deadline=at(40)), hours=96)
     offers.append(offer("d", "2.00"))
     assert only(plan(later, offers)).nearest_fix.startswith("deadline of")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "team", "own", "says"),
+    [
+        ("RTX-4090", GpuRules(), GpuRules(), "gpus: {classes: [datacenter, workstation, consumer]}"),
+        ("MI300X-192GB", GpuRules(), GpuRules(), "gpus: {vendor: [nvidia, amd]}"),
+        ("MI300X-192GB", GpuRules(vendor=(GpuVendor.NVIDIA,)), GpuRules(), "gpus: {vendor: [nvidia, amd]}"),
+        ("H100-SXM-80GB", GpuRules(), GpuRules(only=("H200-*",)), "gpus with H100-SXM-80GB"),
+        ("H100-SXM-80GB", GpuRules(exclude=("H1*", "L4")), GpuRules(), "gpus with H100-SXM-80GB"),
+        ("H100-SXM-80GB", GpuRules(min_memory_gb=141), GpuRules(("H100-*",)), "gpus with H100-SXM-80GB"),
+    ],
+)
+def test_wider_rules_on_gpus_are_proposed(gpu: str, team: GpuRules, own: GpuRules, says: str) -> None:
+    asked = request(training(policy=Policy(gpus=own)), policy=Policy(gpus=team))
+    offers = [offer("a", "0.50", gpu=gpu)]
+    left = only(plan(asked, offers))
+    assert left.reason is Obstacle.POLICY
+    assert left.fixes[0].says.startswith(f"{says} (outside the policy")
+    check_fixes(asked, offers, plan(asked, offers))
 
 
 @pytest.mark.parametrize("own", [False, True])

@@ -139,6 +139,21 @@ def test_another_field_of_an_object_that_one_figure_stands_for() -> None:
     assert COMMENTS[0] in text
 
 
+@pytest.mark.parametrize("short", ["H100", "[H100, L40S]"])
+def test_names_of_gpus_that_stand_for_the_rules(short: str) -> None:
+    text = KEPT.replace("    gpus: 32\n", f"    gpus: 32\n    policy: {{gpus: {short}}}\n")
+    names = ["H100", "L40S"] if short.startswith("[") else "H100"
+    only, memory = field("training", "policy/gpus/only"), field("training", "policy/gpus/min_memory_gb")
+    assert shown(value_at(EditedDocument(text, "test").workloads[0], only.steps)) == short.strip("[]")
+    wider = yaml.safe_load(edited((memory, 0, "40"), text=text))["workloads"][0]["policy"]["gpus"]
+    assert wider == {"only": names, "min_memory_gb": 40}
+    other = edited((only, 0, "T4, L4"), text=text)
+    assert yaml.safe_load(other)["workloads"][0]["policy"]["gpus"] == ["T4", "L4"]
+    for one in (text, other):
+        assert "policy" not in yaml.safe_load(edited((only, 0, ""), text=one))["workloads"][0]
+    assert yaml.safe_load(edited((only, 0, "L40S")))["workloads"][0]["policy"] == {"gpus": {"only": "L40S"}}
+
+
 def test_what_is_no_number_is_kept_as_it_was_typed() -> None:
     text = edited((field("training", "tokens"), 0, "lots: of # them"))
     assert yaml.safe_load(text)["workloads"][0]["tokens"] == "lots: of # them"

@@ -128,7 +128,9 @@ def test_a_skypilot_task_is_read_as_skypilot_reads_it(tmp_path: Path) -> None:
     cloud, _, region = told["resources"]["infra"].partition("/")
     assert chat.workload["policy"] == {"regions": [region], "providers": {"only": [cloud]}}
     assert (chat.workload["kind"], chat.workload["model"]) == ("serving", "Llama-3.1-8B")
-    assert LeftOut("accelerators A100-80GB:2", "the planner chooses the kind of GPU") in chat.left_out
+    assert (
+        LeftOut("accelerators A100-80GB:2", "state policy.gpus, the GPUs that may be used") in chat.left_out
+    )
 
 
 @pytest.mark.parametrize("name", sorted(NAMED))

@@ -191,6 +191,7 @@ NOT_TOLD: Mapping[str, str] = {
     "FleetForm.Sku": OFFER,
     "GpuForm.GpuSpec.matmul_best_bf16_tflops": MEASURED,
     "GpuForm.GpuSpec.matmul_best_fp8_tflops": MEASURED,
+    "GpuForm.GpuSpec.class_source": SOURCES,
     "GpuForm.GpuSpec.source": SOURCES,
     "GpuForm.GpuSpec.status": SOURCES,
     "KeyForm.ApiKey.sha256": "a hash of the secret",

@@ -54,6 +54,17 @@ MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"policy__geography": ["emea"]}, "/policy/geography/0", "emea", "eu, eea, europe"),
     ({"policy__compliance": ["fedramp"]}, "/policy/compliance/0", "fedramp", "fedramp-high"),
     ({"policy__hosts": ["basement"]}, "/policy/hosts/0", "basement", "'datacenter' or 'community'"),
+    ({"policy__gpus": "H1000"}, "/policy/gpus/0", "H1000", "nearest: H100"),
+    (
+        {"policy__gpus": {"exclude": ["RTX-7*"]}},
+        "/policy/gpus/exclude/0",
+        "RTX-7*",
+        "a GPU of config/gpus.csv",
+    ),
+    ({"policy__gpus": {"vendor": "nvidea"}}, "/policy/gpus/vendor/0", "nvidea", "'nvidia'"),
+    ({"policy__gpus": {"classes": []}}, "/policy/gpus/classes", "empty list", "at least 1"),
+    ({"policy__gpus": {"min_memory_gb": 0}}, "/policy/gpus/min_memory_gb", "0", "a number above 0"),
+    ({"policy__gpus": {"names": ["T4"]}}, "/policy/gpus/names", "names", "one of only, exclude"),
     ({"policy__min_reliability": 99}, "/policy/min_reliability", "99", "at most 1"),
     ({"policy__fleet": {"max_pools": 0}}, "/policy/fleet/max_pools", "0", "at least 1"),
     (
@@ -227,12 +238,12 @@ def test_digits_of_other_scripts_are_no_number_in_yaml() -> None:
 def test_every_problem_is_told_at_once_with_its_line() -> None:
     text = CONTRACT.replace("tokens: 2.0e11", "tokens: -1").replace("model: Qwen3-32B", "model: Qwen9")
     negative, unknown = problems(text)
-    assert (negative.line, negative.column) == (19, 13)
+    assert (negative.line, negative.column) == (20, 13)
     assert unknown.pointer == "/workloads/2/model"
     both = problems(
         CONTRACT.replace("model: Llama-3.1-8B", "model: Nope").replace("model: Qwen3-32B", "model: Qwen9")
     )
-    assert [problem.line for problem in both] == [18, CONTRACT.splitlines().index("    model: Qwen3-32B") + 1]
+    assert [problem.line for problem in both] == [19, CONTRACT.splitlines().index("    model: Qwen3-32B") + 1]
 
 
 @pytest.mark.parametrize(

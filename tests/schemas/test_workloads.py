@@ -15,11 +15,13 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from api.schemas.workloads.document_form import WorkloadsForm
 from api.schemas.workloads.workloads import read_workloads
-from broker.catalogue import load_countries, load_geographies
+from broker.catalogue import load_countries, load_geographies, load_gpus
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import HostKind, Tier
+from broker.domain.market.sku import GpuClass, GpuVendor
 from broker.domain.planning.effective_rules import EffectiveRules, assumed_nodes, rules_of
+from broker.domain.planning.gpu_rules import GpuRules, allowed_gpus
 from broker.domain.planning.workload import (
     NO_LIMIT,
     Batch,
@@ -50,6 +52,7 @@ policy:                                  # optional; each also allowed on one wo
   quotas: {aws: {gpus: 64}, lambda: {nodes: 8}}
   hosts: [datacenter, community]
   min_reliability: 0.98
+  gpus: {only: [h100, L40S], min_memory_gb: 40}
   assumed_nodes: 32
   premium: 0.02
   fleet: {max_gpu_kinds: null}
@@ -150,6 +153,7 @@ def test_the_contracts_own_document_is_read() -> None:
     assert service.policy.geography == ("eu", "uk")
     assert rules_of(request.policy, service) == EffectiveRules(
         hosts=frozenset({HostKind.DATACENTER}),
+        gpus=allowed_gpus([GpuRules(only=("H100-*", "L40S"), min_memory_gb=40.0), GpuRules()]),
         min_reliability=0.98,
         premium=0.02,
         max_pools=4,
@@ -205,7 +209,9 @@ def test_defaults_of_the_rules_of_a_plan() -> None:
     request = read(text)
     service = request.workloads[1]
     rules = rules_of(Policy(), replace(service, policy=Policy()))
-    assert rules == EffectiveRules(frozenset({HostKind.DATACENTER}), 0.0, 0.01, 3, 2)
+    assert rules == EffectiveRules(
+        frozenset({HostKind.DATACENTER}), allowed_gpus([GpuRules(), GpuRules()]), 0.0, 0.01, 3, 2
+    )
     assert Redundancy(zones=2).survives_zone_loss
     assert not Redundancy(zones=1).survives_zone_loss
     assert not Redundancy(zones=2, survives=Survival.REPLICA).survives_zone_loss
@@ -220,6 +226,32 @@ def test_a_workloads_rules_only_narrow() -> None:
     )
     assert (rules.premium, rules.min_reliability) == (0.0, 0.99)
     assert (rules.max_pools, rules.max_gpu_kinds) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("written", "only"),
+    [
+        ("H100", ("H100-*",)),
+        ("[h100*, L40]", ("H100*", "L40")),
+        ("rtx-4090", ("RTX-4090",)),
+        ("{only: A10G-24GB}", ("A10G",)),
+        ("'*'", ("*",)),
+        ("{exclude: T4}", ()),
+        ("null", ()),
+    ],
+)
+def test_gpus_are_named_in_short(written: str, only: tuple[str, ...]) -> None:
+    text = CONTRACT.replace("{only: [h100, L40S], min_memory_gb: 40}", written)
+    request = read(text)
+    assert request.policy.gpus == GpuRules(only=only, exclude=("T4",) if "exclude" in written else ())
+    assert read(json.dumps(to_document(request))) == request
+
+
+def test_every_gpu_has_a_vendor_and_a_class() -> None:
+    classes = {one.product_class: one for one in load_gpus().values()}
+    assert set(classes) == set(GpuClass)
+    assert {one.maker for one in load_gpus().values()} == set(GpuVendor)
+    assert all(one.class_source for one in load_gpus().values())
 
 
 def test_one_number_of_assumed_nodes_holds_for_a_whole_document() -> None:

@@ -118,7 +118,7 @@ def _tell_gpus(draft: Draft, task: Mapping[str, Any], options: list[Mapping[str,
     kinds = [kind for one in options for kind in _accelerators(one.get("accelerators"))]
     named = dict.fromkeys(name if count is None else f"{name}:{count}" for name, count in kinds)
     if named:
-        draft.leave(f"accelerators {', '.join(named)}", "the planner chooses the kind of GPU")
+        draft.leave(f"accelerators {', '.join(named)}", "state policy.gpus, the GPUs that may be used")
     nodes = task.get("num_nodes")
     counts = [count for _, count in kinds if count is not None]
     if draft.kind is not WorkloadKind.TRAINING:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from api.schemas.base.forms import From
 from broker.catalogue import other_names
+from broker.domain.market.sku import GpuClass
 from broker.domain.planning.model_shape import GpuSpec
 
 DensePeak = Annotated[
@@ -35,6 +36,11 @@ class GpuForm(BaseModel):
         Field(description="Other names that workloads documents may use", examples=[["A10G-24GB"]]),
     ]
     vendor: Annotated[str, From("spec.vendor"), Field(description="Manufacturer", examples=["NVIDIA"])]
+    product_class: Annotated[
+        GpuClass,
+        From("spec.product_class"),
+        Field(description="What its vendor makes it for", examples=[GpuClass.DATACENTER]),
+    ]
     architecture: Annotated[str, From("spec.arch"), Field(description="Architecture", examples=["Hopper"])]
     memory_gb: Annotated[
         float, From("spec.memory_gb"), Field(description="Memory in GB as sold", examples=[80])

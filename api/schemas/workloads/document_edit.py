@@ -10,13 +10,12 @@ import copy
 import json
 import re
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import yaml
 
 from api.schemas.base.document import read_document
-from api.schemas.workloads.form_fields import FIGURES, Entry, FormField, shown, value_at
+from api.schemas.workloads.form_fields import Entry, FormField, short_field, shown, value_at
 from api.schemas.workloads.written_values import exact_amount
 from broker.domain.basics.errors import InputError
 
@@ -139,17 +138,17 @@ def _scalar(written: str, *, as_text: bool) -> str:
     return quoted if as_text and not isinstance(_read(written), str) else written
 
 
-def _put(holder: Any, steps: Sequence[str], value: Any) -> None:
-    """Sets a value below ``holder``; None takes it out, with objects that become empty. The way ends early
-    at a figure that stands for its object.
+def _put(holder: Any, steps: Sequence[str], value: Any, around: str = "") -> None:
+    """Sets a value below ``holder``, the object ``around``; None takes it out, with objects that become
+    empty. The way ends early at a value that stands for its object.
     """
     first, *rest = steps
-    inner = holder.get(first)
-    is_figure = inner is not None and not isinstance(inner, dict)
-    if rest and not (is_figure and rest == [FIGURES.get(first)]):
+    inner, short = holder.get(first), short_field((around, first))
+    is_short = inner is not None and not isinstance(inner, dict)
+    if rest and not (is_short and rest == [short]):
         if not isinstance(inner, dict):
-            inner = {FIGURES[first]: inner} if is_figure and first in FIGURES else {}
-        _put(inner, rest, value)
+            inner = {short: inner} if is_short and short is not None else {}
+        _put(inner, rest, value, first)
         value = inner or None
     if value is None:
         holder.pop(first, None)
@@ -168,11 +167,11 @@ def _spliced(text: str, steps: Sequence[str | int], value: str) -> str | None:
     """The text with one value replaced, added or, where it is empty, taken out; None if it is not simple."""
     node: Any = yaml.compose(text, Loader=yaml.CSafeLoader)
     holders: list[tuple[Any, str | int]] = []
-    for around, step in pairwise(["", *steps]):
-        if isinstance(node, yaml.ScalarNode) and FIGURES.get(str(around)) == step:
+    for index, step in enumerate(steps):
+        if not isinstance(node, yaml.MappingNode) and short_field(steps[:index]) == step:
             break
         if step not in _parts(node):
-            return _with_field(text, node, ["", *steps][len(holders) :], value) if value else None
+            return _with_field(text, node, steps[:index], steps[index:], value) if value else None
         holders.append((node, step))
         node = _parts(node)[step][1]
     if not value:
@@ -191,14 +190,18 @@ def _parts(node: Any) -> dict[str | int, tuple[Any, Any]]:
     return {key.value: (key, value) for key, value in pairs}
 
 
-def _with_field(text: str, node: Any, steps: Sequence[str | int], value: str) -> str | None:
-    """The text with a new field at the end of the object that the first step leads to, or before the
-    workloads; a figure that stands for the object becomes one of its fields.
+def _with_field(
+    text: str, node: Any, way: Sequence[str | int], steps: Sequence[str | int], value: str
+) -> str | None:
+    """The text with a new field at the end of the object at the end of ``way``, or before the workloads; a
+    value that stands for the object becomes one of its fields.
     """
-    around, *outer, last = (str(step) for step in steps)
-    if isinstance(node, yaml.ScalarNode) and around in FIGURES:
+    *outer, last = (str(step) for step in steps)
+    short = short_field(way)
+    is_one_line = node.start_mark.line == node.end_mark.line
+    if not isinstance(node, yaml.MappingNode) and short is not None and is_one_line:
         begin, end = node.start_mark.index, node.end_mark.index
-        return f"{text[:begin]}{{{FIGURES[around]}: {text[begin:end]}, {last}: {value}}}{text[end:]}"
+        return f"{text[:begin]}{{{short}: {text[begin:end]}, {last}: {value}}}{text[end:]}"
     if not isinstance(node, yaml.MappingNode) or not node.value:
         return None
     written = f"{last}: {value}"
@@ -263,8 +266,9 @@ def field_of(pointer: str, fields: list[tuple[str, FormField]]) -> str | None:
     found = [at for at, _ in fields if pointer == at or pointer.startswith(f"{at}/")]
     if found:
         return max(found, key=len)
-    short = [at for at, one in fields if len(one.steps) > 1 and FIGURES.get(one.steps[-2]) == one.steps[-1]]
-    return next((at for at in short if at.rpartition("/")[0] == pointer), None)
+    short = [at for at, one in fields if short_field(one.steps[:-1]) == one.steps[-1]]
+    around = (pointer, pointer.rpartition("/")[0])  # of a list too
+    return next((at for at in short if at.rpartition("/")[0] in around), None)
 
 
 def empty_document(team: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from api.schemas.base.document import pointer_of
 from broker.domain.market.offer import Tier
+from broker.domain.market.sku import GpuClass, GpuVendor
 from broker.domain.planning.workload import (
     Precision,
     ServingEngine,
@@ -75,8 +76,14 @@ class FormField:
 
 
 LARGE = 1e6
-FIGURES: Mapping[str, str] = {"gpus": "max", "budget": "usd", "starts": "at"}
+SHORT_FORMS: Mapping[str, str] = {"policy/gpus": "only", "gpus": "max", "budget": "usd", "starts": "at"}
 """Objects for which one value may stand, and the field that the value is."""
+
+
+def short_field(way: Sequence[str | int]) -> str | None:
+    """The field whose value may stand for the object at the end of a way; None: no value may."""
+    names = [str(step) for step in way[-2:]]
+    return SHORT_FORMS.get("/".join(names)) or SHORT_FORMS.get("".join(names[-1:]))
 
 
 def _more(path: str, label: str, entry: Entry = Entry.TEXT, hint: str = "", *choices: str) -> FormField:
@@ -95,7 +102,14 @@ WHERE = FormField("policy/geography", "Where", Entry.LIST, "anywhere; or eu, us,
 DEADLINE = FormField("deadline", "Done by", Entry.TIME, "+4d from the start, or next friday", needed=True)
 INPUT_TOKENS = _number("input_tokens", "Input tokens each", Unit.TOKENS, "1200", needed=True)
 OUTPUT_TOKENS = _number("output_tokens", "Output tokens each", Unit.TOKENS, "250", needed=True)
+GPUS = FormField("policy/gpus/only", "Which GPUs", Entry.LIST, "any; or H100, L40S, RTX-PRO-6000*")
 RULES = (
+    _more("policy/gpus/exclude", "Without these GPUs", Entry.LIST, "none"),
+    _number("policy/gpus/min_memory_gb", "GB of each GPU at least", Unit.NONE, "any", folded=True),
+    _more("policy/gpus/vendor", "Vendors of GPUs", Entry.LIST, f"nvidia; or {', '.join(GpuVendor)}"),
+    _more(
+        "policy/gpus/classes", "Classes of GPUs", Entry.LIST, f"without consumer; or {', '.join(GpuClass)}"
+    ),
     _more("policy/countries", "Countries", Entry.LIST, "any; or DE, NO"),
     _more("policy/providers/only", "Only these providers", Entry.LIST, "all; or lambda, aws"),
     _more("policy/providers/exclude", "Without these providers", Entry.LIST, "none"),
@@ -129,6 +143,7 @@ WORKLOAD_FIELDS: Mapping[WorkloadKind, tuple[FormField, ...]] = {
         DEADLINE,
         _number("gpus/max", "GPUs at most", Unit.GPUS, "no limit"),
         WHERE,
+        GPUS,
         _number("sequence_length", "Sequence length", Unit.TOKENS, "8192", needed=True, folded=True),
         _number("global_batch_tokens", "Tokens a step", Unit.TOKENS, "1e6", needed=True, folded=True),
         _more("precision", "Number format", Entry.CHOICE, "bf16", *(p for p in Precision if p != "int4")),
@@ -158,6 +173,7 @@ WORKLOAD_FIELDS: Mapping[WorkloadKind, tuple[FormField, ...]] = {
         _number("slo/ttft_p95_ms", "First token within ms (p95)", Unit.MS, "1500", needed=True),
         _number("slo/itl_p95_ms", "Each next token within ms (p95)", Unit.MS, "80", needed=True),
         WHERE,
+        GPUS,
         _more("traffic/shape", "Traffic over the day", Entry.CHOICE, TrafficShape.FLAT, *TrafficShape),
         _number("traffic/trough_share", "Least traffic as a share of the peak", Unit.SHARE, "1", folded=True),
         _more("traffic/peak_hour_utc", "Hour of the peak, UTC", Entry.NUMBER, "0"),
@@ -178,6 +194,7 @@ WORKLOAD_FIELDS: Mapping[WorkloadKind, tuple[FormField, ...]] = {
         OUTPUT_TOKENS,
         DEADLINE,
         WHERE,
+        GPUS,
         EARLIEST,
         _more("parts", "In parts at most", Entry.NUMBER, "any; 1 keeps it whole"),
         _more("interruptible", "May be interrupted (spot)", Entry.CHOICE, "true", "true", "false"),
@@ -224,12 +241,7 @@ def value_at(holder: Any, steps: Sequence[str]) -> Any:
     for index, step in enumerate(steps):
         if isinstance(value, dict):
             value = value.get(step)
-        elif (
-            index
-            and value is not None
-            and not isinstance(value, list)
-            and FIGURES.get(steps[index - 1]) == step
-        ):
+        elif value is not None and short_field(steps[:index]) == step:
             return value
         else:
             return None
@@ -282,7 +294,7 @@ def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 def _is_shown(path: tuple[str, ...], known: set[str]) -> bool:
     written = "/".join(path)
-    return written in known or (path[-1] in FIGURES and f"{written}/{FIGURES[path[-1]]}" in known)
+    return written in known or f"{written}/{short_field(path)}" in known
 
 
 def pointer_to(field: FormField, workload: int | None) -> str:

@@ -30,7 +30,7 @@ from api.schemas.workloads.document_form import HorizonForm, WorkloadsForm
 from api.schemas.workloads.document_walk import Walk
 from api.schemas.workloads.mended_document import MOST_ROUNDS, is_sound, mend, unknown_model
 from api.schemas.workloads.policy_words import Unknown, outside, provider_expected, word_of
-from broker.catalogue import load_gpus, load_models, named_format, resolve_gpu, resolve_model
+from broker.catalogue import load_gpus, load_models, named_format, resolve_gpu, resolve_gpus, resolve_model
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.window import Window
 from broker.domain.planning.document_fields import LONG_AGO, LONGEST_NAME, MOST_DAYS, Told
@@ -181,10 +181,10 @@ class _Reader:
             return value  # its type says what is expected
         if told is Told.STORAGE:
             return self._storage(value)
-        if told is not Told.GPU:
+        if told not in (Told.GPU, Told.GPUS):
             return word_of(told, value)
         try:
-            return resolve_gpu(value, "", self.document.source)
+            return (resolve_gpu if told is Told.GPU else resolve_gpus)(value, "", self.document.source)
         except InputError as error:
             raise Unknown(*_said(error), stand_in=value) from None
 

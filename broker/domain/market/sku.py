@@ -16,6 +16,23 @@ class Form(StrEnum):
     CONTAINER = "container"
 
 
+class GpuVendor(StrEnum):
+    """Makers of accelerators."""
+
+    NVIDIA = "nvidia"
+    AMD = "amd"
+    INTEL = "intel"
+    GOOGLE = "google"
+
+
+class GpuClass(StrEnum):
+    """The market for which a vendor makes a GPU: servers, workstations, or games."""
+
+    DATACENTER = "datacenter"
+    WORKSTATION = "workstation"
+    CONSUMER = "consumer"
+
+
 class LinkKind(StrEnum):
     """The link between the GPUs of one node."""
 

@@ -55,6 +55,7 @@ class Told(StrEnum):
     MODEL = "model"
     TIME = "time"
     GPU = "gpu"
+    GPUS = "gpus"
     COUNTRY = "country"
     GEOGRAPHY = "geography"
     TAG = "tag"
@@ -144,22 +145,28 @@ class NotEmpty:
 
 @dataclass(frozen=True, slots=True)
 class OrObject:
-    """An object, for which the value of its field ``name`` may stand: ``5000`` for ``{usd: 5000}``."""
+    """An object, for which the value of its field ``name`` may stand: ``5000`` for ``{usd: 5000}``.
+
+    ``many``: so may a list of such values.
+    """
 
     name: str
     kind: Literal["number", "integer", "string"] = "string"
     least: int | None = None
+    many: bool = False
 
     def whole(self, value: Any) -> Any:
         """The object that ``value`` stands for."""
         is_short = isinstance(value, (int, float, Decimal, str)) and not isinstance(value, bool)
-        return {self.name: value} if is_short else value
+        return {self.name: value} if is_short or (self.many and isinstance(value, list)) else value
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         limit = {} if self.least is None else {"minimum": self.least}
-        return {"anyOf": [handler(schema), {"type": self.kind, **limit}]}
+        short = {"type": self.kind, **limit}
+        lists = [{"type": "array", "items": short}] if self.many else []
+        return {"anyOf": [handler(schema), short, *lists]}
 
 
 class OneOf:
@@ -243,6 +250,7 @@ SomeMinutes = Annotated[Number, Limits(above=0, most=MOST_HOURS * 60)]
 HourOfDay = Annotated[Number, Limits(least=0, below=24)]
 Milliseconds = Annotated[Number, Limits(above=0)]
 Gigabytes = Annotated[Number, Limits(least=0, most=MOST_GB)]
+SomeGigabytes = Annotated[Number, Limits(above=0, most=MOST_GB)]
 Demand = Annotated[Number, Limits(least=0, most=MOST_REQUESTS_PER_S)]
 PeakDemand = Annotated[Number, Limits(above=0, most=MOST_REQUESTS_PER_S)]
 Measured = Annotated[Number, Limits(above=0, most=MOST_MEASURED_PER_S)]
@@ -262,6 +270,7 @@ Patterns = Annotated[tuple[Name, ...], NotEmpty(), OneOrList()]
 Tags = Annotated[tuple[Annotated[Name, Told.TAG], ...], OneOrList()]
 Keys = Annotated[tuple[Annotated[Name, Told.PROVIDER], ...], OneOrList()]
 Gpu = Annotated[Name, Told.GPU]
+GpuPatterns = Annotated[tuple[Annotated[Name, Told.GPUS], ...], OneOrList()]
 Storage = Annotated[Name, Told.STORAGE]
 NamedModel = Annotated[ModelShape, Told.MODEL, AsText()]
 Moment = Annotated[datetime, Told.TIME, WithJsonSchema({"type": "string"})]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from broker.domain.market.offer import HostKind, Offer
+from broker.domain.planning.gpu_rules import AllowedGpus, allowed_gpus
 from broker.domain.planning.workload import FleetLimits, PlanRequest, Policy, Serving, Workload
 
 Number = TypeVar("Number", int, float)
@@ -27,6 +28,7 @@ class EffectiveRules:
     """
 
     hosts: frozenset[HostKind]
+    gpus: AllowedGpus
     min_reliability: float
     premium: float
     max_pools: int
@@ -54,6 +56,7 @@ def rules_of(team: Policy, workload: Workload) -> EffectiveRules:
         zones = workload.redundancy.zones
     return EffectiveRules(
         hosts=frozenset.intersection(*said_hosts) if said_hosts else DEFAULT_HOSTS,
+        gpus=allowed_gpus([policy.gpus for policy in policies]),
         min_reliability=max((p.min_reliability or 0.0 for p in policies), default=0.0),
         premium=_least((p.premium for p in policies), DEFAULT_PREMIUM),
         max_pools=min(max(MOST_POOLS, zones), _least((limits.max_pools for limits in fleets), zones + 1)),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from broker.domain.market.sku import GpuClass, GpuVendor
+
 
 class Attention(StrEnum):
     """Kind of attention: multi-head, grouped-query, multi-query, or multi-head latent."""
@@ -234,10 +236,12 @@ class GpuSpec:
 
     ``scaleup_gbyte_s_per_dir`` is the link to the other GPUs of the node in one direction.
     ``matmul_best_*`` is the best measured rate of a matrix product; None if there is no measurement.
+    ``class_source`` says where the vendor states the product class.
     """
 
     gpu: str
     vendor: str
+    product_class: GpuClass
     arch: str
     bf16_tflops: float | None
     fp16_tflops: float | None
@@ -253,3 +257,9 @@ class GpuSpec:
     matmul_best_fp8_tflops: float | None
     status: str
     source: str
+    class_source: str
+
+    @property
+    def maker(self) -> GpuVendor:
+        """The vendor, as documents write it."""
+        return GpuVendor(self.vendor.lower())

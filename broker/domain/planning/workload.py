@@ -16,6 +16,7 @@ from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import HostKind, Tier
 from broker.domain.planning import document_fields as doc
+from broker.domain.planning.gpu_rules import GpuRules
 from broker.domain.planning.reoptimize_policy import ReoptimizePolicy
 from broker.domain.planning.startup import Startup
 from broker.domain.planning.transfer import Place
@@ -123,9 +124,10 @@ class Policy:
     A workload's policy can only narrow the team's: both must allow an offer. ``quotas`` of a team apply to
     the sum of its workloads, those of a workload to it alone. ``reoptimize`` is about changes of running
     workloads, not about offers. ``geography`` names sets of countries (``config/geography.toml``).
-    ``min_reliability`` is the lowest share of time up that a seller may state. ``assumed_nodes`` is the stock
-    that is assumed if it is unknown. ``premium`` is the share above the lowest cost that a plan with fewer
-    pools, sellers and moves may cost. ``mix_sandbox``: the plan may order from sandbox and from real sellers.
+    ``min_reliability`` is the lowest share of time up that a seller may state. ``gpus`` are the allowed GPUs.
+    ``assumed_nodes`` is the stock that is assumed if it is unknown. ``premium`` is the share above the lowest
+    cost that a plan with fewer pools, sellers and moves may cost. ``mix_sandbox``: the plan may order from
+    sandbox and from real sellers.
     """
 
     regions: doc.Patterns | None = None
@@ -138,6 +140,7 @@ class Policy:
     reoptimize: Annotated[ReoptimizePolicy, doc.OrNull] = field(default_factory=ReoptimizePolicy)
     hosts: Annotated[tuple[HostKind, ...], doc.NotEmpty(), doc.OneOrList()] | None = None
     min_reliability: doc.Share | None = None
+    gpus: Annotated[GpuRules, doc.OrObject("only", many=True), doc.OrNull] = field(default_factory=GpuRules)
     assumed_nodes: doc.Count | None = None
     premium: doc.Premium | None = None
     fleet: Annotated[FleetLimits, doc.OrNull] = FleetLimits()

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from broker.domain.basics.money import format_usd
+from broker.domain.planning.gpu_rules import GpuRules
 from broker.domain.planning.model_shape import ModelShape
 from broker.domain.planning.workload import (
     NO_LIMIT,
@@ -64,7 +65,8 @@ def written(value: Any) -> Any:
     document = {one.name: _field(one.name, getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, WITH_NULLS):
         return document
-    document = {name: told for name, told in document.items() if told is not None and told != {}}
+    unsaid: tuple[object, ...] = (None, {}, []) if isinstance(value, GpuRules) else (None, {})
+    document = {name: told for name, told in document.items() if told not in unsaid}
     if isinstance(value, FleetLimits):
         return {name: None if most == NO_LIMIT else most for name, most in document.items()}
     if isinstance(value, Starts) and set(document) == {"at"}:

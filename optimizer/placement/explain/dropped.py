@@ -13,13 +13,14 @@ from dataclasses import replace
 import numpy as np
 
 from broker.domain.basics.money import usd_words
-from broker.domain.market.offer import HostKind, Offer
+from broker.domain.market.offer import Offer
 from broker.domain.planning.workload import Batch, Policy, Serving, Training, Workload
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.host_needs import HostNeeds, serving_needs, training_needs
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.explain.alternatives import described
-from optimizer.placement.explain.requirements import RULES
+from optimizer.placement.explain.policy_rules import RULES
+from optimizer.placement.explain.wider_rules import wider_rules
 from optimizer.placement.problem.columns import Column, in_usd
 from optimizer.placement.problem.gates import open_gates
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
@@ -66,10 +67,10 @@ def _by_rules(
             if np.isfinite(extra).any():
                 offer = problem.table.offers[int(np.argmin(extra))]
                 yield extra, f"by the policy alone: {rule.says(policies, (offer,))} lets it pass"
-    hosts = (replace(policy, hosts=tuple(HostKind)) for policy in policies)
-    wider = _opened(problem, workload, *hosts)
-    fix = f"hosts: [{', '.join(HostKind)}]"
-    yield np.where(wider & ~passing, usd, np.inf), f"by the policy alone: {fix} lets it pass"
+    for wider_rule in wider_rules(problem.request, [workload]):
+        team, own = wider_rule.without(problem.request.policy), wider_rule.widened(workload)
+        wider = _opened(problem, workload, team, own)
+        yield np.where(wider & ~passing, usd, np.inf), f"by the policy alone: {wider_rule.says} lets it pass"
 
 
 def _opened(problem: Problem, workload: Workload, team: Policy, own: Policy) -> Bools:

@@ -20,15 +20,8 @@ from broker.domain.planning.patch import patch_of
 from broker.domain.planning.plan import Fix, Obstacle
 from broker.domain.planning.workload import PlanRequest, Quota, Workload
 from optimizer.placement.columns.candidates import Candidates
-from optimizer.placement.explain.requirements import (
-    RULES_FIRST,
-    Asked,
-    Change,
-    hosts_change,
-    more_nodes,
-    own_changes,
-    policy_changes,
-)
+from optimizer.placement.explain.policy_rules import gpu_changes, hosts_change, policy_changes
+from optimizer.placement.explain.requirements import RULES_FIRST, Asked, Change, more_nodes, own_changes
 from optimizer.placement.explain.trials import Trials, Way
 from optimizer.placement.fleets.model import coarse_fleets
 from optimizer.placement.problem.columns import Column, in_cents, in_usd
@@ -86,7 +79,7 @@ class Fixer:
             [changes(asked) for changes in own],
             [changes(asked) for changes in others],
             [policy_changes(asked, reason)],
-            [hosts_change(asked)],
+            [hosts_change(asked), gpu_changes(asked)],
         ):
             found += self._found(asked, kinds, has_fix=bool(found))
             if found:

@@ -28,7 +28,7 @@ from optimizer.placement.search.runner_up import main_piece, named
 from optimizer.placement.search.solve import Solution
 
 TEXTS = {
-    Obstacle.POLICY: "allow more providers, regions or hosts",
+    Obstacle.POLICY: "allow more providers, regions, hosts or GPUs",
     Obstacle.TIER: "allow more tiers",
     Obstacle.RESIDENCY: "allow more countries",
     Obstacle.COMPLIANCE: "ask for fewer compliance tags",

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from broker.catalogue import load_geographies, load_operators
+from broker.catalogue import load_geographies, load_gpus, load_operators
 from broker.domain.market.offer import Offer, Tier
 from broker.domain.planning.effective_rules import EffectiveRules, rules_of
 from broker.domain.planning.plan import Obstacle
@@ -145,7 +145,10 @@ def _opened(
     passing = problem.allowed & of_its_size
     log = GateLog(int(passing.sum()))
     for gate, allowed in (
-        (Obstacle.POLICY, _every(policies, places, _policy_mask) & _host_mask(problem, rules)),
+        (
+            Obstacle.POLICY,
+            _every(policies, places, _policy_mask) & _host_mask(problem, rules) & _gpu_mask(table, rules),
+        ),
         (Obstacle.TIER, _tier_mask(table, policies) & _tier_of_kind(table, on_spot, is_run)),
         (Obstacle.RESIDENCY, _every(policies, places, _residency_mask)),
         (Obstacle.COMPLIANCE, _every(policies, places, _compliance_mask)),
@@ -221,6 +224,12 @@ def _host_mask(problem: Problem, rules: EffectiveRules) -> Bools:
         ("hosts", rules.hosts, rules.min_reliability),
         lambda: np.array([rules.allow_host(offer) for offer in known], dtype=np.bool_),
     )
+
+
+def _gpu_mask(table: OfferTable, rules: EffectiveRules) -> Bools:
+    """By kind of node. A GPU without a data sheet fails rules on vendors and classes that somebody wrote."""
+    specs = load_gpus()
+    return _of_offers((rules.gpus.allow(sku, specs.get(sku.gpu)) for sku in table.skus), table.sku_of)
 
 
 def _compliance_mask(places: _Places, policy: Policy) -> Bools:

@@ -69,7 +69,7 @@ class Explain(Struct, frozen=True, forbid_unknown_fields=True):
     most_scarce: Count
     most_moved: Count
     least_saved_usd: Positive
-    most_community_groups: Count
+    most_wider_groups: Count
     most_named: Count
     most_cheaper: Count
     least_told: Count
@@ -173,7 +173,7 @@ class Pipeline(Struct, frozen=True, forbid_unknown_fields=True):
     checking_s_each: Positive
     most_checking_share: Share
     explain_share: Share
-    hosts_share: Share
+    wider_rules_share: Share
     ties_share: Share
     fixes_share: Share
     least_services: Count

@@ -6,12 +6,15 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.domain.market.offer import HostKind, Offer
+from broker.domain.market.sku import GpuClass, GpuVendor, Sku
+from broker.domain.planning.gpu_rules import GpuRules
 from broker.domain.planning.plan import Plan
-from broker.domain.planning.workload import FleetLimits, PlanRequest, Policy, Providers
+from broker.domain.planning.workload import FleetLimits, PlanRequest, Policy, Providers, Training
 from tests.depth import examples
 from tests.placement.market import at, offer, plan, request, serving, total, training
 
@@ -99,3 +102,75 @@ def test_the_saving_is_never_more_than_that_of_a_plan_with_them(
     saved = total(found) - total(best)
     told = [note.split("would save $")[1].split(" ")[0] for note in found.notes]
     assert [Decimal(usd) for usd in told] == ([saved] if saved else [])
+
+
+H100 = offer("h100", "2.00", gpu="H100-SXM-80GB")
+AMD = offer("mi300x", "1.00", gpu="MI300X-192GB", provider="hotaisle")
+GAMING = offer("gaming", "1.50", gpu="RTX-4090", provider="runpod")
+
+
+def test_each_wider_choice_of_gpus_is_told_apart() -> None:
+    run = training("run", 10)
+    assert planned(request(run), [H100, AMD, GAMING]).notes == (
+        "gpus: {vendor: [nvidia, amd]} would save $10.00 or more, with everything else as planned, "
+        "run on MI300X-192GB at hotaisle",
+        "gpus: {classes: [datacenter, workstation, consumer]} would save $5.00 or more, "
+        "with everything else as planned, run on RTX-4090 at runpod",
+    )
+
+
+@pytest.mark.parametrize(
+    ("team", "own", "says"),
+    [
+        (GpuRules(only=("H100-*",)), GpuRules(), "gpus without only would save $10.00"),
+        (GpuRules(), GpuRules(exclude=("RTX-A6000",)), "gpus without exclude would save $10.00"),
+        (GpuRules(min_memory_gb=80), GpuRules(min_memory_gb=60), "gpus without min_memory_gb would save"),
+    ],
+)
+def test_what_a_written_rule_on_gpus_costs_is_told(team: GpuRules, own: GpuRules, says: str) -> None:
+    run = training("run", 10, policy=Policy(gpus=own))
+    cheap = replace(offer("a6000", "1.00"), sku=Sku("a6000", "RTX-A6000", 1, 48.0))
+    (note,) = planned(request(run, policy=Policy(gpus=team)), [H100, cheap]).notes
+    assert note.startswith(says)
+    assert note.endswith("run on RTX-A6000 at lambda")
+
+
+def test_names_beyond_the_default_are_no_narrower_rule() -> None:
+    """Without the list, the default would exclude the AMD that the list allows."""
+    asked = request(training("run", 10), policy=Policy(gpus=GpuRules(only=("MI300X-*",))))
+    assert planned(asked, [replace(AMD, price_usd_per_node_hour=Decimal(3)), H100]).notes == ()
+
+
+KINDS = ("H100-SXM-80GB", "RTX-A6000", "RTX-4090", "MI300X-192GB")
+names = st.lists(st.sampled_from((*KINDS, "RTX*", "H100-*")), max_size=2, unique=True).map(tuple)
+rules = st.builds(
+    GpuRules,
+    only=names,
+    exclude=names,
+    min_memory_gb=st.sampled_from((None, 24.0, 80.0)),
+    vendor=st.sampled_from((None, (GpuVendor.NVIDIA,), (GpuVendor.NVIDIA, GpuVendor.AMD))),
+    classes=st.sampled_from((None, (GpuClass.DATACENTER,), tuple(GpuClass))),
+)
+
+
+@settings(max_examples=examples(25), derandomize=True, deadline=None)
+@given(rules, rules, st.lists(prices, min_size=4, max_size=4), st.sampled_from(KINDS))
+def test_more_gpus_never_cost_more(team: GpuRules, own: GpuRules, usd: list[str], more: str) -> None:
+    """A name more in ``only``, one less in ``exclude``, all vendors, all classes, any memory."""
+    offers = [offer(gpu, price, gpu=gpu, nodes=1) for gpu, price in zip(KINDS, usd, strict=True)]
+    runs = [training(f"r{n}", 6, deadline=at(7), unplaced_usd=Decimal(40)) for n in range(2)]
+    cost = total(plan(narrowed(team, own, runs), offers))
+    for wider in (
+        *([replace(own, only=(*own.only, more))] if own.only else []),
+        replace(own, exclude=own.exclude[1:]),
+        replace(own, vendor=tuple(GpuVendor)),
+        replace(own, classes=tuple(GpuClass)),
+        replace(own, min_memory_gb=None),
+    ):
+        assert total(plan(narrowed(team, wider, runs), offers)) <= cost
+    assert total(plan(narrowed(GpuRules(("*",)), GpuRules(), runs), offers)) <= cost
+
+
+def narrowed(team: GpuRules, own: GpuRules, runs: list[Training]) -> PlanRequest:
+    each = (replace(run, policy=Policy(gpus=own)) for run in runs)
+    return request(*each, policy=Policy(gpus=team))
