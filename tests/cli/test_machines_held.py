@@ -11,6 +11,7 @@ import yaml
 from api.schemas.holding.reservation import reservation_to_document
 from broker.domain.basics.machines import Access, Machine, fingerprint_of
 from broker.domain.holding.reservation import Reservation
+from broker.domain.holding.startup_run import StartupRun, StartupState
 from tests.api.test_team_isolation import a_row
 from tests.cli.running import broker, fake_server
 from tests.export.test_held_part import PLAN_ID, answers
@@ -67,3 +68,19 @@ def test_machines_of_two_places_are_not_one_job(second: str, jobs: list[int]) ->
     told = [f"--nnodes={size} --node-rank={rank}" for size in jobs for rank in range(size)]
     assert [line.split("torchrun ")[1].split(" --nproc")[0] for line in lines] == told
     assert ("placement" in yaml.safe_load(fleet.stdout)) == (len(jobs) == 1)
+
+
+def test_equal_starts_of_a_reservation_are_told_once() -> None:
+    waiting = StartupRun(StartupState.WAITING, NOON)
+    failed = replace(waiting, state=StartupState.FAILED, exit_code=3, error="one\nno such file")
+    row = held("one", "us-east", "10.0.0.1")
+    units = tuple(replace(row.units[0], ordinal=at, startup=waiting) for at in range(3))
+    rows = (replace(row, units=units), replace(row, units=(*units[:2], replace(units[2], startup=failed))))
+    for one, said in zip(rows, ("start: ", "start of units 0, 1: "), strict=True):
+        with fake_server(answers(one)) as server:
+            done = broker("reservations", "--each", env=server.env, width=400)
+        told = " ".join(done.stdout.split())
+        assert told.count("once the machines answer") == 1, done.output
+        assert f"{said}the broker runs it over SSH once" in told
+    assert "start of unit 2: " in told
+    assert "no such file" in told
