@@ -17,8 +17,7 @@ from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.assumed_stock import assumptions_of
 from broker.domain.planning.effective_rules import assumed_nodes
 from broker.domain.planning.notes import document_notes
-from broker.domain.planning.plan import Baseline, Placement, Plan, PlanStatus, recourses_usd
-from broker.domain.planning.plan_spend import spend_lines
+from broker.domain.planning.plan import Baseline, Placement, Plan, PlanStatus, recourses_usd, spend_lines
 from broker.domain.planning.planning_time import ALWAYS_PLANNED_WORKLOADS
 from broker.domain.planning.workload import PlanRequest, Serving
 from broker.ports.planning import LimitClock, PlanOptions, Progress, ProgressSink

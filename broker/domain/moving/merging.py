@@ -18,8 +18,8 @@ from broker.domain.planning.plan import (
     Unplaced,
     Wait,
     recourses_usd,
+    spend_lines,
 )
-from broker.domain.planning.plan_spend import spend_lines
 from broker.domain.planning.workload import PlanRequest
 
 
