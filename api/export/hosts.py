@@ -144,21 +144,25 @@ def _ansible(hosts: Sequence[Host]) -> str:
 
 
 def _torchrun(hosts: Sequence[Host]) -> str:
-    """For each workload, the options of ``torchrun`` on each of its machines, one line each."""
+    """The options of ``torchrun`` on each machine, one line each: a job for each workload, or for each of its
+    places, since machines of several sellers or regions share no network.
+    """
     lines = []
     for group, members in _by_group(hosts).items():
-        first = members[0].inner
-        lines.append(f"# {group}: {len(members)} nodes; append the script and its arguments")
-        for host in members:
-            options = [
-                f"--nnodes={len(members)}",
-                f"--node-rank={host.rank}",
-                f"--nproc-per-node={max(1, host.gpus)}",
-                f"--master-addr={first}",
-                f"--master-port={RENDEZVOUS_PORT}",
-                f"--local-addr={host.inner}",
-            ]
-            lines.append(f"{host.name}\ttorchrun {shlex.join(options)}")
+        places = _by_place(members)
+        for place, joined in places.items():
+            where = f" at {place}" if len(places) > 1 else ""
+            lines.append(f"# {group}{where}: {len(joined)} nodes; append the script and its arguments")
+            for rank, host in enumerate(joined):
+                options = [
+                    f"--nnodes={len(joined)}",
+                    f"--node-rank={rank}",
+                    f"--nproc-per-node={max(1, host.gpus)}",
+                    f"--master-addr={joined[0].inner}",
+                    f"--master-port={RENDEZVOUS_PORT}",
+                    f"--local-addr={host.inner}",
+                ]
+                lines.append(f"{host.name}\ttorchrun {shlex.join(options)}")
     return "\n".join(lines) + "\n"
 
 
@@ -184,7 +188,7 @@ def _dstack(hosts: Sequence[Host]) -> str:
             for host in members
         ]
         fleet: dict[str, Any] = {"type": "fleet", "name": pool_name(group)}
-        if len(members) > 1:
+        if len(members) > 1 and len(_by_place(members)) == 1:
             fleet["placement"] = "cluster"
         fleets.append(_yaml({**fleet, "ssh_config": {"identity_file": "~/.ssh/id_ed25519", "hosts": rows}}))
     return "---\n".join(fleets)
@@ -239,6 +243,14 @@ def _by_group(hosts: Sequence[Host]) -> dict[str, list[Host]]:
     for host in hosts:
         groups.setdefault(host.group, []).append(host)
     return groups
+
+
+def _by_place(members: Iterable[Host]) -> dict[str, list[Host]]:
+    """A workload's machines by seller and region: only machines of one region can be joined."""
+    places: dict[str, list[Host]] = {}
+    for host in members:
+        places.setdefault(f"{host.provider} {host.region}", []).append(host)
+    return places
 
 
 def pool_name(name: str) -> str:

@@ -13,10 +13,10 @@ from typing import Protocol
 from broker.domain.holding.reservation import Reservation
 from broker.domain.market.offer import Offer
 from broker.domain.moving.reoptimization import Reoptimization
+from broker.domain.planning.comparison import Variant
 from broker.domain.planning.cost_estimate import CostEstimate
 from broker.domain.planning.plan import ConfidencePrice, Plan, PlanStatus
 from broker.domain.planning.simulation import Simulation
-from broker.domain.planning.variant import Variant
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.spend.approvals import ApprovalState, Decision, Verdict
 

@@ -24,8 +24,8 @@ from broker.domain.planning.plan import (
     PlanStatus,
     recourses_usd,
     relaunches_usd,
+    spend_lines,
 )
-from broker.domain.planning.plan_spend import spend_lines
 from broker.domain.planning.planning_time import ALWAYS_PLANNED_WORKLOADS
 from broker.domain.planning.workload import PlanRequest, Serving
 from broker.ports.planning import LimitClock, PlanOptions, Progress, ProgressSink

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.domain.basics.window import Segment
-from broker.domain.planning.comparison import differences_between, outcomes_of
+from broker.domain.planning.comparison import AssumedPrices, differences_between, outcomes_of
 from broker.domain.planning.plan import Obstacle, Placement, Unplaced
-from broker.domain.planning.variant import AssumedPrices
 from broker.domain.planning.workload import WorkloadKind
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_request, an_offer

@@ -27,7 +27,15 @@ async def act(uow, reserver, lease):
 
 
 HOLDING = "broker.services.holding"
-STEPS = ("lease_service", "releaser", "orphaned_leases", "buyer", "reservation_creator", "fallback_offer")
+STEPS = (
+    "lease_service",
+    "reservation_steps",
+    "releaser",
+    "orphaned_leases",
+    "buyer",
+    "reservation_creator",
+    "fallback_offer",
+)
 """Modules of ``HOLDING`` that use cases of reserving are made of."""
 
 
@@ -103,7 +111,14 @@ def test_no_side_effect_lacks_its_points(path: Path) -> None:
 
 def test_the_files_with_side_effects_are_looked_at() -> None:
     found = {path.stem for path in sources() if count_effects(path.read_text())}
-    assert found >= {"lease_service", "fallback_offer", "moves", "reconcile", "reservations"}
+    assert found >= {
+        "lease_service",
+        "reservation_steps",
+        "fallback_offer",
+        "moves",
+        "reconcile",
+        "reservations",
+    }
 
 
 def test_an_effect_without_points_is_found() -> None:

@@ -140,6 +140,24 @@ async def test_figures_that_moved_since_are_not_agreed_to(home: Home) -> None:
     assert home.house.provider.open_instances() == []
 
 
+async def test_a_plan_says_how_other_tools_take_it(home: Home) -> None:
+    client, plan_id = await visitor(home), await a_plan(home)
+    plan = f"/plans/{plan_id}"
+    drafted = (await client.get(plan)).text
+    assert f"broker export {plan_id} --to" in drafted
+    assert "do not reserve the plan too" in drafted
+    assert "broker hosts" not in drafted
+    assert (await client.get(f"/v1{plan}/windows.ics")).text.startswith("BEGIN:VCALENDAR")
+    for action in ("approve", "reserve"):
+        form = await form_of(client, plan, f"{plan}/{action}")
+        assert (await client.post(f"{plan}/{action}", data=form)).status_code == 303
+    await home.product.background.stop()
+    held = (await client.get(plan)).text
+    assert f"broker hosts {plan_id} --format" in held
+    assert f"broker endpoints {plan_id} --format" in held
+    assert "do not reserve the plan too" not in held
+
+
 async def told(client: httpx.AsyncClient, stream: str) -> list[str]:
     """What a stream of events says until it ends."""
     answer = await client.get(stream)

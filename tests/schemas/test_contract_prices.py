@@ -29,10 +29,11 @@ def test_a_file_is_read() -> None:
     [
         ("A,aws,,,sometimes,2026-01-01,2026-12-31,10,", "line 2.*sometimes"),
         ("A,aws,,,,2026-01-01,soon,10,", "soon"),
-        ("A,aws,,,,2026-01-01,2026-12-31,,", "either discount_percent or price"),
+        ("A,aws,,,,2026-01-01,2026-12-31,,", "expected either discount_percent or price"),
         ("A,aws,,,,2026-01-01,2026-12-31,10,5", "either discount_percent or price"),
         ("A,aws,,,,2026-12-31,2026-01-01,10,", "on or after"),
         ("A,aws,,,,2026-01-01,2026-12-31,120,", "120"),
+        ("A,aws,,,,2026-01-01,2026-12-31,abc,", "column 8.*expected an amount"),
         ("A,aws,,,,2026-01-01,2026-12-31,٣,", "٣"),
         (",aws,,,,2026-01-01,2026-12-31,10,", "contract"),
     ],

@@ -9,9 +9,9 @@ import pytest
 
 from broker.domain.basics.errors import Conflict, InputError, NotFound, NotPermitted
 from broker.domain.market.offer import Offer
+from broker.domain.planning.comparison import Variant
 from broker.domain.planning.plan import PlanStatus
 from broker.domain.planning.planned_market import SAME_TIME
-from broker.domain.planning.variant import Variant
 from broker.domain.planning.workload import PlanRequest
 from broker.ports.planning import (
     BusinessStatus,

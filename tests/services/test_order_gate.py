@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.account import Caller
-from broker.domain.basics.errors import OrdersBarred, OverCap
+from broker.domain.basics.errors import Conflict, OrdersBarred, OverCap
+from broker.domain.basics.machines import AccessWish
 from broker.domain.holding.order_rules import OrderRules, Orders
 from broker.domain.holding.reservation import Idempotency, Reservation, ReservationState, UnitState
 from broker.domain.market.seller_mode import SellerMode
@@ -109,6 +110,16 @@ async def test_leases_are_followed_and_released_while_orders_are_off() -> None:
     assert (await house.reservations.release(ALICE, row.reservation_id)).state is S.RELEASED
     assert len(house.provider.open_instances()) == 1
     house.assert_agreement()
+
+
+async def test_an_order_that_nobody_could_enter_is_refused_with_what_to_do() -> None:
+    house = under(gate())
+    house.provider.needs_keys = True
+    with pytest.raises(Conflict, match=r"no public SSH key goes with .*; expected .*`broker ssh-keys --add"):
+        await house.reservations.reserve_offer(ALICE, "o-1", 1)
+    assert (house.rows(), house.provider.ledger) == ([], [])
+    unentered = OfferOrder("o-1", 1, access=AccessWish.NONE)
+    assert (await house.reservations.reserve_order(ALICE, unentered)).state is S.ACTIVE
 
 
 async def _ending(house: House) -> Reservation:

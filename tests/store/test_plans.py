@@ -14,7 +14,7 @@ from ulid import ULID
 from broker.domain.basics.access import EVERY_TEAM, TeamScope
 from broker.domain.basics.errors import ConcurrentChange, Conflict, InputError, NotFound
 from broker.domain.holding.reservation import Reservation, ReservationState
-from broker.domain.planning.variant import AssumedPrices, Variant
+from broker.domain.planning.comparison import AssumedPrices, Variant
 from broker.domain.spend.approvals import Decision, Verdict
 from broker.ports.planning import BusinessStatus, OtherPlans, PlanRecord, PlanState
 from broker.store import Store

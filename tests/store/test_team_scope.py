@@ -27,7 +27,7 @@ from broker.domain.basics.window import Window
 from broker.domain.holding.launches import LaunchAttempt, LaunchOutcome
 from broker.domain.holding.reservation import ReservationState, Unit, UnitState
 from broker.domain.moving.reoptimization import ProposalState, Reoptimization
-from broker.domain.planning.variant import Variant
+from broker.domain.planning.comparison import Variant
 from broker.domain.planning.workload import WorkloadKind
 from broker.domain.spend.approvals import ApprovalState
 from broker.domain.spend.budgets import Budget, BudgetAlert, BudgetPeriod

@@ -173,12 +173,15 @@ def left_out_words(row: ReservationForm) -> str:
 
 
 def _starts(row: ReservationForm) -> Iterator[str]:
-    """How the start of each unit stands, with the last line of what it said."""
+    """How the starts of its units stand, each with the last line of what it said; equal ones once."""
+    units: dict[str, list[str]] = {}
     for unit in row.units:
         if unit.startup is not None:
-            which = f" of unit {unit.ordinal}" if len(row.units) > 1 else ""
             said = (unit.startup.error or "").splitlines()[-1:]
-            yield ": ".join([f"start{which}: {start_words(unit.startup)}", *said])
+            units.setdefault(": ".join([start_words(unit.startup), *said]), []).append(str(unit.ordinal))
+    for words, ordinals in units.items():
+        one = f" of unit{'s' if len(ordinals) > 1 else ''} {', '.join(ordinals)}"
+        yield f"start{one if len(ordinals) < len(row.units) else ''}: {words}"
 
 
 def wait_until(

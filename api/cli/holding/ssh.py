@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from api.client import connect
 from api.export.hosts import alias_of
 from api.schemas.holding.reservation import AccessForm, ReservationForm, UnitForm
 from broker.domain.basics.errors import Conflict, FieldProblem, InputError, NotFound
-from broker.domain.basics.machines import fingerprint_of
+from broker.domain.basics.machines import fingerprint_of, read_public_key
 from broker.settings import data_folder
 
 app = typer.Typer(add_completion=False)
@@ -30,7 +31,8 @@ def ssh(
     unit: Annotated[int, typer.Option(min=0, help="The unit, as `broker hosts` names it.")] = 0,
     node: Annotated[int, typer.Option(min=0, help="The node within the unit.")] = 0,
     identity: Annotated[
-        Path | None, typer.Option("--identity", "-i", help="The private key; without it those of OpenSSH.")
+        Path | None,
+        typer.Option("--identity", "-i", help="The private key; else the one in ~/.ssh that opens it."),
     ] = None,
     show: Annotated[bool, typer.Option("--print", help="Print the command instead of running it.")] = False,
 ) -> None:
@@ -49,6 +51,11 @@ def ssh(
     with connect(load_settings()) as client:
         row = client.find_reservation(reservation_id)
     access = machine_of(row, unit, node)
+    if identity is None and row.ssh_keys:
+        folder = Path.home() / ".ssh"
+        identity = identity_among(row.ssh_keys, folder)
+        if identity is None and "SSH_AUTH_SOCK" not in os.environ:
+            say(f"no key in {folder} opens it; name with --identity one of: {', '.join(row.ssh_keys)}")
     command = command_of(access, alias_of(row.reservation_id, unit, node), identity, show=show)
     words = [*command, *context.args]
     if show:
@@ -72,6 +79,24 @@ def machine_of(row: ReservationForm, unit: int, node: int) -> AccessForm:
     if node >= len(found.machines):
         raise NotFound("node", str(node), f"there are 0 to {len(found.machines) - 1}")
     return found.machines[node]
+
+
+def identity_among(ssh_keys: Sequence[str], folder: Path) -> Path | None:
+    """The private key in ``folder`` that has a public half in the ``.pub`` file beside it among ``ssh_keys``.
+
+    These are names of keys with their fingerprints, as a reservation tells them. OpenSSH itself tries keys of
+    a few file names only.
+    """
+    opening = {one.split()[-1] for one in ssh_keys}
+    for public in sorted(folder.glob("*.pub")):
+        private = public.with_suffix("")
+        try:
+            line, _ = read_public_key(public.read_text())
+        except (ValueError, OSError):
+            continue
+        if fingerprint_of(line) in opening and private.exists():
+            return private
+    return None
 
 
 def command_of(access: AccessForm, alias: str, identity: Path | None, *, show: bool = False) -> list[str]:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from api.schemas.base.csv_reader import read_table
 from api.schemas.base.document import MAX_SHOWN, input_error
+from api.schemas.base.validation import expected_of
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import plain_digits
 from broker.domain.market.contract_prices import ContractPrice
@@ -107,9 +108,9 @@ def _problems(
     error: ValidationError,
 ) -> list[FieldProblem]:
     found = []
-    for detail in error.errors(include_url=False, include_context=False):
+    for detail in error.errors(include_url=False):
         column = str(detail["loc"][0]) if detail["loc"] else ""
-        expected = "a column of the form" if detail["type"] == "extra_forbidden" else detail["msg"]
+        expected = "a column of the form" if detail["type"] == "extra_forbidden" else expected_of(detail)
         cell = repr(row.get(None if column == BEYOND else column) or "") if column else "this line"
         place = columns.index(column) + 1 if column in columns else None
         found.append(FieldProblem(f"/{line}/{column}".rstrip("/"), cell, expected, line, place))

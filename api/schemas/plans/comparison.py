@@ -15,6 +15,7 @@ from api.schemas.base.forms import Form, From
 from broker.domain.basics.errors import InputError
 from broker.domain.basics.money import ZERO
 from broker.domain.planning.comparison import (
+    AssumedPrices,
     Difference,
     Holding,
     WorkloadOutcome,
@@ -23,7 +24,6 @@ from broker.domain.planning.comparison import (
 )
 from broker.domain.planning.plan import Plan, PlanStatus
 from broker.domain.planning.planned_market import SAME_TIME
-from broker.domain.planning.variant import AssumedPrices
 from broker.domain.planning.workload import PlanRequest, WorkloadKind
 from broker.ports.planning import PlanRecord, PlanState
 

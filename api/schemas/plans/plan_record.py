@@ -16,8 +16,8 @@ from api.schemas.finance.finance import DecisionForm
 from api.schemas.plans.comparison import ASSUMED_PRICES
 from api.schemas.plans.plan import PLAN
 from broker.domain.holding.plan_holding import PlanHolding
+from broker.domain.planning.comparison import AssumedPrices
 from broker.domain.planning.plan import PlanStatus
-from broker.domain.planning.variant import AssumedPrices
 from broker.domain.spend.approvals import ApprovalState
 from broker.ports.planning import BusinessStatus, PlanRecord, PlanState, Whereabouts
 

@@ -19,8 +19,8 @@ from broker.domain.planning.plan import (
     Wait,
     recourses_usd,
     relaunches_usd,
+    spend_lines,
 )
-from broker.domain.planning.plan_spend import spend_lines
 from broker.domain.planning.workload import PlanRequest
 
 

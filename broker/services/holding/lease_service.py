@@ -1,14 +1,14 @@
 """Acting on one reservation at its provider: the only module that buys, adopts and releases.
 
-The intent of an order is stored with its tag before the provider is called, and the outcome right after. Each
-write checks the version of the row and adds an audit entry. No provider is called while a unit of work is
-open. If the process dies between two writes, the reconciler finishes the step.
+The intent of an order is stored with its tag before the provider is called, and the outcome right after
+(``reservation_steps``). No provider is called while a unit of work is open. If the process dies between two
+writes, the reconciler finishes the step.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -29,7 +29,7 @@ from broker.domain.basics.errors import (
 from broker.domain.basics.window import Window, instant_words
 from broker.domain.holding.back_off import after_refusal, tried, untried
 from broker.domain.holding.holding_orders import REFUSALS, Outcome, bought_later, ends_by_itself
-from broker.domain.holding.launches import LaunchAttempt, attempts_between, too_dear
+from broker.domain.holding.launches import attempts_between, too_dear
 from broker.domain.holding.lease_money import (
     above_limit,
     dearer,
@@ -62,13 +62,9 @@ from broker.ports.holding import Reserver
 from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
 from broker.services.holding.orphaned_leases import OrphanedLeases
 from broker.services.holding.releaser import Releaser
+from broker.services.holding.reservation_steps import TRIES, Beside, ReservationSteps
 
 log = logging.getLogger(__name__)
-
-TRIES = 4
-
-Change = Callable[[Reservation], Reservation]
-Beside = Callable[[UnitOfWork], Awaitable[object]]
 
 RATED = frozenset(
     {
@@ -100,6 +96,7 @@ class LeaseService:
         self._secrets = secrets or StartupSecrets()
         self.reservers = reservers
         self._clock = clock
+        self._steps = ReservationSteps(uow_factory, clock)
         self._not_before_end: set[tuple[str, str]] = set()
         self._releaser = Releaser(self.reserver, clock)
         self._orphans = OrphanedLeases(uow_factory, clock)
@@ -163,7 +160,7 @@ class LeaseService:
         is_news = not reservation.tries or reservation.reason != str(error)
         row = after_refusal(replace(reservation, reason=str(error)), self._clock.now())
         attempts = (too_dear(row, self._clock.now(), error),) if isinstance(error, PriceAboveLimit) else ()
-        row = await self._write(
+        row = await self._steps.store(
             row, "reservation.refused", actor, str(error), attempts=attempts, is_news=is_news
         )
         return Outcome(row, error, is_news=is_news)
@@ -175,7 +172,7 @@ class LeaseService:
         claimed = replace(unit, state=UnitState.ORDERING, ordered_at=self._clock.now())
         wanted = reservation.moved_to(ReservationState.PENDING).with_unit(claimed)
         is_news = not reservation.tries
-        return await self._write(wanted, "reservation.order", actor, f"tag {unit.tag}", is_news=is_news)
+        return await self._steps.store(wanted, "reservation.order", actor, f"tag {unit.tag}", is_news=is_news)
 
     async def ask(
         self, reservation: Reservation, ordinal: int, actor: str, leases: list[Lease] | None = None
@@ -250,7 +247,7 @@ class LeaseService:
         asked = [unit.ordered_at for unit in reservation.units if unit.ordered_at is not None]
         attempt = too_dear(reservation, min(asked, default=now), error)
         leaving = let_go(reservation, str(error), now, wanted=False)
-        row = await self._write(leaving, "reservation.too_dear", actor, str(error), attempts=(attempt,))
+        row = await self._steps.store(leaving, "reservation.too_dear", actor, str(error), attempts=(attempt,))
         return Outcome(await self.release_held(row, actor), error)
 
     async def _refused(
@@ -268,7 +265,7 @@ class LeaseService:
             return after_refusal(refused, self._clock.now())
 
         is_news = not reservation.tries or reservation.reason != str(error)
-        row = await self._answer(
+        row = await self._steps.store_answer(
             reservation, unit, change, "reservation.refused", actor, error, is_news=is_news
         )
         return Outcome(row, error, is_news=is_news)
@@ -283,7 +280,7 @@ class LeaseService:
 
         is_news = not reservation.tries or reservation.reason != str(error)
         detail = f"{error}; tag {unit.tag}"
-        row = await self._answer(
+        row = await self._steps.store_answer(
             reservation, unit, change, "reservation.unknown", actor, error, detail, is_news=is_news
         )
         return Outcome(row, error, is_news=is_news)
@@ -305,7 +302,7 @@ class LeaseService:
             granted = granted_window(taken, leases) or taken.granted
             return progressed(replace(taken, granted=granted), leases, self._clock.now())
 
-        row = await self._answer(
+        row = await self._steps.store_answer(
             reservation, unit, change, "reservation.held", actor, detail=f"lease {lease.reference}"
         )
         if lease.reference not in row.provider_references:
@@ -339,7 +336,7 @@ class LeaseService:
         unit = replanned(reservation.units[ordinal])
         row = reservation.with_unit(unit)
         ended = attempts_between(reservation, row)
-        return await self._write(row, "reservation.retry", actor, f"tag {unit.tag}", attempts=ended)
+        return await self._steps.store(row, "reservation.retry", actor, f"tag {unit.tag}", attempts=ended)
 
     async def lose(
         self,
@@ -360,7 +357,9 @@ class LeaseService:
         row = without(with_money(reservation, leases), ordinals, reason, self._clock.now(), at, leases)
         gone, attempts = sum(row.units[one].nodes for one in ordinals), attempts_between(reservation, row)
         detail = f"{gone} of {row.nodes} nodes gone" + (f": {reason}" if reason else "")
-        return await self._write(row, "reservation.gone", actor, detail, attempts=attempts, beside=beside)
+        return await self._steps.store(
+            row, "reservation.gone", actor, detail, attempts=attempts, beside=beside
+        )
 
     async def move(
         self, reservation: Reservation, state: ReservationState, actor: str, leases: Iterable[Lease] = ()
@@ -368,12 +367,12 @@ class LeaseService:
         """Stores a state that the provider reports, and the amounts in ``leases``."""
         row = in_state(with_money(reservation, leases), state, self._clock.now())
         attempts = attempts_between(reservation, row)
-        return await self._write(row, f"reservation.{state}", actor, "", attempts=attempts)
+        return await self._steps.store(row, f"reservation.{state}", actor, "", attempts=attempts)
 
     async def book(self, reservation: Reservation, leases: Iterable[Lease], actor: str) -> Outcome:
         """Stores billed amounts and prices that the provider reports; gives back what is above its limit."""
         row = with_money(reservation, leases)
-        row = await self._write(row, "reservation.billed", actor, money_in_words(row))
+        row = await self._steps.store(row, "reservation.billed", actor, money_in_words(row))
         return await self.within_limit(row, actor)
 
     async def take_rates(
@@ -392,13 +391,13 @@ class LeaseService:
                 words = age_words(native.currency, newer.rates[-1], today)
                 rated = replace(row, offer=replace(offer, native=native))
                 with suppress(ConcurrentChange):
-                    await self._write(rated, "reservation.exchange_rate", actor, words)
+                    await self._steps.store(rated, "reservation.exchange_rate", actor, words)
 
     async def grant(self, reservation: Reservation, window: Window, actor: str) -> Reservation:
         """Stores the window that the provider grants."""
         row = replace(reservation, granted=window)
         span = f"{instant_words(window.start)} to {instant_words(window.end)}"
-        return await self._write(row, "reservation.granted", actor, span)
+        return await self._steps.store(row, "reservation.granted", actor, span)
 
     async def note_start(
         self, reservation: Reservation, ordinal: int, run: StartupRun, actor: str
@@ -409,13 +408,13 @@ class LeaseService:
         said = f"unit {ordinal}{code}" + (f": {run.error}" if run.error else "")
         failed = run.state is StartupState.FAILED
         action = "reservation.start_failed" if failed else "reservation.start_done"
-        return await self._write(row, action, actor, said, is_news=run.is_over)
+        return await self._steps.store(row, action, actor, said, is_news=run.is_over)
 
     async def extend(self, reservation: Reservation, end: datetime, actor: str) -> Reservation:
         """Stores a later end as the requested one."""
         wish = None if reservation.requested is None else replace(reservation.requested, end=end)
         row = replace(reservation, end=end, requested=wish)
-        return await self._write(row, "reservation.extend", actor, f"until {end:%d %b %Y %H:%M} UTC")
+        return await self._steps.store(row, "reservation.extend", actor, f"until {end:%d %b %Y %H:%M} UTC")
 
     async def abandon(
         self,
@@ -482,7 +481,7 @@ class LeaseService:
             if row.is_open and row.state is not ReservationState.RELEASING:
                 gone = let_go(row, reason, self._clock.now(), wanted=False)
                 left.append(await uow.reservations.update(gone))
-                await uow.accounts.add_audit(self._entry(gone, "reservation.abandon", actor, reason))
+                await uow.accounts.add_audit(self._steps.entry(gone, "reservation.abandon", actor, reason))
             else:
                 left.append(row)
         return tuple(left)
@@ -490,7 +489,7 @@ class LeaseService:
     async def begin_release(self, reservation: Reservation, reason: str, actor: str) -> Reservation:
         """Stores that the reservation is to end; if nothing was bought, it ends at once."""
         row = let_go(reservation, reason, self._clock.now(), wanted=True)
-        return await self._write(row, "reservation.release", actor, reason)
+        return await self._steps.store(row, "reservation.release", actor, reason)
 
     async def release_held(self, reservation: Reservation, actor: str) -> Reservation:
         """Asks the provider to end every held unit, and stores those that ended."""
@@ -512,7 +511,7 @@ class LeaseService:
             at = end_times(reservation, gone, shown, {})
             return await self.lose(reservation, gone, "", actor, at=at, leases=shown)
         except ConcurrentChange:
-            return await self.reload(reservation)
+            return await self._steps.reload(reservation)
 
     async def end_failed(self, row: Reservation, ordinals: Sequence[int], leases: Iterable[Lease]) -> bool:
         """Asks the provider to end those of the units' leases that it shows as failed; False: ask again."""
@@ -546,7 +545,7 @@ class LeaseService:
             return await self._release_refused(reservation, failed, actor)
         if reservation.tries and asked:
             taken = replace(untried(reservation), reason=because(reservation, TAKEN))
-            return await self._write(taken, "reservation.release_taken", actor, taken.reason)
+            return await self._steps.store(taken, "reservation.release_taken", actor, taken.reason)
         return reservation
 
     async def _release_refused(
@@ -554,7 +553,7 @@ class LeaseService:
     ) -> Reservation:
         noted = release_refused(tried(reservation, self._clock.now()), error)
         is_news = str(error).removeprefix(f"{error.provider}: ") not in reservation.reason
-        return await self._write(
+        return await self._steps.store(
             noted,
             "reservation.release_refused",
             actor,
@@ -565,79 +564,4 @@ class LeaseService:
 
     async def reload(self, reservation: Reservation) -> Reservation:
         """The current row from the database."""
-        async with self._uow_factory(EVERY_TEAM) as uow:
-            return await uow.reservations.find(reservation.reservation_id)
-
-    async def _answer(
-        self,
-        reservation: Reservation,
-        unit: Unit,
-        change: Change,
-        action: str,
-        actor: str,
-        error: ProviderError | None = None,
-        detail: str = "",
-        *,
-        is_news: bool = True,
-    ) -> Reservation:
-        """Applies the answer to the order of ``unit``, unless another process stored one meanwhile."""
-        request_id = None if error is None else error.request_id
-        for _ in range(TRIES):
-            now = reservation.units[unit.ordinal]
-            if now.tag != unit.tag or now.state is not UnitState.ORDERING:
-                return reservation
-            row = change(reservation)
-            attempts = attempts_between(reservation, row, error)
-            try:
-                return await self._write(
-                    row, action, actor, detail or str(error), request_id, attempts, is_news=is_news
-                )
-            except ConcurrentChange:
-                reservation = await self.reload(reservation)
-        raise ConcurrentChange(
-            f"reservation {reservation.reservation_id} changed during each of {TRIES} tries; try again"
-        )
-
-    async def _write(
-        self,
-        row: Reservation,
-        action: str,
-        actor: str,
-        detail: str,
-        request_id: str | None = None,
-        attempts: Sequence[LaunchAttempt] = (),
-        beside: Beside | None = None,
-        *,
-        is_news: bool = True,
-    ) -> Reservation:
-        """Stores a step, the launch attempts that it ends, and the writes of ``beside``.
-
-        ``is_news`` False: it equals the previous try, so there is no audit entry.
-        """
-        async with self._uow_factory(EVERY_TEAM) as uow:
-            if beside is not None:  # it may order: the turn comes before the row, as in every order
-                await uow.reservations.take_turn()
-            written = await uow.reservations.update(row)
-            if beside is not None:
-                await beside(uow)
-            await uow.launches.add(attempts)
-            if is_news:
-                await uow.accounts.add_audit(self._entry(row, action, actor, detail, request_id))
-            crash_points.here(f"{action}.before")
-            await uow.commit()
-            crash_points.here(f"{action}.after")
-        return written
-
-    def _entry(
-        self, row: Reservation, action: str, actor: str, detail: str, request_id: str | None = None
-    ) -> AuditEntry:
-        return AuditEntry(
-            at=self._clock.now(),
-            actor=actor,
-            action=action,
-            object_kind="reservation",
-            object_id=row.reservation_id,
-            team=row.team,
-            detail=f"{row.state}: {detail}" if detail else str(row.state),
-            provider_request_id=request_id,
-        )
+        return await self._steps.reload(reservation)

@@ -183,8 +183,9 @@ class ReservationCreator:
         offer = intent.offer
         why = self._lease_service.reserver(offer.provider).locked_out(offer, setup.keys)
         if why:
-            raise Conflict(f"nothing was ordered of {offer.offer_id}: {why}").naming(
-                FieldProblem("/access", "ssh", f"{HOW_TO_ENTER}, or `access: none` where nobody enters")
+            expected = f"{HOW_TO_ENTER}, or `access: none` where nobody enters"
+            raise Conflict(f"nothing was ordered of {offer.offer_id}: {why}; expected {expected}").naming(
+                FieldProblem("/access", "ssh", expected)
             )
 
     def _entry(self, reservation: Reservation, actor: str, why: str) -> AuditEntry:

@@ -71,7 +71,6 @@ from broker.domain.spend.release_estimate import (
 from broker.ports.planning import BudgetWatch, PlanRecord, PlanState
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWork, UnitOfWorkFactory
 from broker.services.holding.buyer import Buyer
-from broker.services.holding.lease_service import TRIES
 from broker.services.holding.plan_checks import (
     doubts_of,
     offers_of,
@@ -80,6 +79,7 @@ from broker.services.holding.plan_checks import (
     require_prices,
     unreserved,
 )
+from broker.services.holding.reservation_steps import TRIES
 from broker.services.holding.reserving_requests import OfferOrder, PartRelease, PlanPart
 from broker.services.spend.approving import (
     Approving,

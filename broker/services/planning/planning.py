@@ -26,11 +26,11 @@ from broker.domain.basics.identity import ENTROPY_BYTES, make_id
 from broker.domain.basics.money import format_usd
 from broker.domain.basics.page import Page
 from broker.domain.market.offer import Offer
+from broker.domain.planning.comparison import AssumedPrices, Variant
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.plan_turns import Turn, TurnClass, class_by_size
 from broker.domain.planning.planned_market import is_same_time, market_sha256
 from broker.domain.planning.planning_time import require_time
-from broker.domain.planning.variant import AssumedPrices, Variant
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.spend.approvals import over_limit
 from broker.ports.planning import (

@@ -17,8 +17,8 @@ from broker.domain.basics.errors import NotFound
 from broker.domain.basics.money import to_micro_usd
 from broker.domain.basics.page import Page
 from broker.domain.holding.reservation import OPEN_STATES, ReservationState
+from broker.domain.planning.comparison import Variant
 from broker.domain.planning.plan import Plan
-from broker.domain.planning.variant import Variant
 from broker.domain.spend.approvals import ApprovalState, Decision
 from broker.ports.planning import (
     BusinessStatus,
