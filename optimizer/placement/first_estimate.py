@@ -150,7 +150,9 @@ def _of_service(
     each = Replicas.of(problem, estimates, estimates.row_of[service.name])
     demand = hourly_demand(problem, service)
     starts = np.arange(len(demand)) * HOUR_S
-    length = np.clip(np.minimum(starts + HOUR_S, problem.end_s) - np.maximum(starts, due_s), 0, HOUR_S)
+    length = np.clip(
+        np.minimum(starts + HOUR_S, problem.end_of(service)) - np.maximum(starts, due_s), 0, HOUR_S
+    )
     node_hours, peak, replicas = _fleet_sizes(problem, service, each, demand, length / HOUR_S)
     hours = float(length.sum()) / HOUR_S
     config = node_hours.argmin(axis=1)

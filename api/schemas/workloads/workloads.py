@@ -36,6 +36,7 @@ from broker.domain.basics.window import Window
 from broker.domain.planning.document_fields import LONG_AGO, LONGEST_NAME, MOST_DAYS, Told
 from broker.domain.planning.model_shape import ModelShape
 from broker.domain.planning.workload import (
+    HOURS_PER_WEEK,
     Batch,
     Measurement,
     PlanRequest,
@@ -55,7 +56,6 @@ from broker.provider_facts import load_provider_names
 SHARES_TOLERANCE = 1e-6
 OWN_STORAGE = "own"
 """The location of data that no provider stores; the cost of its egress is unknown."""
-HOURS_PER_WEEK = 168
 SECONDS_PER_DAY = 86_400
 TERA = 1e12
 LEAST_FLOP_PER_PARAM = 4
@@ -358,6 +358,7 @@ class _Reader:
 
     def _serving(self, row: Serving, at: str, form: WorkloadsForm) -> Serving:
         self._check_starts(row, at, form)
+        self._check_end(row, at)
         service = replace(row, traffic=self._traffic(row.traffic, f"{at}/traffic"))
         for size, place in _sizes(service.traffic, f"{at}/traffic"):
             self._check_context(row.model, *size, place)
@@ -381,17 +382,23 @@ class _Reader:
         if starts.at is not None and starts.at >= self.horizon.end:
             self._wrong(pointer, f"a time before the horizon ends, {format_time(self.horizon.end)}")
 
+    def _check_end(self, row: Serving, at: str) -> None:
+        start = max(row.starts.at or self.horizon.start, self.horizon.start)
+        if row.ends is not None and row.ends <= start:
+            self._wrong(f"{at}/ends", f"a time after it starts, {format_time(start)}")
+
     def _traffic(self, traffic: Traffic, at: str) -> Traffic:
         """The traffic with what follows from its hours and from the sizes of its requests."""
         shape, hourly = traffic.shape, traffic.hourly
         if self.document.value_at(f"{at}/shape") is None and hourly:
             shape = TrafficShape.HOURLY
         if shape is TrafficShape.HOURLY:
-            self._check_hourly(hourly, f"{at}/hourly")
+            self._check_hourly(hourly, f"{at}/hourly", may_be_empty=bool(traffic.bursts))
         elif hourly:
             self._wrong(f"{at}/shape", "hourly or no shape, because hourly is given")
-        elif not traffic.peak_requests_per_s:
+        elif not traffic.peak_requests_per_s and (shape is TrafficShape.DIURNAL or not traffic.bursts):
             self._wrong(f"{at}/peak_requests_per_s", f"requests per second at the peak (shape {shape})")
+        self._check_clock(traffic, shape, at)
         is_hourly = shape is TrafficShape.HOURLY
         mix = self._mix(traffic, at)
         tokens_in, tokens_out = mean_tokens(mix)
@@ -419,13 +426,27 @@ class _Reader:
             self._wrong(f"{at}/mix", "shares that sum to 1", f"shares that sum to {shares:g}")
         return tuple(replace(size, share=size.share / shares) for size in traffic.mix)
 
-    def _check_hourly(self, hourly: tuple[float, ...], at: str) -> None:
+    def _check_clock(self, traffic: Traffic, shape: TrafficShape, at: str) -> None:
+        """Refuses an hour or a zone that nothing is read in."""
+        if traffic.peak_hour is not None and shape is not TrafficShape.DIURNAL:
+            self._wrong(
+                f"{at}/peak_hour", f"no such field, because traffic of shape {shape} has no peak hour"
+            )
+        elif traffic.peak_hour is not None and self.document.value_at(f"{at}/peak_hour_utc") is not None:
+            self._wrong(f"{at}/peak_hour", "either peak_hour, in the time zone, or peak_hour_utc")
+        is_week = shape is TrafficShape.HOURLY and len(traffic.hourly) == HOURS_PER_WEEK
+        is_read = traffic.peak_hour is not None or bool(traffic.bursts) or is_week
+        if traffic.time_zone is not None and not is_read:
+            expected = "peak_hour, bursts or a week of hourly rates beside it, which are read in it"
+            self._wrong(f"{at}/time_zone", expected)
+
+    def _check_hourly(self, hourly: tuple[float, ...], at: str, *, may_be_empty: bool) -> None:
         hours = -(-self.horizon.duration // timedelta(hours=1))
         lengths = sorted({HOURS_PER_WEEK, hours})
         if len(hourly) not in lengths:
             wanted = " or ".join(str(length) for length in lengths)
             self._wrong(at, f"{wanted} figures, one per hour of a week or of the whole horizon")
-        elif max(hourly) <= 0:
+        elif max(hourly) <= 0 and not may_be_empty:
             self._wrong(at, "at least one hour with requests", "an hourly list without requests")
 
 

@@ -46,6 +46,7 @@ LONG_AGO = datetime.min.replace(tzinfo=UTC)
 """An earliest start that excludes nothing."""
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._ -]*$"
 TRIMMED = r"^\S([^\x00-\x1f\x7f]*\S)?$"
+_TIME_OF_DAY = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", re.ASCII)
 
 
@@ -60,6 +61,7 @@ class Told(StrEnum):
     TAG = "tag"
     PROVIDER = "provider"
     STORAGE = "storage"
+    TIME_ZONE = "time_zone"
 
 
 def _number(value: Any) -> Any:
@@ -75,6 +77,12 @@ def _money(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("an amount in USD")
     return plain_digits(value).replace("_", "") if isinstance(value, str) else value
+
+
+def _time_of_day(value: Any) -> Any:
+    if not isinstance(value, str) or not re.fullmatch(_TIME_OF_DAY, value):
+        raise ValueError('a time of day from "00:00" to "23:59"')
+    return value
 
 
 def _not_everybody(team: str) -> str:
@@ -241,6 +249,7 @@ Hours = Annotated[Number, Limits(least=0, most=MOST_HOURS)]
 SomeHours = Annotated[Number, Limits(above=0, most=MOST_HOURS)]
 SomeMinutes = Annotated[Number, Limits(above=0, most=MOST_HOURS * 60)]
 HourOfDay = Annotated[Number, Limits(least=0, below=24)]
+BurstMinutes = Annotated[Number, Limits(above=0, most=24 * 60)]
 Milliseconds = Annotated[Number, Limits(above=0)]
 Gigabytes = Annotated[Number, Limits(least=0, most=MOST_GB)]
 Demand = Annotated[Number, Limits(least=0, most=MOST_REQUESTS_PER_S)]
@@ -250,11 +259,16 @@ Count = Annotated[Whole, Limits(kind="integer", least=1, most=10**9)]
 CountOrNone = Annotated[Whole, Limits(kind="integer", least=0, most=10**9)]
 Zones = Annotated[Whole, Limits(kind="integer", least=1, most=MOST_ZONES)]
 Spares = Annotated[Whole, Limits(kind="integer", least=0, most=MOST_SPARES)]
+Replicas = Annotated[Whole, Limits(kind="integer", least=0, most=MOST_SPARES)]
 Drafted = Annotated[Whole, Limits(kind="integer", least=1, most=MOST_DRAFTED)]
 Usd = Annotated[Decimal, BeforeValidator(_money), Field(ge=0, le=int(LARGEST_USD), allow_inf_nan=False)]
 DecimalShare = Annotated[Decimal, BeforeValidator(_money), Field(ge=0, le=1)]
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 WorkloadName = Annotated[str, Field(min_length=1, max_length=100, pattern=NAME)]
+TimeOfDay = Annotated[
+    str, BeforeValidator(_time_of_day), WithJsonSchema({"pattern": _TIME_OF_DAY, "type": "string"})
+]
+TimeZone = Annotated[Name, Told.TIME_ZONE]
 Team = Annotated[Name, Field(pattern=TRIMMED), AfterValidator(_not_everybody)]
 Countries = Annotated[tuple[Annotated[Name, Told.COUNTRY], ...], NotEmpty(), OneOrList()]
 Geographies = Annotated[tuple[Annotated[Name, Told.GEOGRAPHY], ...], NotEmpty(), OneOrList()]

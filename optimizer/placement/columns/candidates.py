@@ -324,11 +324,11 @@ class Candidates:
                 rate = known_usd_per_hour.get(service.name)
             if rate is None:
                 rate = self._least_usd_per_hour(service, earliest)
-            latest = min(last_second(self.problem, found.run), float(self.problem.end_s))
+            latest = min(last_second(self.problem, found.run), float(self.problem.end_of(service)))
             keep_price(self.problem, service.name, DelayPrice(rate, earliest, latest))
 
     def _least_usd_per_hour(self, service: Serving, earliest_s: float) -> Decimal:
-        hours = (self.problem.end_s - earliest_s) / HOUR_S
+        hours = (self.problem.end_of(service) - earliest_s) / HOUR_S
         usd = self.least_service_usd(service, earliest_s)
         if hours <= 0 or not np.isfinite(usd):
             return ZERO

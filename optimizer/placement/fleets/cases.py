@@ -19,7 +19,7 @@ import numpy as np
 from broker.domain.planning.effective_rules import MOST_POOLS
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.stages import measured_hour
-from broker.domain.planning.workload import Serving, TrafficShape
+from broker.domain.planning.workload import Serving
 from optimizer.placement.problem.billing_groups import NEVER, Limit, runs_of
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import GateLog, Opened, fit_gates, open_gates
@@ -90,10 +90,21 @@ def _short_of(case: FleetCase, units: Units, peak_requests_per_s: float) -> Obst
 def hourly_demand(problem: Problem, service: Serving) -> Floats:
     """Requests/s [H]; a traffic shape that repeats daily is evaluated for one day."""
     hours, traffic = hour_count(problem), service.traffic
-    asked = hours if traffic.shape is TrafficShape.HOURLY else min(hours, HOURS_OF_DAY)
+    asked = min(hours, HOURS_OF_DAY) if traffic.repeats_daily else hours
     starts = [problem.origin + timedelta(hours=hour) for hour in range(asked)]
     rates = [traffic.requests_per_s_at(start, problem.origin) for start in starts]
-    return np.resize(np.array(rates, dtype=np.float64), hours)
+    demand = np.resize(np.array(rates, dtype=np.float64), hours)
+    demand[np.arange(hours) * HOUR_S >= problem.end_of(service)] = 0.0
+    return demand
+
+
+def mean_demand(problem: Problem, case: FleetCase) -> Floats:
+    """Mean requests/s [H], where ``case.demand`` has the highest of each hour."""
+    if not case.service.traffic.bursts:
+        return case.demand
+    starts = (problem.origin + timedelta(hours=hour) for hour in range(len(case.demand)))
+    rates = [case.service.mean_requests_per_s_at(start, problem.origin) for start in starts]
+    return np.array(rates, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from broker.domain.planning.workload import Serving
 from optimizer.placement.problem.columns import Column, Piece, Span, price_cents, with_switching
 from optimizer.placement.problem.delays import delay_cents
 from optimizer.placement.problem.problem import Bools, Floats, Ints, OfferTable, Problem
@@ -23,7 +24,7 @@ from optimizer.placement.problem.units import HOUR_S, FleetCase
 
 @dataclass(frozen=True, slots=True)
 class ServiceTime:
-    """When a service runs: from ``start_s`` on; nodes may be held from ``floor_s`` on."""
+    """When a service runs: from ``start_s`` to ``end_s``; nodes may be held from ``floor_s`` on."""
 
     start_s: float
     floor_s: int
@@ -35,13 +36,14 @@ class ServiceTime:
         return int(self.start_s // HOUR_S)
 
 
-def service_time(problem: Problem, starts_at_s: float | None, after_s: float | None) -> ServiceTime:
+def service_time(problem: Problem, service: Serving, after_s: float | None) -> ServiceTime:
     """The time of a service that starts at a given instant, after a run, or with the horizon."""
+    end_s = problem.end_of(service)
     if after_s is not None:
         start = max(after_s, float(problem.t0_s))
-        return ServiceTime(start, max(problem.t0_s, math.floor(start)), problem.end_s)
-    start = max(starts_at_s or 0.0, float(problem.t0_s))
-    return ServiceTime(start, problem.t0_s, problem.end_s)
+        return ServiceTime(start, max(problem.t0_s, math.floor(start)), end_s)
+    starts_at_s = 0.0 if service.starts_at is None else problem.seconds(service.starts_at)
+    return ServiceTime(max(starts_at_s, float(problem.t0_s)), problem.t0_s, end_s)
 
 
 def due_s(problem: Problem, time: ServiceTime, followed: bool, cold_s: float) -> float:
@@ -98,8 +100,7 @@ class Slot:
 
 def time_of(problem: Problem, case: FleetCase, after_s: float | None) -> ServiceTime:
     """When the service runs."""
-    starts_at = case.service.starts_at
-    return service_time(problem, None if starts_at is None else problem.seconds(starts_at), after_s)
+    return service_time(problem, case.service, after_s)
 
 
 def build_slots_column(

@@ -511,7 +511,7 @@ def _start_usd(problem: Problem, case: FleetCase, mine: Ints) -> Floats:
     """USD of starting a unit: its cold start in whole billing increments, and the upfront price."""
     units, table = case.units, problem.table
     increment = table.increment_s[units.offer[mine]]
-    whole = (HOUR_S % increment == 0) & (problem.end_s % HOUR_S == 0)
+    whole = (HOUR_S % increment == 0) & (problem.end_of(case.service) % HOUR_S == 0)
     lead_s = np.where(whole, np.ceil(units.cold_s[mine] / increment) * increment, units.cold_s[mine])
     usd: Floats = (
         units.usd_per_hour[mine] * lead_s + units.surcharge_usd_per_hour[mine] * units.cold_s[mine]

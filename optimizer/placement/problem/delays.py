@@ -90,7 +90,7 @@ def wait_in(problem: Problem, service: Serving, column: Column | None, cost_usd:
     first = max(problem.origin, problem.as_of)
     start = max(first, problem.instant(column.after_s))
     earliest = max(first, problem.instant(price.earliest_s))
-    return wait_of(service, cost_usd, earliest, start, problem.request.horizon.end)
+    return wait_of(service, cost_usd, earliest, start, service.ends_by(problem.request.horizon.end))
 
 
 def relief_cents(problem: Problem, waits: Iterable[Wait]) -> int:

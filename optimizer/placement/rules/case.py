@@ -198,14 +198,16 @@ class Case:
         return max(service.starts_at or self.request.horizon.start, self.earliest)
 
     def needs_nothing(self, workload: Workload) -> bool:
-        """Whether a workload is a service without requests from its start to the horizon's end."""
+        """Whether a workload is a service without requests from its start to its end."""
         begin = self.service_start(workload) if isinstance(workload, Serving) else None
         if begin is None or not isinstance(workload, Serving):
             return False
-        origin, end, traffic = self.request.horizon.start, self.request.horizon.end, workload.traffic
+        origin, end = self.request.horizon.start, workload.ends_by(self.request.horizon.end)
+        if begin >= end:
+            return False  # it never starts
         hour = origin + (begin - origin) // HOUR * HOUR
         hours = range(max(0, math.ceil((end - hour) / HOUR)))
-        return not any(traffic.requests_per_s_at(hour + n * HOUR, origin) for n in hours)
+        return not any(workload.requests_per_s_at(hour + n * HOUR, origin) for n in hours)
 
 
 def as_ordered(placement: Placement, offer: Offer) -> Offer:

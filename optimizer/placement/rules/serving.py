@@ -17,7 +17,7 @@ from broker.domain.market.billing import holdings
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Placement
 from broker.domain.planning.stages import stages_of
-from broker.domain.planning.workload import Serving, TrafficShape
+from broker.domain.planning.workload import Serving
 from optimizer.placement.rules.case import Case
 
 HOUR = timedelta(hours=1)
@@ -288,10 +288,11 @@ def _first_short(
 
 
 def _demand(case: Case, service: Serving, when_us: Ints) -> Floats:
-    """Requests/s at each instant: those of its hour."""
+    """Requests/s at each instant: those of its hour until the service ends."""
     origin = case.request.horizon.start
     hours = when_us // (HOUR // timedelta(microseconds=1))
-    daily = service.traffic.shape is not TrafficShape.HOURLY
-    asked, of_each = np.unique(hours % 24 if daily else hours, return_inverse=True)
-    rates = [service.traffic.requests_per_s_at(origin + int(hour) * HOUR, origin) for hour in asked]
-    return np.array(rates, dtype=np.float64)[of_each.reshape(-1)]
+    asked, of_each = np.unique(hours, return_inverse=True)
+    rates = [service.requests_per_s_at(origin + int(hour) * HOUR, origin) for hour in asked]
+    demand = np.array(rates, dtype=np.float64)[of_each.reshape(-1)]
+    demand[when_us >= _us(service.ends_by(case.request.horizon.end), origin)] = 0.0
+    return demand
