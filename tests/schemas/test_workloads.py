@@ -382,9 +382,9 @@ def test_hours_of_a_service_by_the_clock_are_read_and_written() -> None:
     diurnal = {**traffic, "shape": "diurnal", "peak_requests_per_s": 4, "peak_hour": 15}
     asked = read(changed(workloads__1__traffic=diurnal))
     assert read(json.dumps(to_document(asked))) == asked
-    assert (
-        read(changed(workloads__1__ends="+90d")).workloads[1].ends_by(asked.horizon.end) == asked.horizon.end
-    )  # type: ignore[union-attr]
+    beyond = read(changed(workloads__1__ends="+90d")).workloads[1]
+    assert isinstance(beyond, Serving)
+    assert beyond.ends_by(asked.horizon.end) == asked.horizon.end
 
 
 def test_short_forms_stand_for_lists_and_objects() -> None:
