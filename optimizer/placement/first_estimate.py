@@ -199,7 +199,8 @@ def _fleet_sizes(
     peak, replicas = np.zeros(each.fits.shape, dtype=np.int64), np.zeros(each.fits.shape, dtype=np.int64)
     kind, config = np.nonzero(each.worth)
     rate = each.largest[kind, config][:, None]
-    needed = np.ceil(levels[None, :] / rate * CARRIED).astype(np.int64) + rules.spare
+    needed = np.maximum(np.ceil(levels[None, :] / rate * CARRIED).astype(np.int64), int(rules.idle) + 1)
+    needed += rules.spare
     apart = rules.places * np.maximum(1, np.ceil(rules.least_share * levels[None, :] / rate * CARRIED))
     needed = np.where(levels[None, :] > 0, np.maximum(needed, apart.astype(np.int64)), 0)
     units = -(-needed // each.replicas[kind, config][:, None])

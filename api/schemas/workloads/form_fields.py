@@ -166,6 +166,7 @@ WORKLOAD_FIELDS: Mapping[WorkloadKind, tuple[FormField, ...]] = {
         _more("starts/after", "Starts after the run", Entry.CHOICE, "none"),
         _more("starts/at", "Or starts at", Entry.TIME, "the start of the horizon"),
         _more("ends", "Ends", Entry.TIME, "with the horizon"),
+        _more("min_replicas", "Replicas held without requests", Entry.NUMBER, "0"),
         _more("redundancy/zones", "In places", Entry.NUMBER, "1"),
         _more("redundancy/spare_replicas", "Spare replicas", Entry.NUMBER, "0"),
         PRECISIONS,

@@ -421,7 +421,8 @@ class Serving(WorkloadBase):
     ``weights`` is the location of finished weights; those of a run that it starts after are where the run
     is. ``prefix_cache_hit_share`` is a share of prompt tokens, in [0, 1]. ``drain_minutes``: how long before
     a machine is given back it gets no new request (None: 5). ``ends``: nothing is served from then on (None:
-    it is served until the horizon's end).
+    it is served until the horizon's end). Every hour until then asks for ``min_replicas`` at least, also one
+    without requests; spares and places come on top.
     """
 
     kind: Literal[WorkloadKind.SERVING] = WorkloadKind.SERVING
@@ -437,6 +438,7 @@ class Serving(WorkloadBase):
     speculation: SpeculativeDecoding | None = None
     drain_minutes: doc.DrainMinutes | None = None
     ends: doc.Moment | None = None
+    min_replicas: doc.Replicas = 0
 
     def requests_per_s_at(self, hour_start: datetime, horizon_start: datetime) -> float:
         """The highest requests per second in the hour that begins at ``hour_start``; 0 from ``ends`` on."""

@@ -243,7 +243,7 @@ def held_through(
     With two or more spares, holding one larger replica can lower the net rate, so such a fleet is unchanged.
     """
     case = candidates.fleets[column.workload]
-    if case.spare > 1 and len({(piece.offer, piece.choice) for piece in column.pieces}) > 1:
+    if case.spare + case.idle > 1 and len({(piece.offer, piece.choice) for piece in column.pieces}) > 1:
         return None
     for alone in (False, True):
         free = [not (alone and room.ledger.taken_near(piece.offer)) for piece in column.pieces]

@@ -153,7 +153,8 @@ def within_time(problem: Problem, service: Serving, hourly: Floats) -> Floats:
 
 def carried(levels: Floats, rules: FleetRules, largest: Floats) -> Floats:
     """Requests/s [D] that the replicas must carry together, including spares and the loss of a place."""
-    with_spares = levels + rules.spare * float(largest.min())
+    least = float(largest.min())
+    with_spares = np.maximum(levels, np.where(levels > 0, rules.idle * least, 0.0)) + rules.spare * least
     if rules.loss_share <= 0 or rules.pools < 2:
         return with_spares
     found: Floats = np.maximum(with_spares, levels * rules.loss_share * rules.pools / (rules.pools - 1))

@@ -199,7 +199,7 @@ def _bound_of_even(
     least, first = hourly_bound(problem, case), int(due // HOUR_S)
     usd, hourly_usd = least.from_due(due), least.hourly_usd[first:]
     found = FleetAnswer(case, PoolTable.nothing(), (), usd, due, hourly_usd)
-    if case.spare <= 1:
+    if case.spare + case.idle <= 1:
         searched = _searched(
             problem, case, due, out_of_time, None, with_terms=with_terms, incumbent_usd=incumbent_usd,
             most_work=most_work,

@@ -227,7 +227,9 @@ def most_wanted(case: FleetCase, rate: Floats) -> Ints:
     """Replicas [G] with a ``rate`` [2, G] in each stage that carry the whole demand and the spares alone."""
     peaks = [case.demand[: case.later_from], case.demand[case.later_from :]]
     peak = np.array([float(demand.max(initial=0.0)) for demand in peaks])
-    most: Ints = np.ceil(peak[:, None] / rate - 1e-9).max(axis=0).astype(np.int64) + case.spare + 1
+    most: Ints = (
+        np.ceil(peak[:, None] / rate - 1e-9).max(axis=0).astype(np.int64) + case.spare + case.idle + 1
+    )
     return most
 
 

@@ -203,8 +203,8 @@ class Case:
         if begin is None or not isinstance(workload, Serving):
             return False
         origin, end = self.request.horizon.start, workload.ends_by(self.request.horizon.end)
-        if begin >= end:
-            return False  # it never starts
+        if begin >= end or workload.min_replicas:
+            return False  # it never starts, or it holds replicas without requests
         hour = origin + (begin - origin) // HOUR * HOUR
         hours = range(max(0, math.ceil((end - hour) / HOUR)))
         return not any(workload.requests_per_s_at(hour + n * HOUR, origin) for n in hours)

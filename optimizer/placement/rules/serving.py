@@ -266,11 +266,15 @@ def _first_short(
     part = share / max(1, redundancy.zones - 1)
     zones = ((places > 0) & (places >= part * demand * (1 - ROUNDING))).sum(axis=0)
     without = capacity - places.max(axis=0)
+    open_until = _us(service.ends_by(case.request.horizon.end), origin)
+    asked = demand > 0 if not service.min_replicas else when < open_until
+    few = asked & (left <= (service.min_replicas - 1) * largest * (1 + ROUNDING))
     short = np.flatnonzero(
-        (demand > 0)
+        asked
         & (
             (zones < redundancy.zones)
             | (left < demand * (1 - ROUNDING))
+            | few
             | (without < share * demand * (1 - ROUNDING))
         )
     )
@@ -282,6 +286,11 @@ def _first_short(
         return at, f"replicas stand in {zones[at]} zones{carried}, {redundancy.zones} are asked"
     if left[at] < demand[at] * (1 - ROUNDING):
         return at, f"{left[at]:.4f} requests/s are left after spares, {demand[at]:.4f} are asked"
+    if few[at]:
+        return (
+            at,
+            f"{left[at]:.4f} requests/s are left after spares, {service.min_replicas} replicas are asked",
+        )
     return at, (
         f"{without[at]:.4f} requests/s are left without the largest zone, {share * demand[at]:.4f} are asked"
     )
