@@ -110,6 +110,10 @@ ENGINE = _more("engine", "Engine", Entry.CHOICE, ServingEngine.VLLM, *ServingEng
 PREFIX = _number(
     "prefix_cache_hit_share", "Share of prompts in the prefix cache", Unit.SHARE, "0", folded=True
 )
+REPEAT = (
+    _more("repeat/every", "Again every", hint="once; or 1d, 1w"),
+    _more("repeat/times", "How many times", Entry.NUMBER, "as often as the horizon has room"),
+)
 EARLIEST = _more("earliest_start", "Not before", Entry.TIME, "the start of the horizon")
 
 DOCUMENT_FIELDS = (
@@ -135,6 +139,7 @@ WORKLOAD_FIELDS: Mapping[WorkloadKind, tuple[FormField, ...]] = {
         _more("software", "Software", Entry.CHOICE, TrainingStack.TUNED, *TrainingStack),
         _number("gpus/min", "GPUs at least", Unit.GPUS, "1", folded=True),
         EARLIEST,
+        *REPEAT,
         _number(
             "late_usd_per_hour", "Cost of an hour late, USD", Unit.USD, "the deadline is firm", folded=True
         ),
@@ -183,6 +188,7 @@ WORKLOAD_FIELDS: Mapping[WorkloadKind, tuple[FormField, ...]] = {
         DEADLINE,
         WHERE,
         EARLIEST,
+        *REPEAT,
         _more("parts", "In parts at most", Entry.NUMBER, "any; 1 keeps it whole"),
         _more("interruptible", "May be interrupted (spot)", Entry.CHOICE, "true", "true", "false"),
         _number("chunk_minutes", "Minutes lost by an interruption", Unit.MINUTES, "10", folded=True),

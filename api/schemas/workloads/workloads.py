@@ -33,8 +33,9 @@ from api.schemas.workloads.policy_words import Unknown, outside, provider_expect
 from broker.catalogue import load_gpus, load_models, named_format, resolve_gpu, resolve_model
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.window import Window
-from broker.domain.planning.document_fields import LONG_AGO, LONGEST_NAME, MOST_DAYS, Told
+from broker.domain.planning.document_fields import LONG_AGO, LONGEST_NAME, MOST_DAYS, MOST_TIMES, Told
 from broker.domain.planning.model_shape import ModelShape
+from broker.domain.planning.repeats import Repeat, is_repeated, name_of_time, series_of
 from broker.domain.planning.workload import (
     HOURS_PER_WEEK,
     Batch,
@@ -128,8 +129,9 @@ class _Reader:
             team=form.team,
             horizon=self.horizon,
             workloads=tuple(
-                self._workload(row, pointer_of("workloads", index), form)
+                each
                 for index, row in enumerate(form.workloads)
+                for each in self._each_time(row, pointer_of("workloads", index), form)
             ),
             budget_usd=form.budget.usd if form.budget is not None else None,
             policy=form.policy,
@@ -241,8 +243,10 @@ class _Reader:
     def _check_names(self, form: WorkloadsForm) -> None:
         times = Counter(row.name for row in form.workloads)
         seen: set[str] = set()
+        repeated = {row.name for row in form.workloads if not isinstance(row, Serving) and row.repeat}
         for index, row in enumerate(form.workloads):
-            if times[row.name] > 1 and row.name in seen:
+            is_one_of_series = is_repeated(row.name) and series_of(row.name) in repeated
+            if (times[row.name] > 1 and row.name in seen) or is_one_of_series:
                 self._wrong(pointer_of("workloads", index, "name"), "a name that no other workload has")
             seen.add(row.name)
 
@@ -252,6 +256,35 @@ class _Reader:
             expected = outside(policy)
             if expected is not None:
                 self._wrong(countries, expected)
+
+    def _each_time(self, row: Workload, at: str, form: WorkloadsForm) -> Iterator[Workload]:
+        """The workload, or each time of one that is repeated."""
+        read = self._workload(row, at, form)
+        if isinstance(read, Serving) or read.repeat is None:
+            yield read
+            return
+        for number in range(self._times(read, read.repeat, at)):
+            later = number * read.repeat.every
+            yield replace(
+                read,
+                name=name_of_time(read.name, number + 1),
+                earliest_start=read.earliest_start + later,
+                deadline=read.deadline + later,
+                repeat=None,
+            )
+
+    def _times(self, row: Training | Batch, repeat: Repeat, at: str) -> int:
+        """How many times a workload is planned."""
+        most, end = repeat.fitting(self.horizon.end - row.deadline), format_time(self.horizon.end)
+        if repeat.times is not None and repeat.times > most:
+            expected = f"at most {most}, whose deadlines are before the horizon's end, {end}"
+            self._wrong(f"{at}/repeat/times", expected)
+        elif repeat.times is None and not 2 <= most <= MOST_TIMES:
+            expected = f"2 to {MOST_TIMES} times until the horizon's end, {end}; or `times`"
+            self._wrong(f"{at}/repeat/every", expected, f"{most} times")
+        if is_repeated(row.name):
+            self._wrong(f"{at}/name", "a name without #, to which the number of each time is added")
+        return min(most, repeat.times or most, MOST_TIMES)
 
     def _workload(self, row: Workload, at: str, form: WorkloadsForm) -> Workload:
         self._check_policy(row.policy, f"{at}/policy")
@@ -299,8 +332,9 @@ class _Reader:
 
     def _timed(self, row: Timed, at: str) -> Timed:
         """The workload with its earliest start."""
-        horizon, deadline = self.horizon, row.deadline
+        horizon = self.horizon
         start = horizon.start if row.earliest_start == LONG_AGO else row.earliest_start
+        deadline = self._deadline(row, start, at)
         if deadline <= max(start, horizon.start):
             later = "earliest start" if start >= horizon.start else "horizon's start"
             expected = f"a time after the {later}, {format_time(max(start, horizon.start))}"
@@ -311,7 +345,21 @@ class _Reader:
                 f"but horizon.days of {_days_until(deadline, horizon.start):g} would include it"
             )
             self._wrong(f"{at}/deadline", expected)
-        return replace(row, earliest_start=start)
+        return replace(row, earliest_start=start, deadline=deadline)
+
+    def _deadline(self, row: Timed, start: datetime, at: str) -> datetime:
+        """The deadline, or that of the first time."""
+        within = None if row.repeat is None else row.repeat.within
+        is_written = self.document.value_at(f"{at}/deadline") is not None
+        if within is None and not is_written:
+            if not any(f"{at}/".startswith(f"{one}/") for one in self.wrong):  # else it stands in for another
+                self._report(f"{at}/deadline", THIS_FIELD, "nothing")
+            return self.horizon.end
+        if within is None:
+            return row.deadline
+        if is_written:
+            self._wrong(f"{at}/repeat/within", "either within, or the deadline of the first time")
+        return max(start, self.horizon.start) + within
 
     def _training(self, run: Training, at: str) -> Training:
         if self._named_format(at) not in (None, "bf16", "fp16"):
@@ -375,7 +423,7 @@ class _Reader:
                 f"{pointer}/delay_usd_per_hour",
                 "the field after, because only a service that waits for a run has a delay",
             )
-        runs = [other.name for other in form.workloads if isinstance(other, Training)]
+        runs = [one.name for one in form.workloads if isinstance(one, Training) and one.repeat is None]
         if starts.after is not None and starts.after not in runs:
             known = ", ".join(runs) or "there is none"
             self._wrong(f"{pointer}/after", f"the name of a training workload ({known})")

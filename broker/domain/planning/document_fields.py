@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -34,6 +34,7 @@ from broker.domain.planning.model_shape import ModelShape
 
 MOST_DAYS = 1830
 MOST_HOURS = MOST_DAYS * 24
+MOST_TIMES = 366
 MOST_ZONES = 100
 MOST_SPARES = 100
 MOST_DRAFTED = 64
@@ -44,9 +45,16 @@ MOST_GB = 10**9
 LONGEST_NAME = 200
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 """An earliest start that excludes nothing."""
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._ -]*$"
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._ -]*(#[0-9]+)?$"
+"""One time of a workload that is repeated has a number at its end."""
 TRIMMED = r"^\S([^\x00-\x1f\x7f]*\S)?$"
 _TIME_OF_DAY = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
+_UNITS = {
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", re.ASCII)
 
 
@@ -83,6 +91,16 @@ def _time_of_day(value: Any) -> Any:
     if not isinstance(value, str) or not re.fullmatch(_TIME_OF_DAY, value):
         raise ValueError('a time of day from "00:00" to "23:59"')
     return value
+
+
+def _span(value: Any) -> Any:
+    told = (
+        re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)([mhdw])", value, re.ASCII) if isinstance(value, str) else None
+    )
+    span = timedelta() if told is None else float(told[1]) * _UNITS[told[2]]
+    if not timedelta(minutes=1) <= span <= timedelta(days=MOST_DAYS):
+        raise ValueError("a span such as 6h, 1d or 1w, of a minute at least")
+    return timedelta(seconds=round(span.total_seconds()))
 
 
 def _not_everybody(team: str) -> str:
@@ -257,6 +275,7 @@ PeakDemand = Annotated[Number, Limits(above=0, most=MOST_REQUESTS_PER_S)]
 Measured = Annotated[Number, Limits(above=0, most=MOST_MEASURED_PER_S)]
 Count = Annotated[Whole, Limits(kind="integer", least=1, most=10**9)]
 CountOrNone = Annotated[Whole, Limits(kind="integer", least=0, most=10**9)]
+Times = Annotated[Whole, Limits(kind="integer", least=2, most=MOST_TIMES)]
 Zones = Annotated[Whole, Limits(kind="integer", least=1, most=MOST_ZONES)]
 Spares = Annotated[Whole, Limits(kind="integer", least=0, most=MOST_SPARES)]
 Replicas = Annotated[Whole, Limits(kind="integer", least=0, most=MOST_SPARES)]
@@ -268,6 +287,7 @@ WorkloadName = Annotated[str, Field(min_length=1, max_length=100, pattern=NAME)]
 TimeOfDay = Annotated[
     str, BeforeValidator(_time_of_day), WithJsonSchema({"pattern": _TIME_OF_DAY, "type": "string"})
 ]
+Span = Annotated[timedelta, BeforeValidator(_span), WithJsonSchema({"type": "string"})]
 TimeZone = Annotated[Name, Told.TIME_ZONE]
 Team = Annotated[Name, Field(pattern=TRIMMED), AfterValidator(_not_everybody)]
 Countries = Annotated[tuple[Annotated[Name, Told.COUNTRY], ...], NotEmpty(), OneOrList()]

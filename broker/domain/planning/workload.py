@@ -19,6 +19,7 @@ from broker.domain.market.offer import HostKind, Tier
 from broker.domain.planning import document_fields as doc
 from broker.domain.planning.bursts import HOUR, Burst, mean_rate, peak_rate
 from broker.domain.planning.reoptimize_policy import ReoptimizePolicy
+from broker.domain.planning.repeats import Repeat
 from broker.domain.planning.startup import Startup
 from broker.domain.planning.transfer import Place
 
@@ -227,7 +228,10 @@ class Checkpoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training(WorkloadBase):
-    """A training run over ``tokens``. With ``late_usd_per_hour`` it may end up to 24 h after the deadline."""
+    """A training run over ``tokens``. With ``late_usd_per_hour`` it may end up to 24 h after the deadline.
+
+    A document says with ``repeat`` that it recurs; a request has each time as a run of its own instead.
+    """
 
     kind: Literal[WorkloadKind.TRAINING] = WorkloadKind.TRAINING
     tokens: doc.AtLeastOne
@@ -236,7 +240,8 @@ class Training(WorkloadBase):
     precision: TrainingPrecision = Precision.BF16
     gpus: Annotated[GpuRange, doc.OrObject("max", "integer", 1)] = GpuRange()
     earliest_start: Annotated[doc.Moment, doc.OrNull] = doc.LONG_AGO
-    deadline: doc.Moment
+    deadline: Annotated[doc.Moment, doc.OrNull] = doc.LONG_AGO
+    repeat: Repeat | None = None
     late_usd_per_hour: doc.Usd | None = None
     headroom: doc.Share = 0.0
     checkpoint: Checkpoints | None = None
@@ -475,8 +480,8 @@ class Batch(WorkloadBase):
     """Batch inference: ``requests`` to answer by the deadline, without a latency objective.
 
     Requests are independent. ``parts`` is the most parts that the batch may be divided into, by default any
-    number. An interruption loses ``chunk_minutes`` of work. ``prefix_cache_hit_share`` and ``speculation``
-    mean the same as for a service.
+    number. An interruption loses ``chunk_minutes`` of work. ``repeat``: as of a run.
+    ``prefix_cache_hit_share`` and ``speculation`` mean the same as for a service.
     """
 
     kind: Literal[WorkloadKind.BATCH] = WorkloadKind.BATCH
@@ -485,7 +490,8 @@ class Batch(WorkloadBase):
     input_tokens: doc.Count
     output_tokens: doc.Count
     earliest_start: Annotated[doc.Moment, doc.OrNull] = doc.LONG_AGO
-    deadline: doc.Moment
+    deadline: Annotated[doc.Moment, doc.OrNull] = doc.LONG_AGO
+    repeat: Repeat | None = None
     engine: ServingEngine = ServingEngine.VLLM
     prefix_cache_hit_share: doc.Share = 0.0
     speculation: SpeculativeDecoding | None = None
