@@ -136,8 +136,7 @@ def _due_s(problem: Problem, service: Serving, ends_s: Mapping[str, float]) -> f
     follows.
     """
     due = ends_s.get(service.starts_after or "", 0.0)
-    if service.starts_at is not None:
-        due = problem.seconds(service.starts_at)
+    due = problem.start_of(service, due)
     return min(max(due, float(problem.t0_s)), float(problem.end_s))
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from broker.domain.basics.window import Segment
 from broker.domain.planning.bursts import Burst
-from broker.domain.planning.workload import Serving, Traffic, TrafficShape
+from broker.domain.planning.workload import Serving, Starts, Traffic, TrafficShape
 from broker.ports.planning import LimitClock
 from tests.depth import examples
 from tests.placement.market import at, offer, plan, planner, request, serving, total, training
@@ -113,3 +113,30 @@ def test_a_million_tokens_cost_by_the_mean_rate_of_a_burst() -> None:
         return float(words.split("of this traffic cost $")[1].split(",")[0])
 
     assert usd_per_million(short) == pytest.approx(12 * usd_per_million(long), rel=0.01)
+
+
+@pytest.mark.parametrize(("hour", "start"), [(4, 10), (10, 10), (16, 16)])
+def test_a_service_after_a_run_and_at_a_time_starts_at_the_later(hour: int, start: int) -> None:
+    """The run of ten hours ends at 10:00; weights load before a later time."""
+    service = serving(hourly=[3.0], starts_after="run", starts_at=at(hour))
+    asked = request(training("run", 10, deadline=at(14)), service, hours=24)
+    offers = [offer("a", "1.00", billing_increment_s=60)]
+    found = plan(asked, offers)
+    (wait,) = found.waits
+    (placed,) = found.placements_of("chat")
+    assert (wait.start, wait.delay_usd) == (at(start), 0)
+    held = placed.segments[0].start
+    assert held == (at(10) if start == 10 else at(start) - timedelta(minutes=10))
+    later = replace(service, starts=replace(service.starts, at=at(start + 2)))
+    assert total(plan(request(asked.workloads[0], later, hours=24), offers)) < total(found)
+    early = replace(service, starts=replace(service.starts, at=at(start - 2)))
+    wrong = planner().check(found, request(asked.workloads[0], early, hours=24), offers)
+    assert bool(wrong) == (start > 10)
+
+
+def test_a_run_that_ended_leaves_the_later_of_its_end_and_the_time() -> None:
+    both = Starts("run", at(16), Decimal(1))
+    assert both.without_run(at(10)) == Starts(None, at(16), Decimal(1))
+    assert both.without_run(at(20)).at == at(20)
+    assert both.without_run(None).at == at(16)
+    assert Starts("run").without_run(None) == Starts()

@@ -169,7 +169,7 @@ WORKLOAD_FIELDS: Mapping[WorkloadKind, tuple[FormField, ...]] = {
         _more("traffic/peak_hour", "Or hour of the peak in the time zone", Entry.NUMBER, "9"),
         _more("traffic/time_zone", "Time zone", hint="UTC; or Europe/Berlin"),
         _more("starts/after", "Starts after the run", Entry.CHOICE, "none"),
-        _more("starts/at", "Or starts at", Entry.TIME, "the start of the horizon"),
+        _more("starts/at", "Starts not before", Entry.TIME, "the start of the horizon"),
         _more("ends", "Ends", Entry.TIME, "with the horizon"),
         _more("min_replicas", "Replicas held without requests", Entry.NUMBER, "0"),
         _more("redundancy/zones", "In places", Entry.NUMBER, "1"),

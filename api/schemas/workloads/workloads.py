@@ -416,8 +416,8 @@ class _Reader:
         starts, pointer = row.starts, f"{at}/starts"
         if self.document.value_at(pointer) is None:
             return
-        if (starts.after is None) == (starts.at is None):
-            self._wrong(pointer, "either a time, or after with the name of a training workload")
+        if starts.after is None and starts.at is None:
+            self._wrong(pointer, "a time, or after with the name of a training workload, or both")
         if starts.after is None and starts.delay_usd_per_hour is not None:
             self._wrong(
                 f"{pointer}/delay_usd_per_hour",

@@ -409,7 +409,7 @@ class Redundancy:
 
 @dataclass(frozen=True, slots=True)
 class Starts:
-    """When a service starts: when the run ``after`` ends, or ``at`` a time, else with the horizon.
+    """When a service starts: not before the run ``after`` ends, nor before ``at``, nor before the horizon.
 
     ``delay_usd_per_hour`` is the cost of each hour that it waits for that run longer than necessary.
     """
@@ -417,6 +417,11 @@ class Starts:
     after: doc.Name | None = None
     at: doc.Moment | None = None
     delay_usd_per_hour: doc.Usd | None = None
+
+    def without_run(self, ended_at: datetime | None) -> Starts:
+        """The start of a service whose run ends at a known time (None: it is over)."""
+        known = [at for at in (self.at, ended_at) if at is not None]
+        return replace(self, after=None, at=max(known, default=None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,7 +84,7 @@ def _begins(service: Serving, request: PlanRequest) -> datetime:
     if service.starts_after is not None:
         run = request.workload(service.starts_after)
         assert not isinstance(run, Serving)
-        return run.deadline + SOFT
+        return max(run.deadline + SOFT, service.starts_at or run.deadline)
     return service.starts_at or request.horizon.start
 
 

@@ -24,9 +24,12 @@ from optimizer.placement.problem.units import HOUR_S, FleetCase
 
 @dataclass(frozen=True, slots=True)
 class ServiceTime:
-    """When a service runs: from ``start_s`` to ``end_s``; nodes may be held from ``floor_s`` on."""
+    """When a service runs: from ``start_s`` to ``end_s``. Nodes may be held from ``floor_s`` on, and load the
+    weights from ``weights_s`` on.
+    """
 
     start_s: float
+    weights_s: float
     floor_s: int
     end_s: int
 
@@ -37,18 +40,15 @@ class ServiceTime:
 
 
 def service_time(problem: Problem, service: Serving, after_s: float | None) -> ServiceTime:
-    """The time of a service that starts at a given instant, after a run, or with the horizon."""
-    end_s = problem.end_of(service)
-    if after_s is not None:
-        start = max(after_s, float(problem.t0_s))
-        return ServiceTime(start, max(problem.t0_s, math.floor(start)), end_s)
-    starts_at_s = 0.0 if service.starts_at is None else problem.seconds(service.starts_at)
-    return ServiceTime(max(starts_at_s, float(problem.t0_s)), problem.t0_s, end_s)
+    """The time of a service whose run, if it follows one, ends at ``after_s``."""
+    weights_s = max(after_s or 0.0, float(problem.t0_s))
+    start_s = problem.start_of(service, weights_s)
+    return ServiceTime(start_s, weights_s, math.floor(weights_s), problem.end_of(service))
 
 
-def due_s(problem: Problem, time: ServiceTime, followed: bool, cold_s: float) -> float:
+def due_s(time: ServiceTime, cold_s: float) -> float:
     """First instant at which traffic must be served by a fleet whose slowest cold start takes ``cold_s``."""
-    return time.start_s + cold_s if followed else max(time.start_s, problem.t0_s + cold_s)
+    return max(time.start_s, time.weights_s + cold_s)
 
 
 def ready_intervals(time: ServiceTime, needed: Bools) -> list[tuple[int, int]]:

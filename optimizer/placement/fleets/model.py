@@ -273,7 +273,7 @@ def _stands_on(problem: Problem, case: FleetCase) -> tuple[object, ...]:
 
 def _due_s(problem: Problem, case: FleetCase, after_s: float | None) -> float:
     time = time_of(problem, case, after_s)
-    return due_s(problem, time, after_s is not None, float(case.units.cold_s.max(initial=0.0)))
+    return due_s(time, float(case.units.cold_s.max(initial=0.0)))
 
 
 def _search_of(

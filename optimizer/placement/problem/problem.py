@@ -169,6 +169,10 @@ class Problem:
         """The instant ``second`` seconds after the origin."""
         return self.origin + timedelta(seconds=second)
 
+    def start_of(self, service: Serving, after_s: float) -> float:
+        """The second at which a service starts: its own start, or ``after_s`` if that is later."""
+        return after_s if service.starts_at is None else max(after_s, self.seconds(service.starts_at))
+
     def end_of(self, service: Serving) -> int:
         """The second at which a service ends: its own end, or the horizon's."""
         return math.floor(self.seconds(service.ends_by(self.request.horizon.end)))

@@ -281,7 +281,7 @@ def serves(problem: Problem, case: FleetCase, column: Column) -> bool:
         return False
     at = np.array(units, dtype=np.int64)
     time = time_of(problem, case, column.after_s)
-    due = due_s(problem, time, column.after_s is not None, float(case.units.cold_s[at].max(initial=0.0)))
+    due = due_s(time, float(case.units.cold_s[at].max(initial=0.0)))
     if due >= time.end_s:
         return True
     ready = [

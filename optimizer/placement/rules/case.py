@@ -194,7 +194,9 @@ class Case:
         """When a service's traffic begins; None if the run that it follows is not placed."""
         if service.starts_after is not None:
             end = self.run_end(service.starts_after)
-            return None if end is None else max(end, self.earliest)
+            if end is None:
+                return None
+            return max(end, service.starts_at or end, self.earliest)
         return max(service.starts_at or self.request.horizon.start, self.earliest)
 
     def needs_nothing(self, workload: Workload) -> bool:

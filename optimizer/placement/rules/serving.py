@@ -226,7 +226,8 @@ def _first_due(case: Case, service: Serving, fleets: Sequence[ReadyFleet], begin
     serving = [fleet for fleet in fleets if fleet.ready] or fleets
     cold = timedelta(seconds=max(f.placement.estimate["cold_start_s"] for f in serving))
     if service.starts_after is not None:
-        return begin + cold
+        run_end = case.run_end(service.starts_after)
+        return max(begin, max(run_end or begin, case.earliest) + cold)
     start = case.request.horizon.start
     return max(begin, start - (start - case.earliest) // SECOND * SECOND + cold)
 
