@@ -215,7 +215,11 @@ def _cost(plan: Plan) -> str:
     completed = completed_baselines(plan)
     of = f"the strongest of {completed} simpler strategies" if completed > 1 else "the one simpler strategy"
     named = f"“{strategy(against.name)}”, {of} that could be completed"
-    sums = {"delay": plan.delay_usd, "recourse": plan.recourse_usd}
+    sums = {
+        "delay": plan.delay_usd,
+        "recourse": plan.recourse_usd,
+        "orders that may fail": plan.relaunch_usd,
+    }
     counted = " and ".join(name for name, usd in sums.items() if usd)
     counted = f", {counted} counted" if counted else ""
     if saved > 0:

@@ -109,6 +109,8 @@ def plan_cards(
         penalty += f"; {usd(plan.delay_usd)} of delay counted"
     if plan.recourse_usd:
         penalty += f"; {usd(plan.recourse_usd)} expected where windows do not suffice"
+    if plan.relaunch_usd:
+        penalty += f"; {usd(plan.relaunch_usd)} expected where orders fail"
     sure = "" if budget_confidence is None else f", kept with {percent(budget_confidence)}"
     of_budget = f"{penalty}; budget {usd(budget_usd)}{sure}" if budget_usd is not None else penalty
     return (

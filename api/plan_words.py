@@ -55,7 +55,7 @@ NOTHING_SHARE = 0.005
 SURER, TOLD_CONFIDENCE = 0.005, 0.9
 """A chance that is higher by less is told as the same; the price of this confidence is told in a sentence."""
 MOST_TOLD = 0.99
-NEAR_TIES_BUY = "fewer pools, sellers or starts, or an earlier end"
+NEAR_TIES_BUY = "fewer pools or sellers, or an earlier end"
 
 
 class Effect(Protocol):
@@ -179,7 +179,12 @@ def all_pass_budget(plan: Plan) -> bool:
 
 def bound_label(plan: Plan) -> str:
     """What the proven bound bounds: penalties and delay count in it, and are on no bill."""
-    sums = {"penalties": plan.penalty_usd, "delay": plan.delay_usd, "recourse": plan.recourse_usd}
+    sums = {
+        "penalties": plan.penalty_usd,
+        "delay": plan.delay_usd,
+        "recourse": plan.recourse_usd,
+        "orders that may fail": plan.relaunch_usd,
+    }
     counted = [name for name, usd in sums.items() if usd]
     if not counted:
         return "no plan costs less than"

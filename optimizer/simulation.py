@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from broker.domain.basics.money import to_cents
 from broker.domain.market.billing import Meter
-from broker.domain.market.launch_statistics import LAUNCH_PRIOR, RETRY_HOURS
+from broker.domain.market.launch_chance import launch_chance_of
+from broker.domain.market.launch_statistics import RETRY_HOURS
 from broker.domain.market.offer import Offer, Tier, is_held_on
 from broker.domain.moving.moving_costs import MovingTerms, checkpoint_gb
 from broker.domain.planning.plan import Placement, Plan
@@ -212,7 +213,7 @@ class _Run:
         lost = np.maximum(count * mean_s + scatter_s, 0.0) / 3600
         delay = np.zeros(len(base))
         if is_held_on(offer):
-            share = (offer.learned or LAUNCH_PRIOR).success_share
+            share = launch_chance_of(offer)
             delay = as_array(self.rng.geometric(share, len(base)) - 1) * RETRY_HOURS
         return _Hours(startup + base + lost, lost, delay)
 
@@ -330,7 +331,7 @@ class _Fleet:
         # What holds with a confidence lies near the objective, where a little slowness costs much of the
         # rate: beyond that confidence its spread says nothing, and the interval of the rate does.
         paid = [self._factor(one, draws, interval_deviation(one.estimate)) for one in placed]
-        cost_usd = self._cost_usd(paid)
+        cost_usd = self._cost_usd(paid) + self._relaunches_usd(placed, draws)
         if only_costs:
             return _Drawn(np.ones(draws, dtype=np.bool_), cost_usd)
         factors = [self._factor(one, draws, rate_deviation(one.estimate, confidence)) for one in placed]
@@ -338,6 +339,14 @@ class _Fleet:
         met = supply.carried(rates, self.service.redundancy.spare_replicas)
         causes = {"its replicas are slower than planned": ~met}
         return _Drawn(met, cost_usd, None, causes)
+
+    def _relaunches_usd(self, placed: Sequence[Placement], draws: int) -> Draws:
+        """What the next best costs more, of each node that is ordered again and not to be had."""
+        cost = np.zeros(draws)
+        for relaunch in (one.relaunch for one in placed if one.relaunch is not None):
+            failed = self.rng.binomial(relaunch.starts, 1.0 - relaunch.chance, draws)
+            cost += failed * float(relaunch.more_usd)
+        return cost
 
     def _factor(self, placement: Placement, draws: int, deviation: float) -> Draws:
         """Each draw's rate divided by the median, for the standard deviation of its logarithm."""

@@ -17,7 +17,14 @@ from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.assumed_stock import assumptions_of
 from broker.domain.planning.effective_rules import assumed_nodes
 from broker.domain.planning.notes import document_notes
-from broker.domain.planning.plan import Baseline, Placement, Plan, PlanStatus, recourses_usd
+from broker.domain.planning.plan import (
+    Baseline,
+    Placement,
+    Plan,
+    PlanStatus,
+    recourses_usd,
+    relaunches_usd,
+)
 from broker.domain.planning.plan_spend import spend_lines
 from broker.domain.planning.planning_time import ALWAYS_PLANNED_WORKLOADS
 from broker.domain.planning.workload import PlanRequest, Serving
@@ -228,7 +235,7 @@ def build_plan(
     )
     cost = to_cents(sum((placement.cost_usd for placement in placements), ZERO))
     chosen = solution.choice.columns
-    beside_bill = sum(c.delay_cents + c.fallback_cents for c in chosen.values())
+    beside_bill = sum(c.expected_cents for c in chosen.values())
     penalty = in_usd(solution.billed_cents - beside_bill) - cost
     waits = waits_of(candidates.problem, chosen, placements)
     unplaced, untried = explain_unplaced(
@@ -266,6 +273,7 @@ def build_plan(
         delay_usd=sum((wait.delay_usd for wait in waits), ZERO),
         waits=waits,
         recourse_usd=recourses_usd(placements),
+        relaunch_usd=relaunches_usd(placements),
     )
     if solution.bound_cents is None or len(candidates.fleets) < len(asked.fleets):
         return plan

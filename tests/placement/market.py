@@ -51,7 +51,9 @@ def sku(gpu: str = "BIG", gpus: int = 1, joined: int = 0, name: str = "") -> Sku
 
 
 def offer(name: str, usd: str, **changes: Any) -> Offer:
-    """An on-demand offer of one BIG GPU a node; ``gpu``, ``gpus``, ``joined``, ``nodes`` are short forms."""
+    """An on-demand offer of one BIG GPU a node, which can always be had; ``gpu``, ``gpus``, ``joined`` and
+    ``nodes`` are short forms.
+    """
     kind = sku(changes.pop("gpu", "BIG"), changes.pop("gpus", 1), changes.pop("joined", 0))
     nodes = changes.pop("nodes", None)
     made = Offer(
@@ -68,6 +70,7 @@ def offer(name: str, usd: str, **changes: Any) -> Offer:
         host=HostKind.DATACENTER,
     )
     changes.setdefault("place", "")
+    changes.setdefault("launch_chance", 1.0)
     return replace(made, **changes)
 
 

@@ -210,8 +210,8 @@ def gone_words(held: Sequence[Reservation]) -> str:
 
 
 def baseline_rows(plan: Plan) -> tuple[BaselineRow, ...]:
-    """The plan, then each strategy with what the plan saves against it. The cost of delay and the expected
-    cost of recourses count in all."""
+    """The plan, then each strategy with what the plan saves against it. The cost of delay and expected costs
+    count in all."""
     mine = plan.compared_usd
     costs = [mine, *(b.cost_usd for b in plan.baselines if b.cost_usd is not None)]
     dearest = max(costs) or Decimal(1)

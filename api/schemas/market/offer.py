@@ -19,6 +19,7 @@ from broker.domain.basics.money import format_usd, to_cents
 from broker.domain.basics.node_launch import LaunchBasis, NodeLaunch
 from broker.domain.basics.window import Segment
 from broker.domain.market.exchange import DayRate, Exchange
+from broker.domain.market.launch_chance import launch_chance_of
 from broker.domain.market.launch_statistics import LaunchStatistics
 from broker.domain.market.offer import (
     ContractTerms,
@@ -226,7 +227,7 @@ OFFER = Form(
     One offer. ``mode``, ``seller``, ``contract``, ``learned``, ``launch``, ``reference`` and
     ``window.teardown_s`` are additions. ``mode`` says whether its seller is ``real`` or the ``sandbox``'s,
     where no money moves (null: a price list, or not known). Without ``place`` the place is the seller's zone
-    or region.
+    or region, and without ``launch_chance`` it follows from our launches, the stock and the seller.
     """,
     inline=("sku",),
     types={
@@ -242,13 +243,15 @@ OFFER = Form(
         "learned": Annotated[LaunchStatistics, LEARNED, PlainSerializer(lambda told: told), From(_learned)],
         "place": str | None,
         "reliability": Share,
+        "launch_chance": Annotated[float, Field(gt=0, le=1), From(launch_chance_of)],
     },
     order=(
         "offer_id provider mode sku region zone country place host reliability seller gpu gpus_per_node"
         " gpu_memory_gb vcpus memory_gb disk_gb memory disk form intra_node fabric tier"
         " price_usd_per_node_hour"
         " upfront_usd min_hours billing_increment_s window stock available_until compliance native"
-        " observed_at source interruptions_per_hour rate_basis contract learned launch reference",
+        " observed_at source interruptions_per_hour rate_basis contract learned launch_chance launch"
+        " reference",
     ),
     lenient=True,
     optional={"observed_at": None, "source": "", "native": None, "place": None},

@@ -39,6 +39,7 @@ from broker.domain.planning.plan import (
     Why,
 )
 from broker.domain.planning.recourse import Recourse
+from broker.domain.planning.relaunch import Relaunch
 from broker.domain.planning.stages import Stage
 from broker.domain.planning.transfer import Transfer
 from broker.domain.planning.window_use import WindowUse
@@ -155,6 +156,19 @@ Form(
     types={"chance": Annotated[float, Field(ge=0, le=1)], "hours": NotNegative, "usd": NotNegativeMoney},
 )
 Form(
+    Relaunch,
+    about="""
+    ``starts`` nodes are ordered later than their service begins, each with a ``chance`` of success. Of one
+    that is not to be had, ``offer_id`` costs ``more_usd`` more, and what is not carried until then is worth
+    ``missing_usd``. The plan's ``relaunch_usd`` sums what is expected of both.""",
+    types={
+        "starts": Annotated[int, Field(ge=1)],
+        "chance": Annotated[float, Field(ge=0, le=1)],
+        "more_usd": NotNegativeMoney,
+        "missing_usd": NotNegativeMoney,
+    },
+)
+Form(
     Placement,
     about="""One workload on one offer. Additions: ``window_use``, ``transfers``, ``work_share``,
     ``requests``, ``first_request``, ``engine``, ``cold_start``, ``disk_gb`` and ``memory_gb`` (null: the
@@ -164,7 +178,7 @@ Form(
     (null: not known). ``stages`` of a service: which rate of a replica counts until each instant; empty: the
     one that holds with its confidence. ``live_from``: when the first replica of a service answers (null: no
     service, or not known). ``recourse``: where a run goes on whose window does not suffice (null: it
-    suffices).""",
+    suffices). ``relaunch``: nodes that a service orders while it runs (null: none).""",
     types={
         "segments": tuple[Annotated[Segment, SEGMENT], ...],
         "window_use": Annotated[WindowUse, WINDOW_USE],
@@ -250,7 +264,7 @@ PLAN = Form(
         "gap": Annotated[float, Field(allow_inf_nan=False)],
         "scarcity_usd_per_node_hour": dict[str, Annotated[float, Field(ge=0)]],
     },
-    order=("penalty_usd delay_usd recourse_usd solve_seconds",),
+    order=("penalty_usd delay_usd recourse_usd relaunch_usd solve_seconds",),
     lenient=True,
 )
 

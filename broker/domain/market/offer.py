@@ -220,6 +220,7 @@ class Offer:
     ``launch`` is the time from the order until weights can be loaded; None means at once. ``disk`` and
     ``memory`` are amounts that the buyer chooses (None: fixed, or not stated); ``sku`` has the chosen ones.
     ``mode`` says whether the seller was real when the offer was polled (None: a price list, or not known).
+    ``launch_chance`` is a stated chance that an order succeeds (None: ``launch_chance_of`` derives it).
     """
 
     offer_id: str
@@ -253,6 +254,7 @@ class Offer:
     disk: SoldAmount | None = None
     memory: SoldAmount | None = None
     mode: SellerMode | None = None
+    launch_chance: float | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         """Sets the default place, and the default amounts of what the buyer chooses."""

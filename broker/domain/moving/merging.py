@@ -18,6 +18,7 @@ from broker.domain.planning.plan import (
     Unplaced,
     Wait,
     recourses_usd,
+    relaunches_usd,
 )
 from broker.domain.planning.plan_spend import spend_lines
 from broker.domain.planning.workload import PlanRequest
@@ -55,6 +56,7 @@ def merged(
         delay_usd=sum((wait.delay_usd for wait in waits), ZERO),
         waits=waits,
         recourse_usd=recourses_usd(placements),
+        relaunch_usd=relaunches_usd(placements),
         expected_cost_usd=None,
         cost_p10_usd=None,
         cost_p50_usd=None,

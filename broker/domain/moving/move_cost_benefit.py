@@ -95,7 +95,7 @@ def count(situation: MoveContext, new: Plan, workload: Workload, terms: MovingTe
     if stay is not None and _keeps_its_place(situation, new, name):
         return Counted(workload, stay, stay, None)
     leaving, to = _going(situation, new, held, placed)
-    to += _beside_bill_usd(workload, placed) + to_delay
+    to += _beside_bill_usd(workload, placed, situation.now) + to_delay
     return Counted(workload, stay, to, _move(situation, workload, placed, leaving, stay, to, terms))
 
 
@@ -176,7 +176,9 @@ def _stay(
     else:
         return workload.unplaced_usd
     known = [cost for cost in costs if cost is not None]
-    return to_cents(sum(known, ZERO)) + _beside_bill_usd(workload, old) if len(known) == len(costs) else None
+    if len(known) < len(costs):
+        return None
+    return to_cents(sum(known, ZERO)) + _beside_bill_usd(workload, old, situation.now)
 
 
 def planned_usd(placement: Placement, offers: Mapping[str, Offer], now: datetime) -> Decimal | None:
@@ -230,9 +232,10 @@ def late_usd(workload: Workload, placements: Sequence[Placement]) -> Decimal:
     return to_cents(workload.late_usd_per_hour * Decimal(max(0.0, late / HOUR)))
 
 
-def _beside_bill_usd(workload: Workload, placements: Sequence[Placement]) -> Decimal:
-    """What counts beside the bill of ``placements``: lateness, and the expected cost of a run's recourse."""
-    return late_usd(workload, placements) + recourses_usd(placements)
+def _beside_bill_usd(workload: Workload, placements: Sequence[Placement], now: datetime) -> Decimal:
+    """What counts beside the bill of ``placements`` after ``now``: lateness, and expected costs."""
+    again = (p.relaunch.expected_usd_after(p.segments, now) for p in placements if p.relaunch is not None)
+    return late_usd(workload, placements) + recourses_usd(placements) + sum(again, ZERO)
 
 
 def _shape(placements: Iterable[Placement]) -> dict[SizedId, int]:
@@ -322,7 +325,7 @@ def _as_ordered_usd(
     situation: MoveContext, workload: Workload, held: Sequence[HeldCapacity], old: Sequence[Placement]
 ) -> Decimal:
     """The cost that the rest of a workload would have had, as ordered, else as planned."""
-    beside = _beside_bill_usd(workload, old)
+    beside = _beside_bill_usd(workload, old, situation.now)
     if held:
         return beside + to_cents(sum((stay_usd(one, situation.now, one.offer) or ZERO for one in held), ZERO))
     return beside + sum((placement.cost_usd for placement in old), ZERO)

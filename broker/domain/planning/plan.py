@@ -18,6 +18,7 @@ from broker.domain.market.offer import Offer, SizedId, Tier, WindowBilling
 from broker.domain.market.seller_mode import SellerMode
 from broker.domain.planning.patch import PatchOperation
 from broker.domain.planning.recourse import Recourse
+from broker.domain.planning.relaunch import Relaunch
 from broker.domain.planning.stages import Stage
 from broker.domain.planning.transfer import Transfer
 from broker.domain.planning.window_use import WindowUse
@@ -169,7 +170,8 @@ class Placement:
     with its confidence, throughout. ``live_from`` is when the first replica of a service answers: a cold
     start after its first nodes are ordered, or at once where they run already (None: no service, or not
     known). ``recourse`` is where a run goes on whose window or term does not suffice (None: it suffices with
-    its confidence).
+    its confidence). ``relaunch``: nodes that a service orders while it runs, and what that is
+    expected to cost (None: none are).
     """
 
     workload: str
@@ -207,6 +209,7 @@ class Placement:
     stages: tuple[Stage, ...] = ()
     live_from: datetime | None = None
     recourse: Recourse | None = None
+    relaunch: Relaunch | None = None
 
     @property
     def is_prepaid_window(self) -> bool:
@@ -397,7 +400,8 @@ class Plan:
 
     ``cost_usd`` is exactly the sum over placements and over ``spend``. ``waits`` has a row for each placed
     service that waits for a run; ``delay_usd`` is their sum. ``recourse_usd`` is the expected cost of all
-    recourses: chance × cost of each. The objective is cost + penalty + delay + recourse.
+    recourses: chance × cost of each, and ``relaunch_usd`` that of orders which services make while they run.
+    The objective is cost + penalty + delay + recourse + relaunch.
     ``bound_usd`` is a lower bound on the objective of any plan that the document and the market allow, at the
     prices of delay in ``waits``; ``gap`` = (objective − bound) / objective. Both are None where the search
     could not cover all such plans.
@@ -434,6 +438,7 @@ class Plan:
     delay_usd: Decimal = ZERO
     waits: tuple[Wait, ...] = ()
     recourse_usd: Decimal = ZERO
+    relaunch_usd: Decimal = ZERO
     expected_cost_usd: Decimal | None = None
     cost_p10_usd: Decimal | None = None
     cost_p50_usd: Decimal | None = None
@@ -448,7 +453,7 @@ class Plan:
     @property
     def compared_usd(self) -> Decimal:
         """What simpler strategies are compared with: cost, delay and expected recourse."""
-        return self.cost_usd + self.delay_usd + self.recourse_usd
+        return self.cost_usd + self.delay_usd + self.recourse_usd + self.relaunch_usd
 
     def paid_usd(self, chance: float) -> Decimal:
         """What is paid for it at most with ``chance``, 0.5 or more, by its median and P90; what it holds, if
@@ -483,3 +488,8 @@ class Plan:
 def recourses_usd(placements: Iterable[Placement]) -> Decimal:
     """The expected cost of the recourses of ``placements``."""
     return sum((one.recourse.expected_usd for one in placements if one.recourse is not None), ZERO)
+
+
+def relaunches_usd(placements: Iterable[Placement]) -> Decimal:
+    """The expected cost of ordering nodes of ``placements`` again."""
+    return sum((one.relaunch.expected_usd for one in placements if one.relaunch is not None), ZERO)

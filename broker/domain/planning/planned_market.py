@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from broker.domain.market.launch_chance import launch_chance_of
 from broker.domain.market.offer import Offer
 from broker.domain.planning.workload import PlanRequest
 
@@ -16,7 +17,7 @@ SAME_TIME = timedelta(minutes=30)
 def market_sha256(request: PlanRequest, offers: Iterable[Offer]) -> str:
     """A hash of all that a plan of one document depends on, apart from its time.
 
-    Left out are when and where offers were seen, and launches that decide only between equal costs.
+    Left out is when and where offers were seen.
     """
     digest = hashlib.sha256(repr((request.quotas, request.held)).encode())
     for told in sorted(map(_told, offers)):
@@ -31,7 +32,7 @@ def _told(offer: Offer) -> str:
     kept = offer.interruptions_per_hour, offer.reliability, offer.host, offer.launch
     is_rare = offer.learned is not None and offer.learned.is_rare
     place = offer.region, offer.zone, offer.country, offer.place, sorted(offer.compliance)
-    return repr((offer.offer_id, money, sold, kept, is_rare, place))
+    return repr((offer.offer_id, money, sold, kept, is_rare, launch_chance_of(offer), place))
 
 
 def is_same_time(request: PlanRequest, then: datetime, now: datetime) -> bool:

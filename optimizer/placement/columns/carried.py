@@ -29,8 +29,10 @@ class Past:
 
 
 def recosted_usd(plan: Plan, offers: Iterable[Offer]) -> Decimal | None:
-    """Objective of a plan at other prices; None if one of its offers is gone, or if it counts a recourse."""
-    if plan.recourse_usd:
+    """Objective of a plan at other prices; None if one of its offers is gone, or if it counts expected
+    costs.
+    """
+    if plan.recourse_usd or plan.relaunch_usd:
         return None
     by_id = {offer.offer_id: offer for offer in offers}
     total = plan.penalty_usd + plan.delay_usd

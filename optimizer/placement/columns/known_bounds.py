@@ -6,7 +6,8 @@ the old one). Then the same fleet cost at most 1/r times as much then, so
 
   bound today ≥ r × old bound.
 
-If nothing about these offers moved, the old bound is today's bound.
+What ordering a node again is expected to cost counts as a price. If nothing about these offers moved, the old
+bound is today's bound.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from optimizer.placement.columns.dual import Dual, DualPoint
 from optimizer.placement.columns.prices import StockPrices
 from optimizer.placement.fleets.bound import FleetBound
 from optimizer.placement.fleets.model import wanted_units
-from optimizer.placement.problem.problem import Floats, Problem
+from optimizer.placement.problem.problem import Floats, Ints, Problem, kind_of
 from optimizer.placement.problem.units import FleetCase, surcharged
 
 SLOT = "known bounds"
@@ -33,10 +34,12 @@ SLOT = "known bounds"
 @dataclass(frozen=True, slots=True, eq=False)
 class _Known:
     """One service: its bound alone, and its lower bound at the dual prices (None: unknown); ``priced``:
-    whether it was evaluated there.
+    whether it was evaluated there. ``failure_cents``: what a node costs that is not to be had, by kind and
+    configuration.
     """
 
     service: Serving
+    failure_cents: Mapping[Hashable, int]
     bound: FleetBound
     priced_usd: float | None
     priced: bool
@@ -62,6 +65,7 @@ def remember(candidates: Candidates, dual: Dual | None, centre: DualPoint | None
             continue
         services[name] = _Known(
             service,
+            dict(_failure_cents(candidates, candidates.fleets[name], None)),
             bound,
             None if centre is None else centre.least_usd.get(name),
             centre is not None and dual is not None and dual.is_answered(name, centre.prices),
@@ -96,7 +100,7 @@ def carry(candidates: Candidates) -> KnownBounds | None:
         if found is None or found.service != service:
             continue
         case = candidates.fleets[service.name]
-        part, same = _part_of(problem, case, share)
+        part, same = _part_of(candidates, case, share, found)
         if part <= 0:
             continue
         candidates.carry(service.name, found.bound.times(part), same=same)
@@ -118,7 +122,7 @@ def carry_priced(candidates: Candidates, dual: Dual, known: KnownBounds, prices:
         if not key:
             continue
         case = surcharged(candidates.fleets[service.name], dict(key))
-        part, same = _part_of(problem, case, share)
+        part, same = _part_of(candidates, case, share, found)
         answered = found.priced and same and unmoved
         dual.learn(service.name, key, part * found.priced_usd, answered=answered)
 
@@ -165,10 +169,33 @@ def _share(old: Offer | None, new: Offer) -> float:
     return 1.0 if same else min([*moved, 1 - 1e-12])
 
 
-def _part_of(problem: Problem, case: FleetCase, share: Floats) -> tuple[float, bool]:
+def _part_of(candidates: Candidates, case: FleetCase, share: Floats, known: _Known) -> tuple[float, bool]:
     """The smallest ratio over the offers that a cheapest fleet may use, and whether none of them changed."""
     if not len(case.units):
         return 0.0, False
-    wanted = wanted_units(problem, case)
-    part = float(share[case.units.offer[wanted]].min(initial=1.0))
-    return part, part == 1.0
+    wanted = wanted_units(candidates.problem, case)
+    part, same = float(share[case.units.offer[wanted]].min(initial=1.0)), True
+    for pair, cents in _failure_cents(candidates, case, wanted):
+        before = known.failure_cents.get(pair)
+        if before is None:
+            return 0.0, False
+        same &= cents == before
+        part = min(part, cents / before if before else 1.0)
+    return part, part == 1.0 and same
+
+
+def _failure_cents(
+    candidates: Candidates, case: FleetCase, wanted: Ints | None
+) -> Iterator[tuple[Hashable, int]]:
+    """What a node of each pair of kind and configuration among the ``wanted`` units (None: all) costs that is
+    not to be had, under a name of the pair that holds in any market.
+    """
+    units, table = case.units, candidates.problem.table
+    if case.relaunches is None:
+        return
+    pairs, first = np.unique(units.kind if wanted is None else units.kind[wanted], return_index=True)
+    at = first if wanted is None else wanted[first]
+    for pair, unit in zip(pairs.tolist(), at.tolist(), strict=True):
+        config = candidates.estimates.serving.configs[int(units.config[unit])]
+        name = kind_of(table.offers[int(units.offer[unit])]), config
+        yield name, int(case.relaunches.more_cents[pair] + case.relaunches.missing_cents[pair])

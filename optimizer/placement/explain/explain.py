@@ -31,6 +31,7 @@ from optimizer.placement.explain.dropped import cheapest_dropped
 from optimizer.placement.explain.extract import requests_of
 from optimizer.placement.explain.fleet_limits import limits_told
 from optimizer.placement.explain.near_ties import NearTie
+from optimizer.placement.explain.relaunched import relaunch_rules
 from optimizer.placement.explain.risks import risk_rules
 from optimizer.placement.explain.run_sizes import size_rules
 from optimizer.placement.fleets.columns import time_of
@@ -277,6 +278,7 @@ class Explainer:
             yield Clause(Part.NEAR_TIE, near_tie_rule(self.ties[service.name]))
         yield Clause(Part.DETAIL, _held_rule(self.candidates.problem, case, column, piece))
         yield from _ending_rule(self.candidates.problem, column, piece)
+        yield from relaunch_rules(self.candidates.problem, case, piece)
         yield Clause(Part.DETAIL, self._replica_rule(service, piece))
         if service.redundancy.spare_replicas:
             says = f"N+{service.redundancy.spare_replicas} is kept over every hour's demand"
@@ -422,7 +424,6 @@ def near_tie_rule(tie: NearTie) -> str:
         (now.pools, before.pools, "pool"),
         (now.sellers, before.sellers, "seller"),
         (now.parts, before.parts, "part"),
-        (now.starts, before.starts, "node start"),
     ]
     words = [f"{counted(a, word)} in place of {b}" for a, b, word in counts if a != b]
     if tie.earlier_s >= 60:

@@ -15,6 +15,7 @@ from broker.domain.market.billing import billed_ahead, billed_seconds, holdings,
 from broker.domain.market.offer import Offer
 from broker.domain.planning.batch_hours import with_hours
 from broker.domain.planning.plan import Placement, Why
+from broker.domain.planning.relaunch import Relaunch
 from broker.domain.planning.stages import Stage, stages_of
 from broker.domain.planning.transfer import Transfer
 from broker.domain.planning.window_use import WindowUse, use_of
@@ -22,6 +23,7 @@ from broker.domain.planning.workload import Batch, Precision, Serving, Training,
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.problem.columns import Column, Piece, build_segments, in_usd
 from optimizer.placement.problem.problem import Problem
+from optimizer.placement.problem.relaunches import relaunch_of
 from optimizer.placement.problem.transfers import transfers_of
 from optimizer.placement.problem.windows import usable_until_s
 from optimizer.placement.runs.candidates import begins_s
@@ -90,7 +92,14 @@ def _placement(
         stages=_stages(candidates.problem, workload),
         live_from=_live_from(problem, workload, piece, segments, estimate),
         recourse=None if column.fallback is None else column.fallback.recourse,
+        relaunch=_relaunch(candidates, workload, piece),
     )
+
+
+def _relaunch(candidates: Candidates, workload: Workload, piece: Piece) -> Relaunch | None:
+    if not isinstance(workload, Serving):
+        return None
+    return relaunch_of(candidates.problem, candidates.fleets[workload.name].relaunches, piece)
 
 
 def _stages(problem: Problem, workload: Workload) -> tuple[Stage, ...]:

@@ -20,6 +20,7 @@ from broker.domain.planning.effective_rules import MOST_POOLS
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.stages import measured_hour
 from broker.domain.planning.workload import Serving
+from optimizer.placement.fleets.relaunch_prices import relaunch_prices
 from optimizer.placement.problem.billing_groups import NEVER, Limit, runs_of
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import GateLog, Opened, fit_gates, open_gates
@@ -48,7 +49,9 @@ def build_fleet_case(problem: Problem, estimates: Estimates, service: Serving) -
     if measured is None:
         replicas = replace(replicas, later_share=np.ones(replicas.fits.shape))
     supply = _Supply(problem, opened, replicas, service, float(demand.max(initial=0.0)))
-    case = FleetCase(service, supply.units(None, {}), demand, log, supply.units, later_from=later_from)
+    units = supply.units(None, {})
+    relaunches = relaunch_prices(problem, units, replicas.worth.shape, demand)
+    case = FleetCase(service, units, demand, log, supply.units, later_from=later_from, relaunches=relaunches)
     _redundancy_gates(problem, case)
     return case
 

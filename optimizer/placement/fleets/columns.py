@@ -1,8 +1,8 @@
 """From units and the hours in which each must be ready to an exact column of a service.
 
-Between two such intervals a unit is either held or released and started again, whichever costs less. This is
-exact for one unit, because minimum terms, increments, upfront prices and the cold start are all part of the
-price of a merged holding. I intervals in which a unit must be ready.
+Between two such intervals a unit is either held or released and started again, whichever is expected to cost
+less. This is exact for one unit, because minimum terms, increments, upfront prices, the cold start and the
+chance of not getting it again are all part of the price. I intervals in which a unit must be ready.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from broker.domain.planning.workload import Serving
 from optimizer.placement.problem.columns import Column, Piece, Span, price_cents, with_switching
 from optimizer.placement.problem.delays import delay_cents
 from optimizer.placement.problem.problem import Bools, Floats, Ints, OfferTable, Problem
+from optimizer.placement.problem.relaunches import with_relaunches
 from optimizer.placement.problem.transfers import with_transfers
 from optimizer.placement.problem.units import HOUR_S, FleetCase
 
@@ -62,25 +63,31 @@ def ready_intervals(time: ServiceTime, needed: Bools) -> list[tuple[int, int]]:
 
 
 def held_stretches(
-    table: OfferTable, offer: int, cold_s: float, time: ServiceTime, ready: list[tuple[int, int]]
-) -> list[tuple[int, int]]:
-    """Cheapest intervals for which to hold one node so that it is ready in every interval of ``ready``."""
+    table: OfferTable, offer: int, cold_s: float, time: ServiceTime, ready: list[tuple[int, int]],
+    again_usd: float = 0.0,
+) -> list[tuple[int, int]]:  # fmt: skip
+    """Cheapest intervals for which to hold one node so that it is ready in every interval of ``ready``; each
+    start after the first is expected to cost ``again_usd``.
+    """
     starts = np.array([max(time.floor_s, math.floor(a - cold_s)) for a, _ in ready], dtype=np.int64)
     ends = np.array([b for _, b in ready], dtype=np.int64)
     apart = np.flatnonzero(np.append(True, starts[1:] > ends[:-1]))
     starts, ends = starts[apart], ends[np.append(apart[1:] - 1, len(ends) - 1)]
-    return _cheapest_merge(table, offer, starts, ends)
+    return _cheapest_merge(table, offer, starts, ends, again_usd)
 
 
-def _cheapest_merge(table: OfferTable, offer: int, starts: Ints, ends: Ints) -> list[tuple[int, int]]:
+def _cheapest_merge(
+    table: OfferTable, offer: int, starts: Ints, ends: Ints, again_usd: float
+) -> list[tuple[int, int]]:
     """Dynamic program: least[j] = cost of holding everything up to interval j."""
     count = len(starts)
+    started_usd = np.where(np.arange(count) > 0, again_usd, 0.0)
     offers = np.full(count, offer, dtype=np.int64)
     least = np.zeros(count + 1)
     came = np.zeros(count, dtype=np.int64)
     for j in range(count):
         spans = ends[j] - starts[: j + 1]
-        cost: Floats = least[: j + 1] + table.node_cost_usd(offers[: j + 1], spans)
+        cost: Floats = least[: j + 1] + table.node_cost_usd(offers[: j + 1], spans) + started_usd[: j + 1]
         came[j] = int(np.argmin(cost))
         least[j + 1] = cost[came[j]]
     stretches, j = [], count - 1
@@ -111,14 +118,28 @@ def build_slots_column(
     if time.start_s >= time.end_s:
         return None
     pieces = tuple(_pieces(problem, case, slots, time))
-    column = Column(
+    column = _column(problem, case, pieces, after_s)
+    return with_switching(problem, with_transfers(problem, expecting(problem, case, column)))
+
+
+def _column(problem: Problem, case: FleetCase, pieces: tuple[Piece, ...], after_s: float | None) -> Column:
+    return Column(
         case.service.name,
         pieces,
         sum(p.cost_cents for p in pieces),
         after_s=after_s,
         delay_cents=delay_cents(problem, case.service.name, after_s),
     )
-    return with_switching(problem, with_transfers(problem, column))
+
+
+def expecting(problem: Problem, case: FleetCase, column: Column) -> Column:
+    """The column with the expected cost of the orders that it repeats."""
+    time, units = time_of(problem, case, column.after_s), case.units
+    cold_s = []
+    for piece in column.pieces:
+        at = np.flatnonzero((units.offer == piece.offer) & (units.config == piece.choice))
+        cold_s.append(float(units.cold_s[at[0]]) if len(at) else 0.0)
+    return with_relaunches(problem, case.relaunches, column, time.floor_s, time.start_s, cold_s)
 
 
 def _pieces(problem: Problem, case: FleetCase, slots: Iterable[Slot], time: ServiceTime) -> Iterator[Piece]:
@@ -129,8 +150,12 @@ def _pieces(problem: Problem, case: FleetCase, slots: Iterable[Slot], time: Serv
         if not ready:
             continue
         offer, config = int(units.offer[slot.unit]), int(units.config[slot.unit])
-        stretches = held_stretches(problem.table, offer, float(units.cold_s[slot.unit]), time, ready)
-        held[offer, config].extend((a, b, int(units.nodes[slot.unit])) for a, b in stretches)
+        nodes = int(units.nodes[slot.unit])
+        again_usd = float(case.relaunch_usd(np.array([slot.unit]))[0]) / nodes
+        stretches = held_stretches(
+            problem.table, offer, float(units.cold_s[slot.unit]), time, ready, again_usd
+        )
+        held[offer, config].extend((a, b, nodes) for a, b in stretches)
     for (offer, config), spread in sorted(held.items()):
         spans = stacked(spread)
         yield Piece(offer, config, spans, price_cents(problem, offer, spans))

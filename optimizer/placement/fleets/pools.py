@@ -510,7 +510,9 @@ def _whole_usd(problem: Problem, case: FleetCase, mine: Ints, hours: float) -> F
 
 
 def _start_usd(problem: Problem, case: FleetCase, mine: Ints) -> Floats:
-    """USD of starting a unit: its cold start in whole billing increments, and the upfront price."""
+    """USD of starting a unit after the service began: its cold start in whole billing increments, the upfront
+    price, and what its order is expected to cost where it may fail.
+    """
     units, table = case.units, problem.table
     increment = table.increment_s[units.offer[mine]]
     whole = (HOUR_S % increment == 0) & (problem.end_of(case.service) % HOUR_S == 0)
@@ -518,7 +520,7 @@ def _start_usd(problem: Problem, case: FleetCase, mine: Ints) -> Floats:
     usd: Floats = (
         units.usd_per_hour[mine] * lead_s + units.surcharge_usd_per_hour[mine] * units.cold_s[mine]
     ) / HOUR_S
-    return usd + units.nodes[mine] * table.upfront_usd[units.offer[mine]]
+    return usd + units.nodes[mine] * table.upfront_usd[units.offer[mine]] + case.relaunch_usd(mine)
 
 
 def on_promising(problem: Problem, case: FleetCase, first: int = TUNING.fleets.first_units) -> FleetCase:

@@ -24,7 +24,8 @@ class Piece:
     ``choice`` is the index of the node count (training) or of the serving configuration; ``share`` of the
     run's work is done there. ``spans`` are what stock must allow; ``held_s`` is how long the piece is held on
     average, for which ``cost_cents`` pays (None: throughout its spans). ``risk_cents`` is what may be paid
-    beyond that, with the chance with which the budget holds.
+    beyond that, with the chance with which the budget holds. ``starts_again`` counts the nodes of a service
+    that are ordered after it began (``relaunches``).
     """
 
     offer: int
@@ -34,6 +35,7 @@ class Piece:
     share: float = 1.0
     held_s: int | None = None
     risk_cents: int = 0
+    starts_again: int = 0
 
     @property
     def held(self) -> tuple[Span, ...]:
@@ -66,6 +68,7 @@ class Column:
     - ``place``: where a run's finished weights lie, if copying them costs anything.
     - ``after_place``: the place from which a service's column pays to copy the weights.
     - ``fallback``: where a run goes on whose window does not suffice; ``fallback_cents``: its expected cost.
+    - ``relaunch_cents``: expected cost of the nodes that start again, as some may not be had by then.
     """
 
     workload: str
@@ -83,6 +86,7 @@ class Column:
     risk_cents: int = 0
     fallback: Fallback | None = None
     fallback_cents: int = 0
+    relaunch_cents: int = 0
 
     @property
     def taken(self) -> tuple[Piece, ...]:
@@ -106,11 +110,13 @@ class Column:
 
     @property
     def total_cents(self) -> int:
-        """Objective coefficient: cost, lateness, delay, expected recourse, and the cost of leaving what is
-        held.
-        """
-        counted = self.penalty_cents + self.delay_cents + self.fallback_cents
-        return self.cost_cents + counted + self.switching_cents
+        """Objective coefficient: cost, lateness, what is expected beside it, and leaving what is held."""
+        return self.cost_cents + self.penalty_cents + self.expected_cents + self.switching_cents
+
+    @property
+    def expected_cents(self) -> int:
+        """What counts in the objective though nobody bills it: delay, and expected costs."""
+        return self.delay_cents + self.fallback_cents + self.relaunch_cents
 
 
 def held_spans(spans: tuple[Span, ...], held_s: int) -> tuple[Span, ...]:

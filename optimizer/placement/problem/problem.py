@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.node_launch import NodeLaunch
+from broker.domain.market.launch_chance import launch_chance_of
 from broker.domain.market.launch_statistics import LAUNCH_PRIOR
 from broker.domain.market.offer import Offer, SizedId, StockLevel, Tier, WindowTerms, is_held_on
 from broker.domain.market.sku import Sku
@@ -53,8 +54,8 @@ class OfferTable:
     - ``count_terms_of`` indexes ``count_terms``: the node counts that a seller sells; ``ANY_COUNT`` if any
       count is sold.
     - ``billing_group_of`` numbers groups of offers with the same kind of node, minimum and increment of
-      billing, window or not, interruptible or not, held on or not. Within a group only price, stock and place
-      differ.
+      billing, window or not, interruptible or not, held on or not, and the same ``launch_chance``, that an
+      order of a node succeeds at an unknown moment. Within a group only price, stock and place differ.
     - ``is_held_on``: capacity that may be held until a run is done, so that it is held for the mean hours.
     - ``zone_of``: a zone is a place, which is one operator's data centre or region, whoever sells it.
     - ``gone_s``: the second from which the offer no longer exists (``NEVER_GONE`` if nobody says).
@@ -84,6 +85,7 @@ class OfferTable:
     count_terms: tuple[WindowTerms, ...]
     billing_group_of: Ints
     stock_of: Ints
+    launch_chance: Floats
 
     def __len__(self) -> int:
         return len(self.offers)
@@ -250,7 +252,7 @@ def _place_of(offer: Offer) -> tuple[int, str]:
     return round(60 * (offer.learned or LAUNCH_PRIOR).wait_hours), offer.offer_id
 
 
-def _kind_of(offer: Offer) -> tuple[Sku, NodeLaunch | None]:
+def kind_of(offer: Offer) -> tuple[Sku, NodeLaunch | None]:
     """The fields of an offer that decide what runs on its nodes, how fast, and how soon. Equal nodes of two
     sellers are one kind.
     """
@@ -271,7 +273,7 @@ def _offer_table(offers: tuple[Offer, ...], origin: datetime, assumed: int) -> O
     places: dict[str, int] = {}
     sku_of = []
     for offer in offers:
-        kind = _kind_of(offer)
+        kind = kind_of(offer)
         if kind not in kinds:
             kinds[kind] = len(skus)
             skus.append(offer.sku)
@@ -285,17 +287,19 @@ def _offer_table(offers: tuple[Offer, ...], origin: datetime, assumed: int) -> O
         return np.fromiter(values, dtype=np.int64, count=len(offers))
 
     count_terms, count_terms_of = _count_terms(offers)
-    kind_of = np.asarray(sku_of, dtype=np.int64)
+    sku_index = np.asarray(sku_of, dtype=np.int64)
     min_s = ints(math.ceil(round(o.min_hours * 3_600_000_000) / 1_000_000) for o in offers)
     increment_s = ints(max(1, o.billing_increment_s) for o in offers)
     rates = floats((o.interruptions_per_hour or 0.0) if o.tier is Tier.SPOT else 0.0 for o in offers)
     is_window = np.fromiter((o.window is not None for o in offers), dtype=np.bool_, count=len(offers))
     held_on = np.fromiter((is_held_on(o) for o in offers), dtype=np.bool_, count=len(offers))
+    chance = floats(map(launch_chance_of, offers))
+    chance_of = np.unique(chance, return_inverse=True)[1].reshape(-1).astype(np.int64)
     return OfferTable(
         offers=offers,
         skus=tuple(skus),
         launches=tuple(launch for _, launch in kinds),
-        sku_of=kind_of,
+        sku_of=sku_index,
         price_usd=floats(float(o.price_usd_per_node_hour) for o in offers),
         upfront_usd=floats(float(o.upfront_usd or 0) for o in offers),
         min_s=min_s,
@@ -312,8 +316,11 @@ def _offer_table(offers: tuple[Offer, ...], origin: datetime, assumed: int) -> O
         pools=build_pools(offers, assumed),
         count_terms_of=np.asarray(count_terms_of, dtype=np.int64),
         count_terms=count_terms,
-        billing_group_of=_billing_groups((kind_of, is_window, held_on, rates > 0, min_s, increment_s)),
+        billing_group_of=_billing_groups(
+            (sku_index, is_window, held_on, rates > 0, min_s, increment_s, chance_of)
+        ),
         stock_of=_first_rows(offers),
+        launch_chance=chance,
     )
 
 

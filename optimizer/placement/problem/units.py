@@ -14,6 +14,7 @@ import numpy as np
 from broker.domain.planning.workload import Serving
 from optimizer.placement.problem.gates import GateLog
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
+from optimizer.placement.problem.relaunches import RelaunchPrices
 
 HOUR_S = 3600
 NO_HOUR = 1 << 40
@@ -58,7 +59,8 @@ class FleetCase:
 
     From ``later_from`` on, an hour of the grid, replicas count at their median (``stages``).
     ``units`` holds at most as many of each as the service could use; ``again`` rebuilds it for given free
-    nodes [O] (None: all) and surcharges per node-hour.
+    nodes [O] (None: all) and surcharges per node-hour. ``relaunches``: the expected cost of ordering nodes
+    again (None: nothing).
     """
 
     service: Serving
@@ -68,6 +70,16 @@ class FleetCase:
     again: Callable[[Ints | None, Mapping[int, float]], Units]
     surcharge_usd: Mapping[int, float] = field(default_factory=dict)
     later_from: int = NO_HOUR
+    relaunches: RelaunchPrices | None = None
+
+    def relaunch_usd(self, mine: Ints) -> Floats:
+        """Expected USD of ordering each of the units ``mine`` again."""
+        if self.relaunches is None:
+            return np.zeros(len(mine))
+        units = self.units
+        cents = self.relaunches.node_cents(units.offer[mine], units.kind[mine])
+        usd: Floats = units.nodes[mine] * cents / 100.0
+        return usd
 
     @property
     def stages(self) -> Iterator[tuple[slice, Units]]:

@@ -18,7 +18,7 @@ from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.workload import Batch, Serving, Training
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.carried import Past
-from optimizer.placement.fleets.columns import due_s, time_of
+from optimizer.placement.fleets.columns import due_s, expecting, time_of
 from optimizer.placement.problem.columns import (
     Column,
     Piece,
@@ -252,7 +252,7 @@ def _fleet_of(
     pieces.sort(key=lambda piece: (piece.offer, piece.choice))
     delay = delay_cents(problem, service.name, after_s)
     column = Column(service.name, tuple(pieces), 0, after_s=after_s, after_place=place, delay_cents=delay)
-    column = with_switching(problem, with_transfers(problem, column))
+    column = with_switching(problem, with_transfers(problem, expecting(problem, case, column)))
     return column if pieces and serves(problem, case, column) else None
 
 

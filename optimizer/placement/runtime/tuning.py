@@ -79,7 +79,6 @@ class Explain(Struct, frozen=True, forbid_unknown_fields=True):
     much_cheaper_share: Share
     most_rivals: Count
     most_known_fleets: Count
-    most_ties: Count
     most_fewer_pools: Count
     looser_objectives: tuple[Positive, ...]
     most_zones_tried: Count

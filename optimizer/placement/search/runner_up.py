@@ -235,7 +235,7 @@ def because(candidates: Candidates, chosen: Chosen, mine: Column, rival: Rival) 
 
 
 def _dearer(candidates: Candidates, mine: Column, second: Column) -> str:
-    hold = second.cost_cents + second.fallback_cents - mine.cost_cents - mine.fallback_cents
+    hold = second.cost_cents + second.expected_cents - mine.cost_cents - mine.expected_cents
     late = second.penalty_cents - mine.penalty_cents
     if late > 0:
         hours = _late_hours(candidates, second)
