@@ -31,6 +31,7 @@ from broker.domain.holding.capacity_promise import CapacityPromise
 from broker.domain.market.billing import node_hours
 from broker.domain.planning.comparison import Objective, tightest_objective
 from broker.domain.planning.plan import Alternative, Baseline, ConfidencePrice, Placement, Plan
+from broker.domain.planning.repeats import is_repeated, series_of
 from broker.domain.planning.workload import Slo, WorkloadKind
 from broker.domain.spend.order_quote import planned_promise
 
@@ -59,8 +60,20 @@ class Fleet:
 
 
 def by_workload(plan: Plan) -> dict[str, tuple[Placement, ...]]:
-    """The placements of each workload, in the plan's order."""
-    return {one.workload: plan.placements_of(one.workload) for one in plan.placements}
+    """The placements of each workload, in the plan's order; all times of one that is repeated together."""
+    found: dict[str, list[Placement]] = {}
+    for one in plan.placements:
+        found.setdefault(series_of(one.workload), []).append(one)
+    return {name: tuple(placements) for name, placements in found.items()}
+
+
+def _rows(plan: Plan) -> Iterator[tuple[Placement, ...]]:
+    """The placements of each row of a table: one, or all times of a workload that is repeated."""
+    for placements in by_workload(plan).values():
+        if is_repeated(placements[0].workload):
+            yield placements
+        else:
+            yield from ((one,) for one in placements)
 
 
 def fleets_of(
@@ -191,19 +204,13 @@ def tables_of(plan: Plan, placed: str = "Placements") -> Iterator[Section]:
     """The tables of a plan: placements under the title ``placed``, what is left out, simpler strategies."""
     if plan.placements:
         yield section_of(
-            [placement for placements in by_workload(plan).values() for placement in placements],
+            list(_rows(plan)),
             {
-                "=workload": lambda one: _name(plan, one),
-                "capacity": lambda one: Cell(_capacity(one), _layout(one)),
-                "where": lambda one: Cell(
-                    f"{one.provider} {one.tier}",
-                    (
-                        ", ".join(filter(None, (one.zone or one.region, one.mode))),
-                        *_promised(one, plan.as_of),
-                    ),
-                ),
+                "=workload": lambda row: _name(plan, row),
+                "capacity": lambda row: _first_of(row, lambda one: Cell(_capacity(one), _layout(one))),
+                "where": lambda row: _first_of(row, lambda one: _where(plan, one)),
                 "=when (UTC)": _when,
-                ">cost\nper node-hour": lambda one: Cell(one.cost_usd, (_hourly(one),)),
+                ">cost\nper node-hour": lambda row: Cell(_cost(row), (_hourly(row),)),
             },
             title=placed,
         )
@@ -245,8 +252,24 @@ def _price_table(plan: Plan) -> Section:
     return section_of(plan.confidence_prices, columns, title="Price of confidence")
 
 
-def _name(plan: Plan, placement: Placement) -> Cell:
+def _where(plan: Plan, one: Placement) -> Cell:
+    place = ", ".join(filter(None, (one.zone or one.region, one.mode)))
+    return Cell(f"{one.provider} {one.tier}", (place, *_promised(one, plan.as_of)))
+
+
+def _first_of(row: Sequence[Placement], cell_of: Callable[[Placement], Cell]) -> Cell:
+    """What the first placement of a row has, and how many others there are."""
+    cells = list(dict.fromkeys((cell.value, tuple(cell.more)) for cell in map(cell_of, row)))
+    first = cell_of(row[0])
+    return first if len(cells) == 1 else Cell(first.value, (*first.more, f"and {len(cells) - 1} other"))
+
+
+def _name(plan: Plan, row: Sequence[Placement]) -> Cell:
     """The workload, its kind and its chance once, and which part of it each placement is."""
+    placement = row[0]
+    if is_repeated(placement.workload):
+        times = len({one.workload for one in row})
+        return Cell(short(series_of(placement.workload)), [str(placement.kind), plural(times, "time")])
     part = plan.part_of(placement).removeprefix("part ").partition(":")[0].replace(" %", "%")
     if placement is plan.placements_of(placement.workload)[0]:
         told = (str(placement.kind), chance_mark(placement), part)
@@ -279,12 +302,12 @@ def _layout(placement: Placement) -> list[str]:
     return [shape, *filter(None, [placement.ordered_words])]
 
 
-def _when(placement: Placement) -> str:
-    if not placement.segments:
+def _when(row: Sequence[Placement]) -> str:
+    segments = [segment for one in row for segment in one.segments]
+    if not segments:
         return "never"
-    start = min(segment.start for segment in placement.segments)
-    end = max(segment.end for segment in placement.segments)
-    live = placement.live_from
+    start, end = min(s.start for s in segments), max(s.end for s in segments)
+    live = row[0].live_from if len(row) == 1 else None
     if live is None:
         return f"{day_and_time(start)}\nto {day_and_time(end)}"
     clock = f"{live:%H:%M}" if live.date() == start.date() else day_and_time(live)
@@ -297,9 +320,13 @@ def _promised(placement: Placement, at: datetime) -> list[str]:
     return [promise.words] if promise is CapacityPromise.AT_START else []
 
 
-def _hourly(placement: Placement) -> str:
-    held = node_hours(placement.segments)
-    return usd(placement.capacity_usd / Decimal(held)) if held else ""
+def _cost(row: Sequence[Placement]) -> Decimal:
+    return sum((one.cost_usd for one in row), ZERO)
+
+
+def _hourly(row: Sequence[Placement]) -> str:
+    held = sum(node_hours(one.segments) for one in row)
+    return usd(sum((one.capacity_usd for one in row), ZERO) / Decimal(held)) if held else ""
 
 
 def _saved(row: Baseline, plan: Plan) -> str:
@@ -317,11 +344,18 @@ def timeline_of(plan: Plan, horizon: Window | None, width: int, most: int) -> li
         return []
     columns = width - NAME_WIDTH - 2
     lines = [
-        (short(workload) if index == 0 else "", bar(placement.segments, span, columns))
+        (short(workload) if index == 0 else "", bar(segments, span, columns))
         for workload, placements in islice(by_workload(plan).items(), most)
-        for index, placement in enumerate(placements)
+        for index, segments in enumerate(_lines(placements))
     ]
     return [*lines, ("", axis(span, columns).rstrip())]
+
+
+def _lines(placements: Sequence[Placement]) -> list[list[Segment]]:
+    """The segments of each line: one a placement, or one for all times of a workload that is repeated."""
+    if is_repeated(placements[0].workload):
+        return [[segment for one in placements for segment in one.segments]]
+    return [list(one.segments) for one in placements]
 
 
 def span_of(placements: Sequence[Placement], horizon: Window | None) -> Window | None:

@@ -136,8 +136,7 @@ def _due_s(problem: Problem, service: Serving, ends_s: Mapping[str, float]) -> f
     follows.
     """
     due = ends_s.get(service.starts_after or "", 0.0)
-    if service.starts_at is not None:
-        due = problem.seconds(service.starts_at)
+    due = problem.start_of(service, due)
     return min(max(due, float(problem.t0_s)), float(problem.end_s))
 
 
@@ -150,7 +149,9 @@ def _of_service(
     each = Replicas.of(problem, estimates, estimates.row_of[service.name])
     demand = hourly_demand(problem, service)
     starts = np.arange(len(demand)) * HOUR_S
-    length = np.clip(np.minimum(starts + HOUR_S, problem.end_s) - np.maximum(starts, due_s), 0, HOUR_S)
+    length = np.clip(
+        np.minimum(starts + HOUR_S, problem.end_of(service)) - np.maximum(starts, due_s), 0, HOUR_S
+    )
     node_hours, peak, replicas = _fleet_sizes(problem, service, each, demand, length / HOUR_S)
     hours = float(length.sum()) / HOUR_S
     config = node_hours.argmin(axis=1)
@@ -197,7 +198,8 @@ def _fleet_sizes(
     peak, replicas = np.zeros(each.fits.shape, dtype=np.int64), np.zeros(each.fits.shape, dtype=np.int64)
     kind, config = np.nonzero(each.worth)
     rate = each.largest[kind, config][:, None]
-    needed = np.ceil(levels[None, :] / rate * CARRIED).astype(np.int64) + rules.spare
+    needed = np.maximum(np.ceil(levels[None, :] / rate * CARRIED).astype(np.int64), int(rules.idle) + 1)
+    needed += rules.spare
     apart = rules.places * np.maximum(1, np.ceil(rules.least_share * levels[None, :] / rate * CARRIED))
     needed = np.where(levels[None, :] > 0, np.maximum(needed, apart.astype(np.int64)), 0)
     units = -(-needed // each.replicas[kind, config][:, None])

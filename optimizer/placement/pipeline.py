@@ -288,7 +288,7 @@ def _bought(placements: Sequence[Placement], problem: Problem) -> list[Offer]:
 
 def idle_note(service: str) -> str:
     """The note on a service for which nothing is held."""
-    return f"nothing is held for {service}: no hour from its start to the horizon's end has requests"
+    return f"nothing is held for {service}: no hour from its start to its end has requests"
 
 
 def cold_notes(candidates: Candidates, placements: Sequence[Placement]) -> tuple[str, ...]:

@@ -104,7 +104,8 @@ def test_the_document_reads_as_the_request_with_lanes() -> None:
     """Hourly figures, a lane of one size and one of two, and the price of leaving out."""
     short = "share: 0.5, input_tokens: 10, output_tokens: 5"
     long = "share: 0.5, input_tokens: 900, output_tokens: 9"
-    mix = f"mix: [{{{short}}}, {{{long}}}]}}\n    unplaced_usd: '10.01'\n    slo"
+    burst = 'bursts: [{at: "09:00", minutes: 5, requests_per_s: 8}]'
+    mix = f"mix: [{{{short}}}, {{{long}}}], {burst}}}\n    unplaced_usd: '10.01'\n    slo"
     text = WORKLOADS.replace("input_tokens: 150, output_tokens: 40}\n    slo", mix)
     request = read_workloads(text, source="w", base=None, now=T0)
     chat, plain = (w for w in request.workloads if isinstance(w, Serving))

@@ -12,8 +12,9 @@ from broker.catalogue import load_energy_facts
 from broker.domain.basics.window import Wish
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.moving.savings import NotCompared, savings_of
+from broker.domain.planning.bursts import Burst
 from broker.domain.planning.plan import Baseline
-from broker.domain.planning.workload import WorkloadKind
+from broker.domain.planning.workload import Serving, WorkloadKind
 from broker.domain.spend.charging import plan_charges, reservation_charges
 from broker.domain.spend.energy import EnergyFacts, GridFigure, energy_of
 from broker.domain.spend.spend import ChargeBasis, Commitment, CostView
@@ -87,6 +88,13 @@ def test_runs_and_tokens() -> None:
     assert found.usd_per_trillion_tokens_trained == 100_000
     assert found.tokens_served == 48 * 3600 * 200
     assert found.usd_per_million_tokens_served == Decimal(480) / Decimal("34.56")
+    service = request.workload("chat")
+    assert isinstance(service, Serving)
+    more = 3 * service.traffic.peak_requests_per_s
+    burst = replace(service.traffic, bursts=(Burst("15:00", 30, more),))
+    bursty = replace(request, workloads=(replace(service, traffic=burst),))
+    tokens = day_work_of(charges, {("plan-1", "chat"): work_of(plan, bursty)["chat"]})
+    assert unit_costs(charges, tokens).tokens_served == pytest.approx((48 + 2) * 3600 * 200)
     half = [c for c in charges if c.window.start < NOON.replace(hour=0) + timedelta(days=1)]
     part = unit_costs(half, day_work_of(half, work))
     assert part.tokens_served == 12 * 3600 * 200

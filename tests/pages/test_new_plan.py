@@ -255,30 +255,27 @@ def test_what_is_removed_or_replaced_by_a_file_can_be_brought_back(shopping: Ope
     expect(run.get_by_label("Tokens to train on")).to_have_value("3e9")
 
 
-def test_a_batch_of_each_night_is_written_out_and_taken_back(shopping: Open) -> None:
+def test_a_batch_of_each_night_is_written_once(shopping: Open) -> None:
     page = shopping(who="team", scripts=False)
     page.goto("/plans/new?example=quickstart")
     page.get_by_role("button", name="Add a batch").click()
     batch = card(page, "Batch: batch")
-    batch.get_by_text("It recurs, such as each night").click()
-    again = batch.get_by_role("button", name="Write the batches out")
-    again.click()
-    expect(batch.get_by_label("Done by")).to_have_accessible_description(re.compile("at most a day later"))
+    batch.get_by_text("Further fields").click()
+    batch.get_by_label("Again every").fill("1d")
     batch.get_by_label("Done by").fill("+6h")
-    batch.get_by_text("It recurs, such as each night").click()
-    again.click()
-    expect(page.get_by_role("status").first).to_contain_text("batch is now 7 batches, batch-1 to batch-7")
-    expect(card(page, "Batch: batch-7").get_by_label("Done by")).to_have_value("+150h")
-    page.get_by_role("button", name="Undo").click()
-    expect(page.get_by_role("heading", name=re.compile("^Batch:"))).to_have_count(1)
+    batch.get_by_label("How many times").fill("30")
+    page.get_by_role("button", name="Estimate now").click()
+    expect(batch.get_by_label("How many times")).to_have_accessible_description(re.compile("at most 7"))
+    batch.get_by_label("How many times").fill("7")
+    page.get_by_role("button", name="Document (YAML)").click()
+    expect(page.locator("textarea").first).to_have_value(re.compile("every: 1d"))
 
 
-def test_no_finding_of_axe_where_something_recurs_or_can_be_undone(shopping: Open) -> None:
+def test_no_finding_of_axe_where_something_can_be_undone(shopping: Open) -> None:
     page = shopping(PHONE, who="team")
     page.goto("/plans/new?example=quickstart")
     page.get_by_role("button", name="Add a batch").click()
     page.get_by_role("button", name="Remove assistant-8b").click()
-    page.get_by_text("It recurs, such as each night").click()
     expect(page.get_by_role("button", name="Undo")).to_be_visible()
     found = Axe().run(page).response["violations"]
     assert [(one["id"], [node["html"][:100] for node in one["nodes"][:3]]) for one in found] == []

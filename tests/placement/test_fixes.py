@@ -22,6 +22,7 @@ from broker.domain.basics.money import ZERO
 from broker.domain.market.offer import HostKind, Offer, Tier
 from broker.domain.market.sku import GpuVendor, Sku
 from broker.domain.planning.gpu_rules import GpuRules
+from broker.domain.planning.bursts import Burst
 from broker.domain.planning.plan import Fix, Obstacle, Plan, Unplaced
 from broker.domain.planning.workload import (
     FleetLimits,
@@ -117,6 +118,19 @@ def test_a_service_that_is_too_large_for_the_stock_may_serve_less() -> None:
     peak = float(operation.value_json or "")
     more = replace(service, traffic=replace(service.traffic, peak_requests_per_s=peak * 1.06))
     assert plan(request(more, hours=10), offers).unplaced
+
+
+def test_bursts_are_scaled_with_the_rest() -> None:
+    offers = [offer("a", "1.00", nodes=4)]
+    burst = Burst("03:00", 5, 200.0)
+    service = replace(flat("it", 2.0), fleet=FleetLimits(max_pools=1))
+    service = replace(service, traffic=replace(service.traffic, bursts=(burst,)))
+    asked = request(service, hours=10)
+    (left,) = plan(asked, offers).unplaced
+    values = {one.path.rsplit("/")[-1]: json.loads(one.value_json or "") for one in left.fixes[0].patch}
+    (less,) = values["bursts"]
+    assert less["requests_per_s"] / values["peak_requests_per_s"] == pytest.approx(100, rel=0.02)
+    check_fixes(asked, offers, plan(asked, offers))
 
 
 def test_a_curve_by_the_hour_is_scaled_as_a_whole() -> None:

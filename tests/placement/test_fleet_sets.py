@@ -109,6 +109,7 @@ def _meets(
     standing = sum(1 for part in by_place.values() if part > 0 and part >= rules.least_share * wanted - 1e-9)
     return (
         total - rules.spare * largest >= wanted - 1e-9
+        and (not rules.idle or total > (rules.spare + rules.idle) * largest + 1e-9)
         and standing >= rules.places
         and all(total - part >= rules.loss_share * wanted - 1e-9 for part in by_place.values())
     )
@@ -133,7 +134,8 @@ def markets(draw: st.DrawFn) -> Market:
     places, pools = draw(st.integers(1, 3)), draw(st.integers(3, 4))
     share = draw(st.sampled_from([0.0, 0.5, 0.7]))
     least = share / max(1, places - 1)
-    rules = FleetRules(draw(st.integers(0, 2)), places, share, least, pools, draw(st.integers(1, 2)))
+    idle = float(draw(st.sampled_from([0, 0, 1, 2])))
+    rules = FleetRules(draw(st.integers(0, 2)), places, share, least, pools, draw(st.integers(1, 2)), idle)
     return Market(stands, demand, rules, draw(st.sampled_from([0, 1, 2, NO_HOUR])))
 
 

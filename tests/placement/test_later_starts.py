@@ -66,7 +66,7 @@ def test_no_start_costs_less_than_what_is_proven_from_others(
     bound = bound.with_starts_of(BoundAsk(case, seconds[-1]).answer(problem, never))
     free = problem.table.stock_nodes
     for end in seconds:
-        due = due_s(problem, time_of(problem, case, end), True, bound.longest_cold_s)
+        due = due_s(time_of(problem, case, end), bound.longest_cold_s)
         for column in model_fleets(problem, case, free, [end]):
             assert bound.from_due(due) <= column.cost_cents / 100 + 0.01 * len(column.pieces)
 

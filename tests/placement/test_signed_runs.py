@@ -232,10 +232,10 @@ LONG = {"shape": "flat", "peak_requests_per_s": 1, "input_tokens": 130_500, "out
             "horizon.days of 13",
         ),
         (
-            changed("tune-then-serve", 1, starts={"after": "tune", "at": "+2d"}),
+            changed("tune-then-serve", 1, starts={"after": "tune", "at": "+90d"}),
             "/workloads/1/starts",
             "an object with after, at",
-            "either a time, or after",
+            "before the horizon ends",
         ),
         (
             changed("small-lab", 0, policy={"countries": ["uk"]}),

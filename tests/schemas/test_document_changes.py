@@ -30,7 +30,8 @@ workloads:
                input_tokens: 1500, output_tokens: 300}}
   - {name: hourly, kind: serving, model: Llama-3.1-8B, precisions: [bf16, fp8],
      slo: {ttft_p95_ms: 900, itl_p95_ms: 60},
-     traffic: {shape: hourly, hourly: HOURS, input_tokens: 100, output_tokens: 10}}
+     traffic: {shape: hourly, hourly: HOURS, input_tokens: 100, output_tokens: 10,
+               bursts: [{at: "09:00", minutes: 5, requests_per_s: 40}]}}
 """.replace("HOURS", str([1, 2.5, 4] * 56))
 
 
@@ -63,6 +64,7 @@ def test_a_field_is_set_multiplied_shifted_appended_to_and_removed() -> None:
     assert tune["gpus"]["max"] == 16
     assert chat["traffic"]["peak_requests_per_s"] == 18
     assert hourly["traffic"]["hourly"] == [2, 5, 8] * 56
+    assert [one["requests_per_s"] for one in hourly["traffic"]["bursts"]] == [80]
     assert hourly["slo"]["ttft_p95_ms"] == 450
     assert hourly["precisions"] == ["fp8"]
     assert after["budget"] == {"usd": 5000}

@@ -14,6 +14,15 @@ from broker.domain.basics.errors import InputError
 from broker.domain.planning.workload import Dataset, Training
 from tests.schemas.test_workloads import CONTRACT, NOW, changed, problems, read, told
 
+BURST_MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
+    ({"at": "9:00"}, "at", "9:00", "a time of day"),
+    ({"at": "24:00"}, "at", "24:00", "23:59"),
+    ({"minutes": 0}, "minutes", "0", "above 0"),
+    ({"minutes": 1441}, "minutes", "1441", "at most 1440"),
+    ({"days": ["monday"]}, "days/0", "monday", "mon"),
+    ({"rate": 5}, "rate", "rate", "requests_per_s"),
+]
+BURST = {"at": "09:00", "minutes": 5, "requests_per_s": 20}
 MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
     (
         {"workloads__0__deadline": "2027-01-20T00:00:00Z"},
@@ -173,6 +182,31 @@ MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"workloads__1__traffic__shape": "hourly"}, "/workloads/1/traffic/hourly", "nothing", "168"),
     ({"workloads__1__traffic__peak_requests_per_s": ...}, "/workloads/1/traffic/peak_requests_per_s", "", ""),
     ({"workloads__1__traffic__trough_share": 1.5}, "/workloads/1/traffic/trough_share", "1.5", "at most 1"),
+    ({"workloads__1__ends": "+0h"}, "/workloads/1/ends", "+0h", "after it starts"),
+    ({"workloads__1__starts": "+4d", "workloads__1__ends": "+3d"}, "/workloads/1/ends", "+3d", "2026-11-27"),
+    (
+        {"workloads__1__traffic__time_zone": "Europe/Berlin"},
+        "/workloads/1/traffic/time_zone",
+        "Berlin",
+        "peak_hour",
+    ),
+    (
+        {"workloads__1__traffic__time_zone": "Europe/Berlim"},
+        "/workloads/1/traffic/time_zone",
+        "Berlim",
+        "Europe/Berlin",
+    ),
+    ({"workloads__1__traffic__peak_hour": 9}, "/workloads/1/traffic/peak_hour", "9", "either"),
+    ({"workloads__1__traffic__bursts": []}, "/workloads/1/traffic/bursts", "empty list", "at least 1"),
+    *(
+        (
+            {"workloads__1__traffic__bursts": [{**BURST, **wrong}]},
+            f"/workloads/1/traffic/bursts/0/{field}",
+            found,
+            expected,
+        )
+        for wrong, field, found, expected in BURST_MISTAKES
+    ),
     ({"workloads__0__gpus": {"min": 64, "max": 8}}, "/workloads/0/gpus/max", "8", "64"),
     ({"workloads__0__global_batch_tokens": 1}, "/workloads/0/global_batch_tokens", "1", "8192"),
     ({"workloads__0__policy": {"regions": []}}, "/workloads/0/policy/regions", "empty list", "at least 1"),

@@ -395,6 +395,30 @@ def test_hourly_demand_of_a_week_or_of_the_horizon() -> None:
     assert read(changed(workloads__1__traffic=traffic)).workloads
 
 
+def test_hours_of_a_service_by_the_clock_are_read_and_written() -> None:
+    """Office hours alone need no peak; what they say is in the document that the request is written to."""
+    burst = {"at": "08:00", "minutes": "600", "requests_per_s": 0.5, "days": ["mon", "fri"]}
+    traffic = {"input_tokens": 10, "output_tokens": 10, "time_zone": "europe/berlin", "bursts": [burst]}
+    asked = read(changed(workloads__1__traffic=traffic, workloads__1__ends="+20d"))
+    service = asked.workloads[1]
+    assert isinstance(service, Serving)
+    assert service.traffic.time_zone == "Europe/Berlin"
+    assert service.ends == asked.horizon.start + timedelta(days=20)
+    assert service.traffic.most_requests_per_s == 0.5
+    written = to_document(asked)
+    told = written["workloads"][1]
+    assert told["ends"] == "2026-12-13T00:00:00Z"
+    assert told["traffic"]["bursts"] == [{**burst, "minutes": 600}]
+    assert "peak_requests_per_s" not in told["traffic"]
+    assert read(json.dumps(written)) == asked
+    diurnal = {**traffic, "shape": "diurnal", "peak_requests_per_s": 4, "peak_hour": 15}
+    asked = read(changed(workloads__1__traffic=diurnal))
+    assert read(json.dumps(to_document(asked))) == asked
+    beyond = read(changed(workloads__1__ends="+90d")).workloads[1]
+    assert isinstance(beyond, Serving)
+    assert beyond.ends_by(asked.horizon.end) == asked.horizon.end
+
+
 def test_short_forms_stand_for_lists_and_objects() -> None:
     short = {
         "budget": 400000,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -13,7 +14,8 @@ from api.schemas.market.market import read_market
 from api.schemas.workloads.workloads import read_workloads
 from broker.domain.market.market import PricePoint
 from broker.domain.market.market_history import MarketHistory
-from broker.domain.planning.workload import PlanRequest
+from broker.domain.planning.bursts import Burst
+from broker.domain.planning.workload import PlanRequest, Serving
 from broker.ports.planning import PlanOptions
 from broker.services.moving.all_knowing import all_knowing
 from broker.services.moving.backtest import BacktestRules, LookPolicy, Outcome, replay
@@ -92,6 +94,19 @@ def test_policies_differ_by_what_they_see_and_none_undercuts_the_bound() -> None
     assert hourly.switching_usd > 0
     assert all(known.bound_usd <= outcome.total_usd for outcome in outcomes.values())
     assert known.bound_usd <= known.cost_usd
+
+
+def test_the_bound_holds_for_a_service_with_bursts_that_ends() -> None:
+    service, finetune = request().workloads
+    assert isinstance(service, Serving)
+    traffic = replace(service.traffic, bursts=(Burst("09:00", 90, 9.0),), time_zone="Europe/Berlin")
+    asked = replace(
+        request(), workloads=(replace(service, traffic=traffic, ends=START + 60 * HOUR), finetune)
+    )
+    never = replay(asked, history(), LookPolicy.NEVER, CALLS, BacktestRules(OPTIONS, 1.0))
+    known = all_knowing(asked, history(), plan_call, OPTIONS)
+    assert known.plans == 4
+    assert 0 < known.bound_usd <= never.total_usd
 
 
 def test_prices_that_stay_change_nothing() -> None:

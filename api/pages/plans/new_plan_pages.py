@@ -34,7 +34,6 @@ from api.plan_requests import ask_for_plan, estimate, options_of
 from api.schemas.imports.starting_points import StartingPoint, read_starting_point
 from api.schemas.workloads.document_edit import EditedDocument, empty_document
 from api.schemas.workloads.form_fields import NEW_WORKLOADS
-from api.schemas.workloads.recurrence import MOST_TIMES, PERIODS, write_out
 from api.schemas.workloads.shortest import as_yaml, shortened
 from broker.catalogue import load_hugging_face_names, load_models
 from broker.data_folder import data_folder
@@ -136,8 +135,6 @@ async def _page(request: Request, writing: Writing) -> Response:
         lines=writing.text.splitlines(),
         estimates=_estimates(writing.found),
         kinds=KIND_WORDS,
-        periods=tuple(PERIODS),
-        most_times=MOST_TIMES,
         models=[(model, load_hugging_face_names().get(model, "")) for model in load_models()],
         proof=proof_of(request),
         once=new_once(),
@@ -161,7 +158,7 @@ def _estimates(found: CostEstimate | None) -> dict[int, str]:
 
 @router.post("/plans/new")
 async def ask(request: Request, caller: PlanWritingVisitor) -> Response:
-    """Does what the pressed button says: plans, estimates, adds, repeats or removes a workload, takes an
+    """Does what the pressed button says: plans, estimates, adds or removes a workload, takes an
     example, brings back what was replaced, or turns the page over to the form or the text. Errors stand at
     their fields, or at their lines.
     """
@@ -179,9 +176,6 @@ async def ask(request: Request, caller: PlanWritingVisitor) -> Response:
             return await _page(request, _with_example(writing, which, form, caller))
         if action == "undo":
             return await _page(request, _brought_back(writing, form, caller))
-        if action == "repeat":
-            now = product_of(request).clock.now()
-            return await _page(request, await asyncio.to_thread(_repeated, writing, which, form, now))
         if action in ("add", "remove"):
             return await _page(request, await asyncio.to_thread(_rearranged, writing, action, which))
         if action == "start":
@@ -263,19 +257,6 @@ def _rearranged(writing: Writing, action: str, which: str) -> Writing:
         document.remove(int(which))
         return replace(writing, text=document.text, written={}, before=writing.text, gone=gone)
     return replace(writing, text=document.text)
-
-
-def _repeated(writing: Writing, which: str, form: SentForm, now: datetime) -> Writing:
-    """The document with a batch for each time that one recurs in its horizon; too many for cards are text."""
-    document = EditedDocument(writing.text, SOURCE)
-    period = form.text(f"every:{which}")
-    if not which.isdecimal() or int(which) >= len(document.workloads) or period not in PERIODS:
-        return writing
-    title = title_of(document.workloads[int(which)], int(which))
-    times = write_out(document, int(which), period, now, SOURCE)
-    view = FORM if can_be_shown(document) else DOCUMENT
-    gone = f"{title} is now {times} batches, {title}-1 to {title}-{times}: one each {period}."
-    return replace(writing, text=document.text, view=view, written={}, before=writing.text, gone=gone)
 
 
 async def _plan(request: Request, caller: Caller, form: SentForm, text: str) -> Response:

@@ -29,6 +29,7 @@ from broker.domain.holding.plan_holding import PlanHolding
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.market.offer import Tier
 from broker.domain.planning.plan import Baseline, Placement, Plan
+from broker.domain.planning.repeats import is_repeated, series_of
 from broker.domain.planning.workload import WorkloadKind
 from broker.domain.reconciling.reconciling import WITH_THE_REST
 from broker.domain.spend.approvals import ApprovalState
@@ -85,9 +86,14 @@ STEP_OF_APPROVAL: Mapping[ApprovalState | None, Step] = {
 }
 
 
+def _names(record: PlanRecord) -> tuple[str, ...]:
+    """The names of a plan's workloads, one for all times of one that is repeated."""
+    return tuple(dict.fromkeys(map(series_of, workloads_of(record))))
+
+
 def title_of(record: PlanRecord) -> str:
     """The title of a plan: its workloads."""
-    names = workloads_of(record)
+    names = _names(record)
     return ", ".join(names) if names else "Plan"
 
 
@@ -112,7 +118,13 @@ def plan_row(
 ) -> PlanRow:
     """A record as a row of a list."""
     held = "" if holding is None else holding.text
-    return PlanRow(record, ", ".join(workloads_of(record)), place_of(record, standing, now), standing, held)
+    return PlanRow(
+        record,
+        ", ".join(_names(record)),
+        place_of(record, standing, now),
+        standing,
+        held,
+    )
 
 
 def next_step(record: PlanRecord, reservations: Sequence[Reservation]) -> Step:
@@ -313,13 +325,16 @@ def plan_charts(plan: Plan, now: datetime | None = None, asked: Asked | None = N
     if asked.horizon is not None:
         span = Window(min(span.start, asked.horizon.start), max(span.end, asked.horizon.end))
     seen: set[str] = set()
-    rows = []
+    rows: list[TimelineRow] = []
     for placement in plan.placements:
         row = _timeline_row(placement)
         if placement.workload not in seen:
             seen.add(placement.workload)
             due = asked.deadlines.get(placement.workload)
             row = replace(row, waits=_waits(plan, placement.workload), due=due)
+        if rows and is_repeated(placement.workload) and rows[-1].name == row.name:
+            rows[-1] = replace(rows[-1], bars=(*rows[-1].bars, *row.bars))
+            continue
         rows.append(row)
     title = "Nodes planned over time, one row per placement; the table below has node-hours by day"
     return both_widths(lambda width: timeline(rows, span.start, span.end, title, width, now))
@@ -379,4 +394,4 @@ def _timeline_row(placement: Placement) -> TimelineRow:
         for s in placement.segments
     )
     detail = f"{capacity(placement)}, {seller(placement.provider)}"
-    return TimelineRow(placement.workload, detail, SERIES_OF_KIND[placement.kind], bars)
+    return TimelineRow(series_of(placement.workload), detail, SERIES_OF_KIND[placement.kind], bars)

@@ -90,11 +90,6 @@ class Card:
     beyond: tuple[str, ...] = ()
 
     @property
-    def can_recur(self) -> bool:
-        """Whether it can be written out as several, one for each time."""
-        return self.kind == KIND_WORDS[WorkloadKind.BATCH]
-
-    @property
     def is_unfolded(self) -> bool:
         """Whether the further fields are open: something is wrong in them."""
         return any(one.wrong for one in self.folded)

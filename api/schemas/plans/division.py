@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from decimal import Decimal
 from typing import Any
 
@@ -65,7 +66,7 @@ def divided_document(data: Mapping[str, Any], division: Division) -> dict[str, A
 
 
 def _lane_row(row: Mapping[str, Any], lane: Lane) -> dict[str, Any]:
-    traffic = {name: value for name, value in row["traffic"].items() if name != "mix"}
+    traffic = {name: deepcopy(value) for name, value in row["traffic"].items() if name != "mix"}
     if len(lane.sizes) > 1:
         traffic["mix"] = [SIZE.write(size) for size in lane.sizes]
     else:
@@ -75,6 +76,8 @@ def _lane_row(row: Mapping[str, Any], lane: Lane) -> dict[str, Any]:
         traffic["peak_requests_per_s"] = float(traffic["peak_requests_per_s"]) * lane.share
     if traffic.get("hourly") is not None:
         traffic["hourly"] = [float(rate) * lane.share for rate in traffic["hourly"]]
+    for burst in traffic.get("bursts") or ():
+        burst["requests_per_s"] = float(burst["requests_per_s"]) * lane.share
     made = {**row, "name": lane.name, "traffic": traffic}
     if row.get("unplaced_usd") is not None:
         made["unplaced_usd"] = format_usd(to_cents(Decimal(str(row["unplaced_usd"])) * Decimal(lane.share)))

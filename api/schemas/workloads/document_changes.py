@@ -185,11 +185,15 @@ def _number(text: str, expected: str) -> float:
 def _scaled(old: Any, factor: float, text: str) -> Iterator[tuple[str, Any]]:
     """Fields below the place, with their values times ``factor``; the empty field is the place itself."""
     if isinstance(old, dict):
-        fields = [field for field in _DEMAND if field in old]
-        if not fields:
+        bursts = enumerate(old.get("bursts") or ())
+        rates = [
+            *(((field,), old[field]) for field in _DEMAND if field in old),
+            *((("bursts", at, "requests_per_s"), one["requests_per_s"]) for at, one in bursts),
+        ]
+        if not rates:
             raise _Unclear(f"*={text} on {describe(old)}", "a number, a list of numbers or traffic")
-        for field in fields:
-            yield f"/{field}", _product(old[field], factor)
+        for steps, rate in rates:
+            yield pointer_of(*steps), _product(rate, factor)
         return
     yield "", _product(old, factor)
 

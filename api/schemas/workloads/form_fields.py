@@ -124,6 +124,10 @@ ENGINE = _more("engine", "Engine", Entry.CHOICE, ServingEngine.VLLM, *ServingEng
 PREFIX = _number(
     "prefix_cache_hit_share", "Share of prompts in the prefix cache", Unit.SHARE, "0", folded=True
 )
+REPEAT = (
+    _more("repeat/every", "Again every", hint="once; or 1d, 1w"),
+    _more("repeat/times", "How many times", Entry.NUMBER, "as often as the horizon has room"),
+)
 EARLIEST = _more("earliest_start", "Not before", Entry.TIME, "the start of the horizon")
 
 DOCUMENT_FIELDS = (
@@ -150,6 +154,7 @@ WORKLOAD_FIELDS: Mapping[WorkloadKind, tuple[FormField, ...]] = {
         _more("software", "Software", Entry.CHOICE, TrainingStack.TUNED, *TrainingStack),
         _number("gpus/min", "GPUs at least", Unit.GPUS, "1", folded=True),
         EARLIEST,
+        *REPEAT,
         _number(
             "late_usd_per_hour", "Cost of an hour late, USD", Unit.USD, "the deadline is firm", folded=True
         ),
@@ -177,8 +182,12 @@ WORKLOAD_FIELDS: Mapping[WorkloadKind, tuple[FormField, ...]] = {
         _more("traffic/shape", "Traffic over the day", Entry.CHOICE, TrafficShape.FLAT, *TrafficShape),
         _number("traffic/trough_share", "Least traffic as a share of the peak", Unit.SHARE, "1", folded=True),
         _more("traffic/peak_hour_utc", "Hour of the peak, UTC", Entry.NUMBER, "0"),
+        _more("traffic/peak_hour", "Or hour of the peak in the time zone", Entry.NUMBER, "9"),
+        _more("traffic/time_zone", "Time zone", hint="UTC; or Europe/Berlin"),
         _more("starts/after", "Starts after the run", Entry.CHOICE, "none"),
-        _more("starts/at", "Or starts at", Entry.TIME, "the start of the horizon"),
+        _more("starts/at", "Starts not before", Entry.TIME, "the start of the horizon"),
+        _more("ends", "Ends", Entry.TIME, "with the horizon"),
+        _more("min_replicas", "Replicas held without requests", Entry.NUMBER, "0"),
         _more("redundancy/zones", "In places", Entry.NUMBER, "1"),
         _more("redundancy/spare_replicas", "Spare replicas", Entry.NUMBER, "0"),
         PRECISIONS,
@@ -196,6 +205,7 @@ WORKLOAD_FIELDS: Mapping[WorkloadKind, tuple[FormField, ...]] = {
         WHERE,
         GPUS,
         EARLIEST,
+        *REPEAT,
         _more("parts", "In parts at most", Entry.NUMBER, "any; 1 keeps it whole"),
         _more("interruptible", "May be interrupted (spot)", Entry.CHOICE, "true", "true", "false"),
         _number("chunk_minutes", "Minutes lost by an interruption", Unit.MINUTES, "10", folded=True),

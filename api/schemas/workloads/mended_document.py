@@ -26,16 +26,19 @@ MOST_ROUNDS = 12
 """A wrong field inside a wrong field is found a round later; documents are at most that deep."""
 COMPARED = (
     frozenset({"input_tokens", "output_tokens", "mix"}),
-    frozenset({"shape", "hourly", "peak_requests_per_s"}),
+    frozenset(
+        {"shape", "hourly", "peak_requests_per_s", "peak_hour", "peak_hour_utc", "time_zone", "bursts"}
+    ),
     frozenset({"tokens", "global_batch_tokens", "sequence_length"}),
     frozenset({"min", "max"}),
     frozenset({"after", "at", "delay_usd_per_hour"}),
-    frozenset({"earliest_start", "deadline"}),
+    frozenset({"earliest_start", "deadline", "repeat"}),
+    frozenset({"starts", "ends"}),
     frozenset({"gpu", "gpus", "tokens_per_s", "requests_per_s"}),
     frozenset({"countries", "geography"}),
 )
 """Fields of one object that are checked against each other."""
-OF_HORIZON = frozenset({"deadline", "earliest_start", "starts", "at", "hourly"})
+OF_HORIZON = frozenset({"deadline", "earliest_start", "starts", "at", "ends", "hourly", "times", "every"})
 """Fields that are checked against the horizon."""
 
 _NAMES_RUN = re.compile(r"/workloads(/\d+(/(name|kind))?)?")

@@ -1,4 +1,4 @@
-"""Words of a policy that come from a list: countries, sets of countries, compliance tags, provider keys.
+"""Words that come from a list: countries, sets of countries, compliance tags, provider keys, time zones.
 
 Case is ignored. An unknown word is an error with the nearest known word, because it would exclude every
 offer, or none of the intended ones.
@@ -7,7 +7,9 @@ offer, or none of the intended ones.
 from __future__ import annotations
 
 import difflib
+import zoneinfo
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache
 from typing import Any, Protocol
 
 from broker.catalogue import load_compliance_tags, load_countries, load_geographies
@@ -38,7 +40,9 @@ OTHER_CODES: Mapping[str, str] = {"UK": "GB", "EL": "GR", "AN": "CW", "SU": "RU"
 
 
 def word_of(told: Told, word: str) -> str:
-    """A country code, a set of countries, a tag or a provider's key as its list has it. Raises Unknown."""
+    """A country code, a set of countries, a tag, a provider's key or a time zone as its list has it. Raises
+    Unknown.
+    """
     known, expected = _LISTS[told]
     found = {one.lower(): one for one in known()}.get(word.strip().lower())
     if found is None:
@@ -97,9 +101,19 @@ def _tag_expected(word: str) -> str:
     return _expected("a tag of config/compliance.toml", word, load_compliance_tags())
 
 
+def _time_zone_expected(word: str) -> str:
+    return with_nearest("an IANA time zone such as Europe/Berlin", word, _time_zones())
+
+
+@cache
+def _time_zones() -> frozenset[str]:
+    return frozenset(zoneinfo.available_timezones())
+
+
 _LISTS: Mapping[Told, tuple[Callable[[], Iterable[str]], Callable[[str], str]]] = {
     Told.COUNTRY: (load_countries, _country_expected),
     Told.GEOGRAPHY: (load_geographies, _geography_expected),
     Told.TAG: (load_compliance_tags, _tag_expected),
     Told.PROVIDER: (load_provider_names, provider_expected),
+    Told.TIME_ZONE: (_time_zones, _time_zone_expected),
 }

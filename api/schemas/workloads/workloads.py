@@ -33,9 +33,11 @@ from api.schemas.workloads.policy_words import Unknown, outside, provider_expect
 from broker.catalogue import load_gpus, load_models, named_format, resolve_gpu, resolve_gpus, resolve_model
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.window import Window
-from broker.domain.planning.document_fields import LONG_AGO, LONGEST_NAME, MOST_DAYS, Told
+from broker.domain.planning.document_fields import LONG_AGO, LONGEST_NAME, MOST_DAYS, MOST_TIMES, Told
 from broker.domain.planning.model_shape import ModelShape
+from broker.domain.planning.repeats import Repeat, is_repeated, name_of_time, series_of
 from broker.domain.planning.workload import (
+    HOURS_PER_WEEK,
     Batch,
     Measurement,
     PlanRequest,
@@ -55,7 +57,6 @@ from broker.provider_facts import load_provider_names
 SHARES_TOLERANCE = 1e-6
 OWN_STORAGE = "own"
 """The location of data that no provider stores; the cost of its egress is unknown."""
-HOURS_PER_WEEK = 168
 SECONDS_PER_DAY = 86_400
 TERA = 1e12
 LEAST_FLOP_PER_PARAM = 4
@@ -128,8 +129,9 @@ class _Reader:
             team=form.team,
             horizon=self.horizon,
             workloads=tuple(
-                self._workload(row, pointer_of("workloads", index), form)
+                each
                 for index, row in enumerate(form.workloads)
+                for each in self._each_time(row, pointer_of("workloads", index), form)
             ),
             budget_usd=form.budget.usd if form.budget is not None else None,
             policy=form.policy,
@@ -241,8 +243,10 @@ class _Reader:
     def _check_names(self, form: WorkloadsForm) -> None:
         times = Counter(row.name for row in form.workloads)
         seen: set[str] = set()
+        repeated = {row.name for row in form.workloads if not isinstance(row, Serving) and row.repeat}
         for index, row in enumerate(form.workloads):
-            if times[row.name] > 1 and row.name in seen:
+            is_one_of_series = is_repeated(row.name) and series_of(row.name) in repeated
+            if (times[row.name] > 1 and row.name in seen) or is_one_of_series:
                 self._wrong(pointer_of("workloads", index, "name"), "a name that no other workload has")
             seen.add(row.name)
 
@@ -252,6 +256,35 @@ class _Reader:
             expected = outside(policy)
             if expected is not None:
                 self._wrong(countries, expected)
+
+    def _each_time(self, row: Workload, at: str, form: WorkloadsForm) -> Iterator[Workload]:
+        """The workload, or each time of one that is repeated."""
+        read = self._workload(row, at, form)
+        if isinstance(read, Serving) or read.repeat is None:
+            yield read
+            return
+        for number in range(self._times(read, read.repeat, at)):
+            later = number * read.repeat.every
+            yield replace(
+                read,
+                name=name_of_time(read.name, number + 1),
+                earliest_start=read.earliest_start + later,
+                deadline=read.deadline + later,
+                repeat=None,
+            )
+
+    def _times(self, row: Training | Batch, repeat: Repeat, at: str) -> int:
+        """How many times a workload is planned."""
+        most, end = repeat.fitting(self.horizon.end - row.deadline), format_time(self.horizon.end)
+        if repeat.times is not None and repeat.times > most:
+            expected = f"at most {most}, whose deadlines are before the horizon's end, {end}"
+            self._wrong(f"{at}/repeat/times", expected)
+        elif repeat.times is None and not 2 <= most <= MOST_TIMES:
+            expected = f"2 to {MOST_TIMES} times until the horizon's end, {end}; or `times`"
+            self._wrong(f"{at}/repeat/every", expected, f"{most} times")
+        if is_repeated(row.name):
+            self._wrong(f"{at}/name", "a name without #, to which the number of each time is added")
+        return min(most, repeat.times or most, MOST_TIMES)
 
     def _workload(self, row: Workload, at: str, form: WorkloadsForm) -> Workload:
         self._check_policy(row.policy, f"{at}/policy")
@@ -299,8 +332,9 @@ class _Reader:
 
     def _timed(self, row: Timed, at: str) -> Timed:
         """The workload with its earliest start."""
-        horizon, deadline = self.horizon, row.deadline
+        horizon = self.horizon
         start = horizon.start if row.earliest_start == LONG_AGO else row.earliest_start
+        deadline = self._deadline(row, start, at)
         if deadline <= max(start, horizon.start):
             later = "earliest start" if start >= horizon.start else "horizon's start"
             expected = f"a time after the {later}, {format_time(max(start, horizon.start))}"
@@ -311,7 +345,21 @@ class _Reader:
                 f"but horizon.days of {_days_until(deadline, horizon.start):g} would include it"
             )
             self._wrong(f"{at}/deadline", expected)
-        return replace(row, earliest_start=start)
+        return replace(row, earliest_start=start, deadline=deadline)
+
+    def _deadline(self, row: Timed, start: datetime, at: str) -> datetime:
+        """The deadline, or that of the first time."""
+        within = None if row.repeat is None else row.repeat.within
+        is_written = self.document.value_at(f"{at}/deadline") is not None
+        if within is None and not is_written:
+            if not any(f"{at}/".startswith(f"{one}/") for one in self.wrong):  # else it stands in for another
+                self._report(f"{at}/deadline", THIS_FIELD, "nothing")
+            return self.horizon.end
+        if within is None:
+            return row.deadline
+        if is_written:
+            self._wrong(f"{at}/repeat/within", "either within, or the deadline of the first time")
+        return max(start, self.horizon.start) + within
 
     def _training(self, run: Training, at: str) -> Training:
         if self._named_format(at) not in (None, "bf16", "fp16"):
@@ -358,6 +406,7 @@ class _Reader:
 
     def _serving(self, row: Serving, at: str, form: WorkloadsForm) -> Serving:
         self._check_starts(row, at, form)
+        self._check_end(row, at)
         service = replace(row, traffic=self._traffic(row.traffic, f"{at}/traffic"))
         for size, place in _sizes(service.traffic, f"{at}/traffic"):
             self._check_context(row.model, *size, place)
@@ -367,19 +416,24 @@ class _Reader:
         starts, pointer = row.starts, f"{at}/starts"
         if self.document.value_at(pointer) is None:
             return
-        if (starts.after is None) == (starts.at is None):
-            self._wrong(pointer, "either a time, or after with the name of a training workload")
+        if starts.after is None and starts.at is None:
+            self._wrong(pointer, "a time, or after with the name of a training workload, or both")
         if starts.after is None and starts.delay_usd_per_hour is not None:
             self._wrong(
                 f"{pointer}/delay_usd_per_hour",
                 "the field after, because only a service that waits for a run has a delay",
             )
-        runs = [other.name for other in form.workloads if isinstance(other, Training)]
+        runs = [one.name for one in form.workloads if isinstance(one, Training) and one.repeat is None]
         if starts.after is not None and starts.after not in runs:
             known = ", ".join(runs) or "there is none"
             self._wrong(f"{pointer}/after", f"the name of a training workload ({known})")
         if starts.at is not None and starts.at >= self.horizon.end:
             self._wrong(pointer, f"a time before the horizon ends, {format_time(self.horizon.end)}")
+
+    def _check_end(self, row: Serving, at: str) -> None:
+        start = max(row.starts.at or self.horizon.start, self.horizon.start)
+        if row.ends is not None and row.ends <= start:
+            self._wrong(f"{at}/ends", f"a time after it starts, {format_time(start)}")
 
     def _traffic(self, traffic: Traffic, at: str) -> Traffic:
         """The traffic with what follows from its hours and from the sizes of its requests."""
@@ -387,11 +441,12 @@ class _Reader:
         if self.document.value_at(f"{at}/shape") is None and hourly:
             shape = TrafficShape.HOURLY
         if shape is TrafficShape.HOURLY:
-            self._check_hourly(hourly, f"{at}/hourly")
+            self._check_hourly(hourly, f"{at}/hourly", may_be_empty=bool(traffic.bursts))
         elif hourly:
             self._wrong(f"{at}/shape", "hourly or no shape, because hourly is given")
-        elif not traffic.peak_requests_per_s:
+        elif not traffic.peak_requests_per_s and (shape is TrafficShape.DIURNAL or not traffic.bursts):
             self._wrong(f"{at}/peak_requests_per_s", f"requests per second at the peak (shape {shape})")
+        self._check_clock(traffic, shape, at)
         is_hourly = shape is TrafficShape.HOURLY
         mix = self._mix(traffic, at)
         tokens_in, tokens_out = mean_tokens(mix)
@@ -419,13 +474,27 @@ class _Reader:
             self._wrong(f"{at}/mix", "shares that sum to 1", f"shares that sum to {shares:g}")
         return tuple(replace(size, share=size.share / shares) for size in traffic.mix)
 
-    def _check_hourly(self, hourly: tuple[float, ...], at: str) -> None:
+    def _check_clock(self, traffic: Traffic, shape: TrafficShape, at: str) -> None:
+        """Refuses an hour or a zone that nothing is read in."""
+        if traffic.peak_hour is not None and shape is not TrafficShape.DIURNAL:
+            self._wrong(
+                f"{at}/peak_hour", f"no such field, because traffic of shape {shape} has no peak hour"
+            )
+        elif traffic.peak_hour is not None and self.document.value_at(f"{at}/peak_hour_utc") is not None:
+            self._wrong(f"{at}/peak_hour", "either peak_hour, in the time zone, or peak_hour_utc")
+        is_week = shape is TrafficShape.HOURLY and len(traffic.hourly) == HOURS_PER_WEEK
+        is_read = traffic.peak_hour is not None or bool(traffic.bursts) or is_week
+        if traffic.time_zone is not None and not is_read:
+            expected = "peak_hour, bursts or a week of hourly rates beside it, which are read in it"
+            self._wrong(f"{at}/time_zone", expected)
+
+    def _check_hourly(self, hourly: tuple[float, ...], at: str, *, may_be_empty: bool) -> None:
         hours = -(-self.horizon.duration // timedelta(hours=1))
         lengths = sorted({HOURS_PER_WEEK, hours})
         if len(hourly) not in lengths:
             wanted = " or ".join(str(length) for length in lengths)
             self._wrong(at, f"{wanted} figures, one per hour of a week or of the whole horizon")
-        elif max(hourly) <= 0:
+        elif max(hourly) <= 0 and not may_be_empty:
             self._wrong(at, "at least one hour with requests", "an hourly list without requests")
 
 

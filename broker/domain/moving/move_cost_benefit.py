@@ -136,7 +136,7 @@ def _average_usd_per_hour(situation: MoveContext, service: Serving) -> Decimal:
     if wait is None:
         return ZERO
     cost = sum((p.cost_usd for p in situation.plan.placements_of(service.name)), ZERO)
-    return average_usd_per_hour(cost, wait.start, situation.request.horizon.end)
+    return average_usd_per_hour(cost, wait.start, service.ends_by(situation.request.horizon.end))
 
 
 def leaving_usd(situation: MoveContext, terms: MovingTerms) -> dict[str, Decimal]:

@@ -196,5 +196,5 @@ def _unchained(
     run, weights = request.workload(workload.starts_after), workload.weights
     for placed in plan.placements_of(run.name):
         weights = Dataset(finished_weights_gb(run.model), placed.provider, placed.region)
-    starts = replace(workload.starts, after=None, at=fixed[run.name])
+    starts = workload.starts.without_run(fixed[run.name])
     return replace(workload, starts=starts, weights=weights)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -34,6 +34,7 @@ from broker.domain.planning.model_shape import ModelShape
 
 MOST_DAYS = 1830
 MOST_HOURS = MOST_DAYS * 24
+MOST_TIMES = 366
 MOST_ZONES = 100
 MOST_SPARES = 100
 MOST_DRAFTED = 64
@@ -44,8 +45,16 @@ MOST_GB = 10**9
 LONGEST_NAME = 200
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 """An earliest start that excludes nothing."""
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._ -]*$"
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._ -]*(#[0-9]+)?$"
+"""One time of a workload that is repeated has a number at its end."""
 TRIMMED = r"^\S([^\x00-\x1f\x7f]*\S)?$"
+_TIME_OF_DAY = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
+_UNITS = {
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", re.ASCII)
 
 
@@ -61,6 +70,7 @@ class Told(StrEnum):
     TAG = "tag"
     PROVIDER = "provider"
     STORAGE = "storage"
+    TIME_ZONE = "time_zone"
 
 
 def _number(value: Any) -> Any:
@@ -76,6 +86,22 @@ def _money(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("an amount in USD")
     return plain_digits(value).replace("_", "") if isinstance(value, str) else value
+
+
+def _time_of_day(value: Any) -> Any:
+    if not isinstance(value, str) or not re.fullmatch(_TIME_OF_DAY, value):
+        raise ValueError('a time of day from "00:00" to "23:59"')
+    return value
+
+
+def _span(value: Any) -> Any:
+    told = (
+        re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)([mhdw])", value, re.ASCII) if isinstance(value, str) else None
+    )
+    span = timedelta() if told is None else float(told[1]) * _UNITS[told[2]]
+    if not timedelta(minutes=1) <= span <= timedelta(days=MOST_DAYS):
+        raise ValueError("a span such as 6h, 1d or 1w, of a minute at least")
+    return timedelta(seconds=round(span.total_seconds()))
 
 
 def _not_everybody(team: str) -> str:
@@ -248,6 +274,7 @@ Hours = Annotated[Number, Limits(least=0, most=MOST_HOURS)]
 SomeHours = Annotated[Number, Limits(above=0, most=MOST_HOURS)]
 SomeMinutes = Annotated[Number, Limits(above=0, most=MOST_HOURS * 60)]
 HourOfDay = Annotated[Number, Limits(least=0, below=24)]
+BurstMinutes = Annotated[Number, Limits(above=0, most=24 * 60)]
 Milliseconds = Annotated[Number, Limits(above=0)]
 Gigabytes = Annotated[Number, Limits(least=0, most=MOST_GB)]
 SomeGigabytes = Annotated[Number, Limits(above=0, most=MOST_GB)]
@@ -256,13 +283,20 @@ PeakDemand = Annotated[Number, Limits(above=0, most=MOST_REQUESTS_PER_S)]
 Measured = Annotated[Number, Limits(above=0, most=MOST_MEASURED_PER_S)]
 Count = Annotated[Whole, Limits(kind="integer", least=1, most=10**9)]
 CountOrNone = Annotated[Whole, Limits(kind="integer", least=0, most=10**9)]
+Times = Annotated[Whole, Limits(kind="integer", least=2, most=MOST_TIMES)]
 Zones = Annotated[Whole, Limits(kind="integer", least=1, most=MOST_ZONES)]
 Spares = Annotated[Whole, Limits(kind="integer", least=0, most=MOST_SPARES)]
+Replicas = Annotated[Whole, Limits(kind="integer", least=0, most=MOST_SPARES)]
 Drafted = Annotated[Whole, Limits(kind="integer", least=1, most=MOST_DRAFTED)]
 Usd = Annotated[Decimal, BeforeValidator(_money), Field(ge=0, le=int(LARGEST_USD), allow_inf_nan=False)]
 DecimalShare = Annotated[Decimal, BeforeValidator(_money), Field(ge=0, le=1)]
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 WorkloadName = Annotated[str, Field(min_length=1, max_length=100, pattern=NAME)]
+TimeOfDay = Annotated[
+    str, BeforeValidator(_time_of_day), WithJsonSchema({"pattern": _TIME_OF_DAY, "type": "string"})
+]
+Span = Annotated[timedelta, BeforeValidator(_span), WithJsonSchema({"type": "string"})]
+TimeZone = Annotated[Name, Told.TIME_ZONE]
 Team = Annotated[Name, Field(pattern=TRIMMED), AfterValidator(_not_everybody)]
 Countries = Annotated[tuple[Annotated[Name, Told.COUNTRY], ...], NotEmpty(), OneOrList()]
 Geographies = Annotated[tuple[Annotated[Name, Told.GEOGRAPHY], ...], NotEmpty(), OneOrList()]

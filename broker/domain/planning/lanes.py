@@ -96,10 +96,8 @@ def lane_traffic(traffic: Traffic, lane: Lane) -> Traffic:
     """The traffic of a lane. With a single size it has no mix."""
     tokens_in, tokens_out = mean_tokens(lane.sizes)
     return replace(
-        traffic,
+        traffic.times(lane.share),
         input_tokens=tokens_in,
         output_tokens=tokens_out,
-        peak_requests_per_s=traffic.peak_requests_per_s * lane.share,
-        hourly=tuple(rate * lane.share for rate in traffic.hourly),
         mix=lane.sizes if len(lane.sizes) > 1 else (),
     )

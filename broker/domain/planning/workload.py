@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, tzinfo
 from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Literal
+from zoneinfo import ZoneInfo
 
 from broker.domain.basics.confidence import MEDIAN
 from broker.domain.basics.machines import AccessWish
@@ -16,8 +17,10 @@ from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import HostKind, Tier
 from broker.domain.planning import document_fields as doc
+from broker.domain.planning.bursts import HOUR, Burst, mean_rate, peak_rate
 from broker.domain.planning.gpu_rules import GpuRules
 from broker.domain.planning.reoptimize_policy import ReoptimizePolicy
+from broker.domain.planning.repeats import Repeat
 from broker.domain.planning.startup import Startup
 from broker.domain.planning.transfer import Place
 
@@ -99,6 +102,7 @@ TrainingPrecision = Annotated[Precision, doc.OneOf(p for p in Precision if p is 
 Precisions = Annotated[tuple[Precision, ...], doc.NotEmpty(), doc.OneOrList()]
 NO_LIMIT = 10**9
 """The value of a limit for which a document says ``null``."""
+HOURS_PER_WEEK = 168
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +231,10 @@ class Checkpoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training(WorkloadBase):
-    """A training run over ``tokens``. With ``late_usd_per_hour`` it may end up to 24 h after the deadline."""
+    """A training run over ``tokens``. With ``late_usd_per_hour`` it may end up to 24 h after the deadline.
+
+    A document says with ``repeat`` that it recurs; a request has each time as a run of its own instead.
+    """
 
     kind: Literal[WorkloadKind.TRAINING] = WorkloadKind.TRAINING
     tokens: doc.AtLeastOne
@@ -236,7 +243,8 @@ class Training(WorkloadBase):
     precision: TrainingPrecision = Precision.BF16
     gpus: Annotated[GpuRange, doc.OrObject("max", "integer", 1)] = GpuRange()
     earliest_start: Annotated[doc.Moment, doc.OrNull] = doc.LONG_AGO
-    deadline: doc.Moment
+    deadline: Annotated[doc.Moment, doc.OrNull] = doc.LONG_AGO
+    repeat: Repeat | None = None
     late_usd_per_hour: doc.Usd | None = None
     headroom: doc.Share = 0.0
     checkpoint: Checkpoints | None = None
@@ -279,7 +287,8 @@ class Traffic:
     """Requests per second over time, and their lengths in tokens.
 
     With a ``mix`` of sizes, whose shares sum to 1, the lengths are its means. With ``hourly`` rates the peak
-    is the largest of them.
+    is the largest of them. ``time_zone`` (an IANA name, UTC by default) is that of ``peak_hour``, of the
+    bursts and of a week of ``hourly`` rates.
     """
 
     input_tokens: Annotated[doc.Count, doc.OrNull] = 0
@@ -290,21 +299,68 @@ class Traffic:
     peak_hour_utc: doc.HourOfDay = 0.0
     hourly: Annotated[tuple[doc.Demand, ...], doc.NotEmpty(), doc.OrNull] = ()
     mix: Annotated[tuple[RequestSize, ...], doc.NotEmpty(), doc.OrNull] = ()
+    time_zone: doc.TimeZone | None = None
+    peak_hour: doc.HourOfDay | None = None
+    bursts: Annotated[tuple[Burst, ...], doc.NotEmpty(), doc.OrNull] = ()
+
+    @property
+    def zone(self) -> tzinfo:
+        """The time zone in which times of day are read."""
+        return UTC if self.time_zone is None else ZoneInfo(self.time_zone)
+
+    @property
+    def most_requests_per_s(self) -> float:
+        """The highest rate of any hour and burst."""
+        return max((self.peak_requests_per_s, *(one.requests_per_s for one in self.bursts)))
+
+    @property
+    def repeats_daily(self) -> bool:
+        """Whether each day has the same rates at the same hours in UTC."""
+        return self.shape is not TrafficShape.HOURLY and self.time_zone is None and not self.bursts
 
     def requests_per_s_at(self, hour_start: datetime, horizon_start: datetime) -> float:
-        """Requests per second in the hour that begins at ``hour_start``.
+        """The highest requests per second in the hour that begins at ``hour_start``."""
+        base = self._base_at(hour_start, horizon_start)
+        return peak_rate(base, self.bursts, hour_start, self.zone) if self.bursts else base
 
-        Diurnal: a cosine between peak and ``trough_share`` × peak, highest at ``peak_hour_utc``.
-        Hourly: the list starts at the horizon's start and repeats.
+    def mean_requests_per_s_at(self, hour_start: datetime, horizon_start: datetime) -> float:
+        """The mean requests per second in that hour; less than the highest where a burst is shorter."""
+        base = self._base_at(hour_start, horizon_start)
+        return mean_rate(base, self.bursts, hour_start, self.zone) if self.bursts else base
+
+    def times(self, factor: float, rounded: Callable[[float], float] = float) -> Traffic:
+        """The traffic with each of its rates times ``factor``, then ``rounded``."""
+        hourly = tuple(rounded(rate * factor) for rate in self.hourly)
+        bursts = tuple(
+            replace(one, requests_per_s=rounded(one.requests_per_s * factor)) for one in self.bursts
+        )
+        peak = max(hourly, default=rounded(self.peak_requests_per_s * factor))
+        return replace(self, peak_requests_per_s=peak, hourly=hourly, bursts=bursts)
+
+    def _base_at(self, hour_start: datetime, horizon_start: datetime) -> float:
+        """Requests per second at ``hour_start`` beside bursts.
+
+        Diurnal: a cosine between peak and ``trough_share`` × peak, highest at the peak hour. Hourly: the list
+        starts at the horizon's start and repeats; a week follows the clock of the time zone.
         """
         if self.shape is TrafficShape.FLAT:
             return self.peak_requests_per_s
         if self.shape is TrafficShape.HOURLY:
-            index = int((hour_start - horizon_start) // timedelta(hours=1))
-            return self.hourly[index % len(self.hourly)]
-        hour = hour_start.hour + hour_start.minute / 60 + hour_start.second / 3600
-        wave = (1 + math.cos(2 * math.pi * (hour - self.peak_hour_utc) / 24)) / 2
+            since = hour_start - horizon_start
+            if self.time_zone is not None and len(self.hourly) == HOURS_PER_WEEK:
+                since = _wall_clock(hour_start, self.zone) - _wall_clock(horizon_start, self.zone)
+            return self.hourly[int(since // HOUR) % len(self.hourly)]
+        peak_hour, at = self.peak_hour_utc, hour_start
+        if self.peak_hour is not None:
+            peak_hour, at = self.peak_hour, _wall_clock(hour_start, self.zone)
+        hour = at.hour + at.minute / 60 + at.second / 3600
+        wave = (1 + math.cos(2 * math.pi * (hour - peak_hour) / 24)) / 2
         return self.peak_requests_per_s * (self.trough_share + (1 - self.trough_share) * wave)
+
+
+def _wall_clock(instant: datetime, zone: tzinfo) -> datetime:
+    """What a clock of the zone shows; differences ignore changes of the clock."""
+    return instant.astimezone(zone).replace(tzinfo=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +412,7 @@ class Redundancy:
 
 @dataclass(frozen=True, slots=True)
 class Starts:
-    """When a service starts: when the run ``after`` ends, or ``at`` a time, else with the horizon.
+    """When a service starts: not before the run ``after`` ends, nor before ``at``, nor before the horizon.
 
     ``delay_usd_per_hour`` is the cost of each hour that it waits for that run longer than necessary.
     """
@@ -365,6 +421,11 @@ class Starts:
     at: doc.Moment | None = None
     delay_usd_per_hour: doc.Usd | None = None
 
+    def without_run(self, ended_at: datetime | None) -> Starts:
+        """The start of a service whose run ends at a known time (None: it is over)."""
+        known = [at for at in (self.at, ended_at) if at is not None]
+        return replace(self, after=None, at=max(known, default=None))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving(WorkloadBase):
@@ -372,7 +433,9 @@ class Serving(WorkloadBase):
 
     ``weights`` is the location of finished weights; those of a run that it starts after are where the run
     is. ``prefix_cache_hit_share`` is a share of prompt tokens, in [0, 1]. ``drain_minutes``: how long before
-    a machine is given back it gets no new request (None: 5).
+    a machine is given back it gets no new request (None: 5). ``ends``: nothing is served from then on (None:
+    it is served until the horizon's end). Every hour until then asks for ``min_replicas`` at least, also one
+    without requests; spares and places come on top.
     """
 
     kind: Literal[WorkloadKind.SERVING] = WorkloadKind.SERVING
@@ -387,6 +450,22 @@ class Serving(WorkloadBase):
     prefix_cache_hit_share: doc.Share = 0.0
     speculation: SpeculativeDecoding | None = None
     drain_minutes: doc.DrainMinutes | None = None
+    ends: doc.Moment | None = None
+    min_replicas: doc.Replicas = 0
+
+    def requests_per_s_at(self, hour_start: datetime, horizon_start: datetime) -> float:
+        """The highest requests per second in the hour that begins at ``hour_start``; 0 from ``ends`` on."""
+        is_over = self.ends is not None and hour_start >= self.ends
+        return 0.0 if is_over else self.traffic.requests_per_s_at(hour_start, horizon_start)
+
+    def mean_requests_per_s_at(self, hour_start: datetime, horizon_start: datetime) -> float:
+        """The mean requests per second in that hour; 0 from ``ends`` on."""
+        is_over = self.ends is not None and hour_start >= self.ends
+        return 0.0 if is_over else self.traffic.mean_requests_per_s_at(hour_start, horizon_start)
+
+    def ends_by(self, horizon_end: datetime) -> datetime:
+        """When it ends at the latest."""
+        return horizon_end if self.ends is None else min(self.ends, horizon_end)
 
     @property
     def starts_at(self) -> datetime | None:
@@ -409,8 +488,8 @@ class Batch(WorkloadBase):
     """Batch inference: ``requests`` to answer by the deadline, without a latency objective.
 
     Requests are independent. ``parts`` is the most parts that the batch may be divided into, by default any
-    number. An interruption loses ``chunk_minutes`` of work. ``prefix_cache_hit_share`` and ``speculation``
-    mean the same as for a service.
+    number. An interruption loses ``chunk_minutes`` of work. ``repeat``: as of a run.
+    ``prefix_cache_hit_share`` and ``speculation`` mean the same as for a service.
     """
 
     kind: Literal[WorkloadKind.BATCH] = WorkloadKind.BATCH
@@ -419,7 +498,8 @@ class Batch(WorkloadBase):
     input_tokens: doc.Count
     output_tokens: doc.Count
     earliest_start: Annotated[doc.Moment, doc.OrNull] = doc.LONG_AGO
-    deadline: doc.Moment
+    deadline: Annotated[doc.Moment, doc.OrNull] = doc.LONG_AGO
+    repeat: Repeat | None = None
     engine: ServingEngine = ServingEngine.VLLM
     prefix_cache_hit_share: doc.Share = 0.0
     speculation: SpeculativeDecoding | None = None

@@ -26,7 +26,7 @@ from broker.domain.planning.workload import (
 
 WITH_NULLS = (GpuRange, Measurement, Quota)
 """Their fields are written also where they are None."""
-LEFT_OUT_EMPTY = frozenset({"quotas", "hourly", "mix", "mix_sandbox"})
+LEFT_OUT_EMPTY = frozenset({"quotas", "hourly", "mix", "mix_sandbox", "bursts"})
 
 
 def to_document(request: PlanRequest) -> dict[str, Any]:
@@ -86,4 +86,8 @@ def _traffic(traffic: Traffic, document: Mapping[str, Any]) -> dict[str, Any]:
     """The traffic without what follows from its sizes and its hours."""
     follows = {"input_tokens", "output_tokens"} if traffic.mix else set()
     follows.add("peak_requests_per_s" if traffic.shape is TrafficShape.HOURLY else "hourly")
+    if not traffic.peak_requests_per_s:
+        follows.add("peak_requests_per_s")
+    if traffic.peak_hour is not None:
+        follows.add("peak_hour_utc")
     return {name: value for name, value in document.items() if name not in follows}

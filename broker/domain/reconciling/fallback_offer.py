@@ -49,7 +49,7 @@ def _unchained(workload: Workload, plan: Plan) -> Workload:
     if not isinstance(workload, Serving) or workload.starts_after is None:
         return workload
     ends = [s.end for p in plan.placements_of(workload.starts_after) for s in p.segments]
-    return replace(workload, starts=replace(workload.starts, after=None, at=max(ends, default=None)))
+    return replace(workload, starts=workload.starts.without_run(max(ends, default=None)))
 
 
 def less_held(

@@ -124,7 +124,9 @@ def find_gap(
     if capacity is None:
         return None
     window, beside = Window(start, refused.end), tuple(others)
-    rate = min(capacity, _most_requests_per_s(service.traffic, window, request.horizon.start))
+    rate = capacity
+    if not service.min_replicas:
+        rate = min(capacity, _most_requests_per_s(service, window, request.horizon.start))
     rules = rules_of(request.policy, service)
     pools = frozenset(pool_of(row.offer) for row in beside)
     gpus = frozenset(row.offer.sku.gpu for row in beside)
@@ -144,6 +146,7 @@ def find_gap(
         service,
         traffic=flat,
         redundancy=Redundancy(),
+        min_replicas=0,
         starts=replace(service.starts, after=None, at=None),
         fleet=limits,
     )
@@ -177,9 +180,9 @@ def _replicas(placement: Placement, gpus: int) -> int:
     return min(placement.replicas, gpus // max(1, placement.gpus_per_replica))
 
 
-def _most_requests_per_s(traffic: Traffic, window: Window, horizon_start: datetime) -> float:
+def _most_requests_per_s(service: Serving, window: Window, horizon_start: datetime) -> float:
     hours = int(-(-window.duration // HOUR)) + 1
-    return max(traffic.requests_per_s_at(window.start + n * HOUR, horizon_start) for n in range(hours))
+    return max(service.requests_per_s_at(window.start + n * HOUR, horizon_start) for n in range(hours))
 
 
 def _overlaps(row: Reservation, window: Window) -> bool:

@@ -213,7 +213,7 @@ def _served(workload: Serving, horizon_start: datetime, windows: list[Window]) -
         while at < window.end:
             hour = at.replace(minute=0, second=0, microsecond=0)
             until = min(hour + HOUR, window.end)
-            rate = workload.traffic.requests_per_s_at(hour, horizon_start)
+            rate = workload.mean_requests_per_s_at(hour, horizon_start)
             tokens += rate * tokens_each * (until - at).total_seconds()
             at = until
         done = max(done, window.end)

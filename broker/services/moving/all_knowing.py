@@ -11,6 +11,7 @@ horizon.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -60,7 +61,11 @@ def _parts(request: PlanRequest, history: MarketHistory) -> Iterator[tuple[PlanR
     start = horizon.start
     while start < horizon.end:
         day = Window(start, min(start + DAY, horizon.end))
-        due = tuple(_on(service, request, day) for service in services if _begins(service, request) < day.end)
+        due = tuple(
+            _on(service, request, day)
+            for service in services
+            if _begins(service, request) < day.end and service.ends_by(horizon.end) > day.start
+        )
         if due:
             yield (
                 replace(request, horizon=day, workloads=due, budget_usd=None),
@@ -79,7 +84,7 @@ def _begins(service: Serving, request: PlanRequest) -> datetime:
     if service.starts_after is not None:
         run = request.workload(service.starts_after)
         assert not isinstance(run, Serving)
-        return run.deadline + SOFT
+        return max(run.deadline + SOFT, service.starts_at or run.deadline)
     return service.starts_at or request.horizon.start
 
 
@@ -87,10 +92,10 @@ def _on(service: Serving, request: PlanRequest, day: Window) -> Serving:
     """A service on one day, with the traffic of that day and its share of the penalty for leaving it out."""
     start = max(_begins(service, request), day.start)
     traffic, share = service.traffic, Decimal(str(day.hours)) / Decimal(str(request.horizon.hours))
-    if traffic.shape is TrafficShape.HOURLY:
-        rates = traffic.hourly
-        gone = int((day.start - request.horizon.start) // HOUR) % len(rates)
-        traffic = replace(traffic, hourly=(*rates[gone:], *rates[:gone]))
+    if not traffic.repeats_daily:
+        hours = (day.start + n * HOUR for n in range(math.ceil(day.hours)))
+        rates = tuple(traffic.requests_per_s_at(hour, request.horizon.start) for hour in hours)
+        traffic = replace(traffic, shape=TrafficShape.HOURLY, hourly=rates, bursts=(), time_zone=None)
     left_out = None if service.unplaced_usd is None else service.unplaced_usd * share
     starts = replace(service.starts, after=None, at=start)
     return replace(service, traffic=traffic, starts=starts, unplaced_usd=left_out)

@@ -164,7 +164,7 @@ class Candidates:
 
     def _due_s(self, name: str, end_s: float) -> float:
         time = time_of(self.problem, self.fleets[name], end_s)
-        return due_s(self.problem, time, True, self.bounds[name].longest_cold_s)
+        return due_s(time, self.bounds[name].longest_cold_s)
 
     def _open_end_s(self, found: RunCandidates, followers: Sequence[str], most_usd: float) -> float:
         """The end of a run for which the services are bounded next.
@@ -253,7 +253,7 @@ class Candidates:
         time = time_of(self.problem, case, after_s)
         if not len(case.units) and case.demand[time.first_hour :].any():
             return np.inf
-        return bound.from_due(due_s(self.problem, time, after_s is not None, bound.longest_cold_s))
+        return bound.from_due(due_s(time, bound.longest_cold_s))
 
     def least_service_cents(self, service: Serving, after_s: float | None) -> int | None:
         """``least_service_usd`` in cents, rounded so that it never exceeds the bill; None if nothing can
@@ -318,17 +318,18 @@ class Candidates:
             found = self.runs.get(service.starts_after or "")
             if found is None or not len(found) or price_of(self.problem, service.name) is not None:
                 continue
-            earliest = max(float(found.end_s.min()), float(self.problem.t0_s))
+            first_s = max(float(found.end_s.min()), float(self.problem.t0_s))
+            earliest = self.problem.start_of(service, first_s)
             rate = service.delay_usd_per_hour
             if rate is None:
                 rate = known_usd_per_hour.get(service.name)
             if rate is None:
                 rate = self._least_usd_per_hour(service, earliest)
-            latest = min(last_second(self.problem, found.run), float(self.problem.end_s))
+            latest = min(last_second(self.problem, found.run), float(self.problem.end_of(service)))
             keep_price(self.problem, service.name, DelayPrice(rate, earliest, latest))
 
     def _least_usd_per_hour(self, service: Serving, earliest_s: float) -> Decimal:
-        hours = (self.problem.end_s - earliest_s) / HOUR_S
+        hours = (self.problem.end_of(service) - earliest_s) / HOUR_S
         usd = self.least_service_usd(service, earliest_s)
         if hours <= 0 or not np.isfinite(usd):
             return ZERO

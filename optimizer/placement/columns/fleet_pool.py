@@ -196,7 +196,7 @@ def _ends(candidates: Candidates, pools: Mapping[str, RunPool], service: Serving
     if service.starts_after is None:
         return [None]
     ends = {column.end_s for column in pools[service.starts_after].columns}
-    return [end for end in sorted(ends) if end < candidates.problem.end_s]
+    return [end for end in sorted(ends) if end < candidates.problem.end_of(service)]
 
 
 def _nominal(service: Serving, chosen: Mapping[str, Column], ends: Ends) -> float | None:

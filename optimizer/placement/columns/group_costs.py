@@ -84,9 +84,8 @@ def _least_service_usd(candidates: Candidates, service: Serving, restricted: Pro
 def _first_hour(candidates: Candidates, service: Serving, restricted: Problem) -> int:
     """The latest hour in which the service may start."""
     if service.starts_after is None:
-        start = restricted.seconds(service.starts_at) if service.starts_at else 0.0
-        return max(0, int(max(start, restricted.t0_s) // HOUR_S) + 1)
+        return int(restricted.start_of(service, float(restricted.t0_s)) // HOUR_S) + 1
     found = candidates.runs[service.starts_after]
     ends = found.end_s[restricted.allowed[found.offer]]
     latest = float(ends.max(initial=first_second(restricted, found.run)))
-    return int(latest // HOUR_S) + 1
+    return int(restricted.start_of(service, latest) // HOUR_S) + 1

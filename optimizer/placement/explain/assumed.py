@@ -15,6 +15,7 @@ from broker.domain.planning.workload import Batch, Serving, Workload
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.explain.clauses import Clause, Part, figure
 from optimizer.placement.explain.extract import cold_start_of_piece, estimate_of
+from optimizer.placement.fleets.cases import mean_demand
 from optimizer.placement.problem.columns import Column, Piece, in_usd
 from optimizer.placement.problem.problem import Problem
 from optimizer.placement.problem.stock import Ledger
@@ -101,8 +102,9 @@ def tokens_rule(candidates: Candidates, workload: Workload, column: Column) -> I
         case, problem = candidates.fleets[workload.name], candidates.problem
         start = max(float(problem.t0_s), column.after_s or 0.0)
         begins = np.arange(len(case.demand)) * HOUR_S
-        served_s = np.clip(np.minimum(begins + HOUR_S, problem.end_s) - np.maximum(begins, start), 0, HOUR_S)
-        tokens = float(case.demand @ served_s) * workload.traffic.output_tokens
+        end_s = problem.end_of(workload)
+        served_s = np.clip(np.minimum(begins + HOUR_S, end_s) - np.maximum(begins, start), 0, HOUR_S)
+        tokens = float(mean_demand(problem, case) @ served_s) * workload.traffic.output_tokens
     elif isinstance(workload, Batch):
         tokens = workload.requests * workload.output_tokens
     else:

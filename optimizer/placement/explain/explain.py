@@ -444,7 +444,8 @@ def _held_rule(problem: Problem, case: FleetCase, column: Column, piece: Piece) 
     if len(piece.spans) > 1:
         return f"{held} {len(piece.spans)} times, when traffic asks for it"
     begin_s, end_s, _ = piece.spans[0]
-    if begin_s <= time_of(problem, case, column.after_s).start_s and end_s >= problem.end_s:
+    time = time_of(problem, case, column.after_s)
+    if begin_s <= time.start_s and end_s >= time.end_s:
         return f"{held} throughout"
     return f"{held} once, for {duration((end_s - begin_s) / HOUR_S)}"
 

@@ -86,6 +86,7 @@ def _least_usd(problem: Problem, case: FleetCase, free: Ints, after_s: float | N
         np.zeros(len(demand), dtype=np.int64),
         weight[::-1].astype(np.float64),
         float(rules.spare),
+        rules.idle,
         rules.places,
         rules.loss_share,
         rules.least_share,

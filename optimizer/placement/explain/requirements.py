@@ -286,11 +286,10 @@ def _served_share(asked: Asked) -> float:
 def _scaled(asked: Asked, share: float) -> Change:
     """The service with a share of its traffic, rounded down to three digits."""
     traffic = asked.workload.traffic
-    peak = _rounded_down(traffic.peak_requests_per_s * share)
-    factor = peak / traffic.peak_requests_per_s
-    hourly = tuple(_rounded_down(one * factor) for one in traffic.hourly)
-    less = replace(traffic, peak_requests_per_s=max(hourly, default=peak), hourly=hourly)
-    says = f"a peak of {less.peak_requests_per_s:,g} requests/s, {factor:.0%} of what is asked"
+    peak = _rounded_down(traffic.most_requests_per_s * share)
+    factor = peak / traffic.most_requests_per_s
+    less = traffic.times(factor, _rounded_down)
+    says = f"a peak of {less.most_requests_per_s:,g} requests/s, {factor:.0%} of what is asked"
     return Change(says, asked.changed("traffic", less))
 
 

@@ -13,6 +13,7 @@ from math import inf
 
 import numpy as np
 
+from broker.domain.planning.workload import Serving
 from optimizer.placement.fleets.hours import era_begins
 from optimizer.placement.fleets.rules import FleetRules, fleet_rules
 from optimizer.placement.problem.problem import Floats, Ints, Problem
@@ -126,7 +127,7 @@ def hourly_bound(problem: Problem, case: FleetCase) -> FleetBound:
         len(case.demand),
         float(units.cold_s.min()),
         float(units.cold_s.max()),
-        hourly_usd=within_horizon(problem, found),
+        hourly_usd=within_time(problem, case.service, found),
     )
 
 
@@ -139,18 +140,21 @@ def _least_hours_usd(problem: Problem, case: FleetCase, demand: Floats) -> Float
     return least[of_hour.reshape(-1)]
 
 
-def within_horizon(problem: Problem, hourly_usd: Floats) -> Floats:
-    """Hourly costs [H], the last one scaled to the part of the hour inside the horizon."""
-    last = problem.end_s / HOUR_S - (len(hourly_usd) - 1)
-    shares = np.ones(len(hourly_usd))
-    shares[-1:] = min(1.0, last)
-    found: Floats = hourly_usd * shares
+def within_time(problem: Problem, service: Serving, hourly: Floats) -> Floats:
+    """Values of hours [H]; those of the last hours of the service and of the horizon times the part of the
+    hour that lies inside.
+    """
+    begin_s, found = np.arange(len(hourly)) * HOUR_S, hourly.copy()
+    for end_s in {problem.end_of(service), problem.end_s}:
+        inside = (end_s - begin_s) / HOUR_S
+        found = np.where((inside > 0) & (inside < 1), hourly * inside, found)
     return found
 
 
 def carried(levels: Floats, rules: FleetRules, largest: Floats) -> Floats:
     """Requests/s [D] that the replicas must carry together, including spares and the loss of a place."""
-    with_spares = levels + rules.spare * float(largest.min())
+    least = float(largest.min())
+    with_spares = np.maximum(levels, np.where(levels > 0, rules.idle * least, 0.0)) + rules.spare * least
     if rules.loss_share <= 0 or rules.pools < 2:
         return with_spares
     found: Floats = np.maximum(with_spares, levels * rules.loss_share * rules.pools / (rules.pools - 1))

@@ -19,7 +19,7 @@ import numpy as np
 from broker.domain.planning.effective_rules import MOST_POOLS
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.stages import measured_hour
-from broker.domain.planning.workload import Serving, TrafficShape
+from broker.domain.planning.workload import Serving
 from optimizer.placement.fleets.relaunch_prices import relaunch_prices
 from optimizer.placement.problem.billing_groups import NEVER, Limit, runs_of
 from optimizer.placement.problem.estimates import Estimates
@@ -29,6 +29,8 @@ from optimizer.placement.problem.units import HOUR_S, NO_HOUR, FleetCase, Units,
 from optimizer.placement.runtime.tuning import TUNING
 
 HOURS_OF_DAY = 24
+LEAST_REQUESTS_PER_S = 1e-6
+"""Requests/s that stand for none in hours in which replicas are held all the same."""
 
 
 def build_fleet_case(problem: Problem, estimates: Estimates, service: Serving) -> FleetCase:
@@ -86,17 +88,33 @@ def _short_of(case: FleetCase, units: Units, peak_requests_per_s: float) -> Obst
         return Obstacle.REDUNDANCY
     first = np.flatnonzero(np.diff(units.offer, prepend=-1))
     together = float(np.maximum.reduceat(units.requests_per_s * units.most, first).sum())
-    spare = case.spare * float(units.largest.min())
-    return Obstacle.STOCK if together - spare < peak_requests_per_s * (1 - 1e-9) else None
+    least = float(units.largest.min())
+    peak_requests_per_s = max(peak_requests_per_s, case.idle * least)
+    return Obstacle.STOCK if together - case.spare * least < peak_requests_per_s * (1 - 1e-9) else None
 
 
 def hourly_demand(problem: Problem, service: Serving) -> Floats:
-    """Requests/s [H]; a traffic shape that repeats daily is evaluated for one day."""
+    """The highest requests/s of each hour [H] until the service ends. Traffic that repeats daily is evaluated
+    for one day.
+    """
     hours, traffic = hour_count(problem), service.traffic
-    asked = hours if traffic.shape is TrafficShape.HOURLY else min(hours, HOURS_OF_DAY)
+    asked = min(hours, HOURS_OF_DAY) if traffic.repeats_daily else hours
     starts = [problem.origin + timedelta(hours=hour) for hour in range(asked)]
     rates = [traffic.requests_per_s_at(start, problem.origin) for start in starts]
-    return np.resize(np.array(rates, dtype=np.float64), hours)
+    demand = np.resize(np.array(rates, dtype=np.float64), hours)
+    if service.min_replicas:
+        demand = np.maximum(demand, LEAST_REQUESTS_PER_S)
+    demand[np.arange(hours) * HOUR_S >= problem.end_of(service)] = 0.0
+    return demand
+
+
+def mean_demand(problem: Problem, case: FleetCase) -> Floats:
+    """Mean requests/s [H], where ``case.demand`` has the highest of each hour."""
+    if not case.service.traffic.bursts and not case.service.min_replicas:
+        return case.demand
+    starts = (problem.origin + timedelta(hours=hour) for hour in range(len(case.demand)))
+    rates = [case.service.mean_requests_per_s_at(start, problem.origin) for start in starts]
+    return np.array(rates, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -230,7 +248,8 @@ class _Supply:
         if not each.worth.any():
             return np.zeros(len(each.worth), dtype=np.int64)
         redundancy = self.service.redundancy
-        needed = self.peak_requests_per_s + redundancy.spare_replicas * float(each.largest[each.worth].max())
+        replicas = redundancy.spare_replicas + self.service.min_replicas
+        needed = self.peak_requests_per_s + replicas * float(each.largest[each.worth].max())
         units = np.zeros(each.worth.shape)
         np.divide(TUNING.fleets.enough * needed, each.rate, out=units, where=each.worth)
         nodes = each.nodes * (np.ceil(units) + TUNING.fleets.more_units + redundancy.zones)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from broker.domain.planning.workload import Serving
 from optimizer.placement.problem.columns import Column, Piece, Span, price_cents, with_switching
 from optimizer.placement.problem.delays import delay_cents
 from optimizer.placement.problem.problem import Bools, Floats, Ints, OfferTable, Problem
@@ -24,9 +25,12 @@ from optimizer.placement.problem.units import HOUR_S, FleetCase
 
 @dataclass(frozen=True, slots=True)
 class ServiceTime:
-    """When a service runs: from ``start_s`` on; nodes may be held from ``floor_s`` on."""
+    """When a service runs: from ``start_s`` to ``end_s``. Nodes may be held from ``floor_s`` on, and load the
+    weights from ``weights_s`` on.
+    """
 
     start_s: float
+    weights_s: float
     floor_s: int
     end_s: int
 
@@ -36,18 +40,16 @@ class ServiceTime:
         return int(self.start_s // HOUR_S)
 
 
-def service_time(problem: Problem, starts_at_s: float | None, after_s: float | None) -> ServiceTime:
-    """The time of a service that starts at a given instant, after a run, or with the horizon."""
-    if after_s is not None:
-        start = max(after_s, float(problem.t0_s))
-        return ServiceTime(start, max(problem.t0_s, math.floor(start)), problem.end_s)
-    start = max(starts_at_s or 0.0, float(problem.t0_s))
-    return ServiceTime(start, problem.t0_s, problem.end_s)
+def service_time(problem: Problem, service: Serving, after_s: float | None) -> ServiceTime:
+    """The time of a service whose run, if it follows one, ends at ``after_s``."""
+    weights_s = max(after_s or 0.0, float(problem.t0_s))
+    start_s = problem.start_of(service, weights_s)
+    return ServiceTime(start_s, weights_s, math.floor(weights_s), problem.end_of(service))
 
 
-def due_s(problem: Problem, time: ServiceTime, followed: bool, cold_s: float) -> float:
+def due_s(time: ServiceTime, cold_s: float) -> float:
     """First instant at which traffic must be served by a fleet whose slowest cold start takes ``cold_s``."""
-    return time.start_s + cold_s if followed else max(time.start_s, problem.t0_s + cold_s)
+    return max(time.start_s, time.weights_s + cold_s)
 
 
 def ready_intervals(time: ServiceTime, needed: Bools) -> list[tuple[int, int]]:
@@ -105,8 +107,7 @@ class Slot:
 
 def time_of(problem: Problem, case: FleetCase, after_s: float | None) -> ServiceTime:
     """When the service runs."""
-    starts_at = case.service.starts_at
-    return service_time(problem, None if starts_at is None else problem.seconds(starts_at), after_s)
+    return service_time(problem, case.service, after_s)
 
 
 def build_slots_column(

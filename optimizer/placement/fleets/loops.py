@@ -6,6 +6,8 @@ states (one level for each pool of a set, in mixed radix). Costs are USD an hour
 replicas of each of m pools, each replica serving ``rate``, is feasible in an hour if
 
 - *demand*: Σ rate·r − spare × (largest rate in use) ≥ demand;
+- *replicas*: where ``idle`` is above 0, Σ rate·r − (spare + idle) × (largest rate in use) > 0: beside the
+  spares there are more than ``idle`` replicas, however small the demand;
 - *places*: at least ``places`` distinct places carry ``least_share`` × demand each (or any replica, if that
   is 0);
 - *loss of a place*: without any one place, Σ rate·r ≥ ``loss_share`` × demand.
@@ -22,6 +24,8 @@ from optimizer.placement.runtime.compiled import compiled
 from optimizer.placement.runtime.tuning import TUNING
 
 EPSILON = 1e-9
+MORE = 1e-6
+"""Margin by which a rate is surely above a bound that it must exceed."""
 FEW = TUNING.fleets.few_covers
 MANY = TUNING.fleets.many_covers
 CLOSE = TUNING.fleets.close_share
@@ -36,6 +40,7 @@ def meets(
     place: Ints,
     demand: float,
     spare: float,
+    idle: float,
     places: int,
     loss: float,
     least: float,
@@ -50,6 +55,8 @@ def meets(
             total += rate[i] * level[i]
             largest = max(largest, rate[i])
     if total - spare * largest < demand * (1 - EPSILON):
+        return False
+    if idle > 0 and total <= (spare + idle) * largest * (1 + EPSILON):
         return False
     standing = 0
     for i in range(m):
@@ -71,8 +78,8 @@ def meets(
 
 @compiled
 def least_last(
-    level: Ints, rate: Floats, place: Ints, most: int, demand: float, spare: float, places: int, loss: float,
-    least: float,
+    level: Ints, rate: Floats, place: Ints, most: int, demand: float, spare: float, idle: float,
+    places: int, loss: float, least: float,
 ) -> int:  # fmt: skip
     """The least level of the last pool at which ``level`` [m] satisfies the rules; -1 if ``most`` does not
     suffice.
@@ -82,7 +89,7 @@ def least_last(
     """
     last = len(level) - 1
     level[last] = 0
-    if meets(level, rate, place, demand, spare, places, loss, least):
+    if meets(level, rate, place, demand, spare, idle, places, loss, least):
         return 0
     total, largest, elsewhere = 0.0, rate[last], 0.0
     for i in range(last):
@@ -93,7 +100,7 @@ def least_last(
                 elsewhere += rate[i] * level[i]
     if loss > 0 and elsewhere < loss * demand * (1 - EPSILON):
         return -1
-    need = demand + spare * largest - total
+    need = max(demand, idle * largest * (1 + MORE)) + spare * largest - total
     # Without another place, this pool and the rest must suffice.
     for i in range(last):
         if place[i] != place[last] and level[i] > 0:
@@ -106,7 +113,7 @@ def least_last(
     if count > most:
         return -1
     level[last] = count
-    if meets(level, rate, place, demand, spare, places, loss, least):
+    if meets(level, rate, place, demand, spare, idle, places, loss, least):
         return count
     here = 0.0
     for i in range(last):
@@ -116,16 +123,15 @@ def least_last(
     if count > most:
         return -1
     level[last] = count
-    if meets(level, rate, place, demand, spare, places, loss, least):
+    if meets(level, rate, place, demand, spare, idle, places, loss, least):
         return count
     return -1
 
 
 @compiled
 def cover_hour(
-    usd: Floats, each: Floats, most: Ints, rate: Floats, place: Ints, demand: float, spare: float, places:
-    int,
-    loss: float, least: float, limit: float, best: Ints, work: Ints,
+    usd: Floats, each: Floats, most: Ints, rate: Floats, place: Ints, demand: float, spare: float,
+    idle: float, places: int, loss: float, least: float, limit: float, best: Ints, work: Ints,
 ) -> float:  # fmt: skip
     """Least cost of an hour on a set, or inf if it is not below ``limit``; ``best`` receives levels [m] of
     nearly that cost.
@@ -148,7 +154,7 @@ def cover_hour(
     found, depth = limit, 0
     level[0] = -1
     if m == 1:
-        count = least_last(level, rate, place, most[0], demand, spare, places, loss, least)
+        count = least_last(level, rate, place, most[0], demand, spare, idle, places, loss, least)
         if count >= 0 and usd[0, count] < found:
             best[0] = count
             return float(usd[0, count])
@@ -174,7 +180,7 @@ def cover_hour(
             level[depth] = -1
             continue
         work[0] += LAST
-        count = least_last(level, rate, place, most[m - 1], demand, spare, places, loss, least)
+        count = least_last(level, rate, place, most[m - 1], demand, spare, idle, places, loss, least)
         if count >= 0:
             whole = spent[m - 1] + usd[m - 1, count]
             if whole < found:
@@ -188,8 +194,8 @@ def cover_hour(
 @compiled
 def cover_classes(
     pools: Ints, usd: Floats, each: Floats, most: Ints, rate: Floats, place: Ints, demand: Floats, dual: Ints,
-    weight: Floats, spare: float, places: int, loss: float, least: float, onward: Floats, limit: float,
-    work: Ints,
+    weight: Floats, spare: float, idle: float, places: int, loss: float, least: float, onward: Floats,
+    limit: float, work: Ints,
 ) -> float:  # fmt: skip
     """Σ weight × least cost of each class [C] on ``pools`` [m]; inf as soon as it reaches ``limit``.
 
@@ -215,7 +221,7 @@ def cover_classes(
             pool = pools[order[i]]
             mine[i], per_rate[i], rates[i] = usd[dual[c], pool], each[dual[c], pool], rate[dual[c], pool]
         found = cover_hour(
-            mine, per_rate, counts, rates, where, demand[c], spare, places, loss, least,
+            mine, per_rate, counts, rates, where, demand[c], spare, idle, places, loss, least,
             room, best, work,
         )  # fmt: skip
         if found >= room:
@@ -227,7 +233,7 @@ def cover_classes(
 @compiled
 def cover_sets(
     sets: Ints, usd: Floats, each: Floats, most: Ints, rate: Floats, place: Ints, gpu: Ints, demand: Floats,
-    dual: Ints, weight: Floats, spare: float, places: int, loss: float, least: float, kinds: int,
+    dual: Ints, weight: Floats, spare: float, idle: float, places: int, loss: float, least: float, kinds: int,
     onward: Floats, limit: float, work: Ints, most_work: int,
 ) -> Floats:  # fmt: skip
     """Lower bound [N] of each of ``sets`` [N, m], summed over hours; inf if it reaches ``limit`` or breaks a
@@ -252,7 +258,7 @@ def cover_sets(
             standing += apart
         if different <= kinds and standing >= places:
             found[number] = cover_classes(
-                sets[number], usd, each, most, rate, place, demand, dual, weight, spare, places, loss, least,
-                onward, limit, work,
+                sets[number], usd, each, most, rate, place, demand, dual, weight, spare, idle, places, loss,
+                least, onward, limit, work,
             )  # fmt: skip
     return found

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from broker.domain.planning.workload import Serving, TrafficShape
-from optimizer.placement.fleets.bound import FleetBound, hourly_bound, in_whole_cents, within_horizon
+from broker.domain.planning.workload import Serving
+from optimizer.placement.fleets.bound import FleetBound, hourly_bound, in_whole_cents, within_time
 from optimizer.placement.fleets.columns import ServiceTime, Slot, build_slots_column, due_s, time_of
 from optimizer.placement.fleets.hours import hour_classes
 from optimizer.placement.fleets.joint_pools import needed_pools, paired_parts
@@ -199,7 +199,7 @@ def _bound_of_even(
     least, first = hourly_bound(problem, case), int(due // HOUR_S)
     usd, hourly_usd = least.from_due(due), least.hourly_usd[first:]
     found = FleetAnswer(case, PoolTable.nothing(), (), usd, due, hourly_usd)
-    if case.spare <= 1:
+    if case.spare + case.idle <= 1:
         searched = _searched(
             problem, case, due, out_of_time, None, with_terms=with_terms, incumbent_usd=incumbent_usd,
             most_work=most_work,
@@ -273,7 +273,7 @@ def _stands_on(problem: Problem, case: FleetCase) -> tuple[object, ...]:
 
 def _due_s(problem: Problem, case: FleetCase, after_s: float | None) -> float:
     time = time_of(problem, case, after_s)
-    return due_s(problem, time, after_s is not None, float(case.units.cold_s.max(initial=0.0)))
+    return due_s(time, float(case.units.cold_s.max(initial=0.0)))
 
 
 def _search_of(
@@ -291,7 +291,7 @@ def _search_of(
     first, lengths = int(due // HOUR_S), _lengths(problem, case, due)
     case = case.from_hour(first)
     lead_h = int(np.ceil(float(case.units.cold_s.max()) / HOUR_S))
-    period = WEEK_H if case.service.traffic.shape is TrafficShape.HOURLY else DAY_H
+    period = DAY_H if case.service.traffic.repeats_daily else WEEK_H
     rules = fleet_rules(problem, case.service)
     with_terms = with_terms and _has_use_for_terms(problem, case)
     gone_s = problem.table.gone_s[case.units.offer]
@@ -344,8 +344,7 @@ def _lengths(problem: Problem, case: FleetCase, due: float) -> Floats:
     it.
     """
     hours, first = len(case.demand), int(due // HOUR_S)
-    ends = np.minimum((np.arange(first, hours) + 1) * HOUR_S, problem.end_s)
-    lengths: Floats = (ends - np.arange(first, hours) * HOUR_S) / HOUR_S
+    lengths = within_time(problem, case.service, np.ones(hours))[first:]
     held_from = due - float(case.units.cold_s.min())
     if _in_hours(problem, case):
         held_from = held_from // HOUR_S * HOUR_S
@@ -356,7 +355,8 @@ def _lengths(problem: Problem, case: FleetCase, due: float) -> Floats:
 def _in_hours(problem: Problem, case: FleetCase) -> bool:
     """Whether everything is billed in whole hours of the grid."""
     units = case.units
-    whole = bool((problem.table.increment_s[units.offer] % HOUR_S == 0).all()) and problem.end_s % HOUR_S == 0
+    whole = bool((problem.table.increment_s[units.offer] % HOUR_S == 0).all())
+    whole = whole and problem.end_of(case.service) % HOUR_S == 0
     return whole and not (units.surcharge_usd_per_hour > 0).any()
 
 
@@ -401,7 +401,9 @@ def bound_of(problem: Problem, case: FleetCase, answer: FleetAnswer) -> FleetBou
         starts=((answer.due_s, answer.bound_usd),),
         met=answer.feasible,
         owed=answer.owed,
-        hourly_usd=within_horizon(problem, np.concatenate((np.zeros(answer.first_hour), answer.hourly_usd))),
+        hourly_usd=within_time(
+            problem, answer.case.service, np.concatenate((np.zeros(answer.first_hour), answer.hourly_usd))
+        ),
     )
 
 

@@ -109,7 +109,7 @@ class SetSearch:
         for stage, rate in enumerate(self.parts.stage_rates[:, first]):
             peak = float(classes.levels[classes.level_stage == stage].max(initial=0.0))
             wanted = np.maximum(wanted, np.ceil(peak / rate - 1e-9))
-        levels: Ints = wanted.astype(np.int64) + self.rules.spare + 1
+        levels: Ints = wanted.astype(np.int64) + self.rules.spare + int(self.rules.idle) + 1
         return levels
 
     @property
@@ -285,8 +285,8 @@ class SetSearch:
         return cover_sets(
             sets, usd, usd_per_rate(usd, rate), table.most[pools], np.ascontiguousarray(rate),
             table.place[pools], table.gpu[pools], classes.demand, dual, classes.weight, float(rules.spare),
-            rules.places, rules.loss_share, rules.least_share, rules.gpus, onward, limit, self.work,
-            most_work,
+            rules.idle, rules.places, rules.loss_share, rules.least_share, rules.gpus, onward, limit,
+            self.work, most_work,
         )  # fmt: skip
 
     def _try_first(self, count: int) -> None:

@@ -227,7 +227,9 @@ def most_wanted(case: FleetCase, rate: Floats) -> Ints:
     """Replicas [G] with a ``rate`` [2, G] in each stage that carry the whole demand and the spares alone."""
     peaks = [case.demand[: case.later_from], case.demand[case.later_from :]]
     peak = np.array([float(demand.max(initial=0.0)) for demand in peaks])
-    most: Ints = np.ceil(peak[:, None] / rate - 1e-9).max(axis=0).astype(np.int64) + case.spare + 1
+    most: Ints = (
+        np.ceil(peak[:, None] / rate - 1e-9).max(axis=0).astype(np.int64) + case.spare + case.idle + 1
+    )
     return most
 
 
@@ -513,7 +515,7 @@ def _start_usd(problem: Problem, case: FleetCase, mine: Ints) -> Floats:
     """
     units, table = case.units, problem.table
     increment = table.increment_s[units.offer[mine]]
-    whole = (HOUR_S % increment == 0) & (problem.end_s % HOUR_S == 0)
+    whole = (HOUR_S % increment == 0) & (problem.end_of(case.service) % HOUR_S == 0)
     lead_s = np.where(whole, np.ceil(units.cold_s[mine] / increment) * increment, units.cold_s[mine])
     usd: Floats = (
         units.usd_per_hour[mine] * lead_s + units.surcharge_usd_per_hour[mine] * units.cold_s[mine]

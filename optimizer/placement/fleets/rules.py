@@ -16,7 +16,7 @@ class FleetRules:
     """``spare`` largest replicas beyond demand; ``places`` that each carry ``least_share`` of the demand.
 
     After the loss of any one place the others carry ``loss_share`` of the demand. At most ``pools`` pools of
-    at most ``gpus`` kinds of GPU.
+    at most ``gpus`` kinds of GPU. Beside the spares more than ``idle`` replicas, however small the demand.
     """
 
     spare: int
@@ -25,6 +25,7 @@ class FleetRules:
     least_share: float
     pools: int
     gpus: int
+    idle: float = 0.0
 
 
 def fleet_rules(problem: Problem, service: Serving) -> FleetRules:
@@ -33,6 +34,7 @@ def fleet_rules(problem: Problem, service: Serving) -> FleetRules:
     loss = redundancy.zone_loss_share if redundancy.survives_zone_loss else 0.0
     return FleetRules(
         spare=redundancy.spare_replicas,
+        idle=float(max(0, service.min_replicas - 1)),
         places=max(1, redundancy.zones),
         loss_share=loss,
         least_share=loss / max(1, redundancy.zones - 1),

@@ -135,8 +135,8 @@ class SetCosts:
         return self._by_stage(
             at,
             lambda demand, rate: state_costs(
-                levels, counts, usd, rate, place, demand, float(rules.spare), rules.places, rules.loss_share,
-                rules.least_share,
+                levels, counts, usd, rate, place, demand, float(rules.spare), rules.idle, rules.places,
+                rules.loss_share, rules.least_share,
             ),
         )  # fmt: skip
 
@@ -214,7 +214,7 @@ class SetCosts:
         def beside(demand: Floats, rate: Floats) -> Floats:
             return costs_with_terms(
                 table.term_h[at] > 0, levels, usd, usd_per_rate(slope, rate[None])[0], table.most[at], rate,
-                table.place[at], demand, float(rules.spare), rules.places, rules.loss_share,
+                table.place[at], demand, float(rules.spare), rules.idle, rules.places, rules.loss_share,
                 rules.least_share, self.work,
             )  # fmt: skip
 
@@ -233,7 +233,7 @@ class SetCosts:
         for demand, stage, best in zip(classes.levels, classes.level_stage, found, strict=True):
             usd_per_hour = cover_hour(
                 usd, each[stage], most, rates[stage], table.place[at], float(demand), float(rules.spare),
-                rules.places, rules.loss_share, rules.least_share, np.inf, best, self.work,
+                rules.idle, rules.places, rules.loss_share, rules.least_share, np.inf, best, self.work,
             )  # fmt: skip
             if not np.isfinite(usd_per_hour):
                 return None
@@ -281,8 +281,8 @@ class SetCosts:
             for demand, price in {(float(d), int(p)) for d, p in zip(classes.demand, dual, strict=True)}:
                 usd = cover_hour(
                     part_usd[price], each[price], table.most, rates[price], table.place, demand,
-                    float(rules.spare), rules.places, rules.loss_share, rules.least_share, np.inf, best,
-                    self.work,
+                    float(rules.spare), rules.idle, rules.places, rules.loss_share, rules.least_share, np.inf,
+                    best, self.work,
                 )  # fmt: skip
                 if np.isfinite(usd):
                     for i, level in enumerate(best.tolist()):

@@ -20,7 +20,7 @@ CLOSE_DAYS = 1e-4
 @compiled
 def state_costs(
     levels: Ints, counts: Ints, usd: Floats, rate: Floats, place: Ints, demand: Floats, spare: float,
-    places: int, loss: float, least: float,
+    idle: float, places: int, loss: float, least: float,
 ) -> Floats:  # fmt: skip
     """USD [C, S] an hour of every state in each class of demand, in ascending order; inf if the state is
     infeasible there.
@@ -53,7 +53,7 @@ def state_costs(
             above -= 1
         while met < above:
             middle = (met + above) // 2
-            if meets(level, rate, place, demand[middle], spare, places, loss, least):
+            if meets(level, rate, place, demand[middle], spare, idle, places, loss, least):
                 met = middle + 1
             else:
                 above = middle
@@ -250,7 +250,8 @@ def costs_alone(
 @compiled
 def costs_with_terms(
     is_term: Bools, term_levels: Ints, usd: Floats, each: Floats, most: Ints, rate: Floats,
-    place: Ints, demand: Floats, spare: float, places: int, loss: float, least: float, work: Ints,
+    place: Ints, demand: Floats, spare: float, idle: float, places: int, loss: float, least: float,
+    work: Ints,
 ) -> Floats:  # fmt: skip
     """Least USD [C, S] an hour of a set's other parts if its parts with minimum terms stand at the levels [S,
     k] for free.
@@ -270,6 +271,7 @@ def costs_with_terms(
                 k += 1
         for c in range(len(demand)):
             found[c, state] = cover_hour(
-                own, per_rate, top, rate, place, demand[c], spare, places, loss, least, np.inf, best, work
-            )
+                own, per_rate, top, rate, place, demand[c], spare, idle, places, loss, least, np.inf, best,
+                work,
+            )  # fmt: skip
     return found

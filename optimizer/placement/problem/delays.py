@@ -88,9 +88,9 @@ def wait_in(problem: Problem, service: Serving, column: Column | None, cost_usd:
     if column is None or column.after_s is None or price is None:
         return None
     first = max(problem.origin, problem.as_of)
-    start = max(first, problem.instant(column.after_s))
+    start = max(first, problem.instant(problem.start_of(service, column.after_s)))
     earliest = max(first, problem.instant(price.earliest_s))
-    return wait_of(service, cost_usd, earliest, start, problem.request.horizon.end)
+    return wait_of(service, cost_usd, earliest, start, service.ends_by(problem.request.horizon.end))
 
 
 def relief_cents(problem: Problem, waits: Iterable[Wait]) -> int:

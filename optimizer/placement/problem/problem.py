@@ -171,6 +171,14 @@ class Problem:
         """The instant ``second`` seconds after the origin."""
         return self.origin + timedelta(seconds=second)
 
+    def start_of(self, service: Serving, after_s: float) -> float:
+        """The second at which a service starts: its own start, or ``after_s`` if that is later."""
+        return after_s if service.starts_at is None else max(after_s, self.seconds(service.starts_at))
+
+    def end_of(self, service: Serving) -> int:
+        """The second at which a service ends: its own end, or the horizon's."""
+        return math.floor(self.seconds(service.ends_by(self.request.horizon.end)))
+
     def unmeasured_from(self, service: str) -> datetime:
         """When a service may begin to be measured: with its document where it is held, else now."""
         return self.origin if service in self.held else max(self.origin, self.as_of)

@@ -134,7 +134,9 @@ def within_quotas(
         if not len(mine):
             continue
         left = max(0, row.limit - most_held([*others, *row.held], start_s))
-        peak = float(case.demand.max(initial=0.0)) + case.spare * float(units.largest[mine].max())
+        peak = float(case.demand.max(initial=0.0)) + (case.spare + case.idle) * float(
+            units.largest[mine].max()
+        )
         whole = (np.ceil(peak / units.requests_per_s[mine]) + case.zones) * units.nodes[mine]
         if float((whole * row.per_node[units.offer[mine]]).max()) > left:
             free = _shared_out(row, case, free, mine, left, peak)

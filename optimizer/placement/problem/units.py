@@ -104,6 +104,11 @@ class FleetCase:
         return max(1, self.service.redundancy.zones)
 
     @property
+    def idle(self) -> int:
+        """How many replicas are too few beside the spares in every hour, also without requests."""
+        return max(0, self.service.min_replicas - 1)
+
+    @property
     def spare(self) -> int:
         """Spare replicas beyond demand."""
         return self.service.redundancy.spare_replicas

@@ -281,7 +281,7 @@ def serves(problem: Problem, case: FleetCase, column: Column) -> bool:
         return False
     at = np.array(units, dtype=np.int64)
     time = time_of(problem, case, column.after_s)
-    due = due_s(problem, time, column.after_s is not None, float(case.units.cold_s[at].max(initial=0.0)))
+    due = due_s(time, float(case.units.cold_s[at].max(initial=0.0)))
     if due >= time.end_s:
         return True
     ready = [
@@ -300,7 +300,8 @@ def serves(problem: Problem, case: FleetCase, column: Column) -> bool:
     largest = np.where(on, case.units.largest[at][:, None] * share, 0.0).max(axis=0)
     zones = sum(on[case.units.zone[at] == zone].any(axis=0) for zone in np.unique(case.units.zone[at]))
     demand = case.demand[hour]
-    enough = rate - case.spare * largest >= demand * (1 - 1e-9)
+    left = rate - case.spare * largest
+    enough = (left >= demand * (1 - 1e-9)) & ((case.idle == 0) | (left > case.idle * largest * (1 + 1e-9)))
     return bool(((enough & (np.asarray(zones) >= case.zones)) | (demand <= 0)).all())
 
 

@@ -194,18 +194,22 @@ class Case:
         """When a service's traffic begins; None if the run that it follows is not placed."""
         if service.starts_after is not None:
             end = self.run_end(service.starts_after)
-            return None if end is None else max(end, self.earliest)
+            if end is None:
+                return None
+            return max(end, service.starts_at or end, self.earliest)
         return max(service.starts_at or self.request.horizon.start, self.earliest)
 
     def needs_nothing(self, workload: Workload) -> bool:
-        """Whether a workload is a service without requests from its start to the horizon's end."""
+        """Whether a workload is a service without requests from its start to its end."""
         begin = self.service_start(workload) if isinstance(workload, Serving) else None
         if begin is None or not isinstance(workload, Serving):
             return False
-        origin, end, traffic = self.request.horizon.start, self.request.horizon.end, workload.traffic
+        origin, end = self.request.horizon.start, workload.ends_by(self.request.horizon.end)
+        if begin >= end or workload.min_replicas:
+            return False  # it never starts, or it holds replicas without requests
         hour = origin + (begin - origin) // HOUR * HOUR
         hours = range(max(0, math.ceil((end - hour) / HOUR)))
-        return not any(traffic.requests_per_s_at(hour + n * HOUR, origin) for n in hours)
+        return not any(workload.requests_per_s_at(hour + n * HOUR, origin) for n in hours)
 
 
 def as_ordered(placement: Placement, offer: Offer) -> Offer:

@@ -17,7 +17,7 @@ from broker.domain.market.billing import holdings
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Placement
 from broker.domain.planning.stages import stages_of
-from broker.domain.planning.workload import Serving, TrafficShape
+from broker.domain.planning.workload import Serving
 from optimizer.placement.rules.case import Case
 
 HOUR = timedelta(hours=1)
@@ -226,7 +226,8 @@ def _first_due(case: Case, service: Serving, fleets: Sequence[ReadyFleet], begin
     serving = [fleet for fleet in fleets if fleet.ready] or fleets
     cold = timedelta(seconds=max(f.placement.estimate["cold_start_s"] for f in serving))
     if service.starts_after is not None:
-        return begin + cold
+        run_end = case.run_end(service.starts_after)
+        return max(begin, max(run_end or begin, case.earliest) + cold)
     start = case.request.horizon.start
     return max(begin, start - (start - case.earliest) // SECOND * SECOND + cold)
 
@@ -266,11 +267,15 @@ def _first_short(
     part = share / max(1, redundancy.zones - 1)
     zones = ((places > 0) & (places >= part * demand * (1 - ROUNDING))).sum(axis=0)
     without = capacity - places.max(axis=0)
+    open_until = _us(service.ends_by(case.request.horizon.end), origin)
+    asked = demand > 0 if not service.min_replicas else when < open_until
+    few = asked & (left <= (service.min_replicas - 1) * largest * (1 + ROUNDING))
     short = np.flatnonzero(
-        (demand > 0)
+        asked
         & (
             (zones < redundancy.zones)
             | (left < demand * (1 - ROUNDING))
+            | few
             | (without < share * demand * (1 - ROUNDING))
         )
     )
@@ -282,16 +287,22 @@ def _first_short(
         return at, f"replicas stand in {zones[at]} zones{carried}, {redundancy.zones} are asked"
     if left[at] < demand[at] * (1 - ROUNDING):
         return at, f"{left[at]:.4f} requests/s are left after spares, {demand[at]:.4f} are asked"
+    if few[at]:
+        return (
+            at,
+            f"{left[at]:.4f} requests/s are left after spares, {service.min_replicas} replicas are asked",
+        )
     return at, (
         f"{without[at]:.4f} requests/s are left without the largest zone, {share * demand[at]:.4f} are asked"
     )
 
 
 def _demand(case: Case, service: Serving, when_us: Ints) -> Floats:
-    """Requests/s at each instant: those of its hour."""
+    """Requests/s at each instant: those of its hour until the service ends."""
     origin = case.request.horizon.start
     hours = when_us // (HOUR // timedelta(microseconds=1))
-    daily = service.traffic.shape is not TrafficShape.HOURLY
-    asked, of_each = np.unique(hours % 24 if daily else hours, return_inverse=True)
-    rates = [service.traffic.requests_per_s_at(origin + int(hour) * HOUR, origin) for hour in asked]
-    return np.array(rates, dtype=np.float64)[of_each.reshape(-1)]
+    asked, of_each = np.unique(hours, return_inverse=True)
+    rates = [service.requests_per_s_at(origin + int(hour) * HOUR, origin) for hour in asked]
+    demand = np.array(rates, dtype=np.float64)[of_each.reshape(-1)]
+    demand[when_us >= _us(service.ends_by(case.request.horizon.end), origin)] = 0.0
+    return demand

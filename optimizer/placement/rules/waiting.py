@@ -58,7 +58,7 @@ def _wrong(case: Case, where: str, wait: Wait, service: Serving, start: datetime
     rate = service.delay_usd_per_hour
     if rate is None:
         cost = sum((placement.cost_usd for _, placement, _, _ in case.placed.get(service.name, ())), ZERO)
-        served = _hours(case.request.horizon.end - wait.start)
+        served = _hours(service.ends_by(case.request.horizon.end) - wait.start)
         rate = AVERAGE_HOURS * cost / served if served > 0 else ZERO
     if abs(wait.usd_per_hour - rate) > ROUNDING_USD:
         yield f"{where}: usd_per_hour is {wait.usd_per_hour}, expected {rate:.6f}"

@@ -151,7 +151,7 @@ class EarlierEnds:
         case, price = self.candidates.fleets[name], price_of(problem, name)
         starts = [time_of(problem, case, column.after_s).start_s for column in (later, earlier)]
         hours = (starts[0] - starts[1]) / HOUR_S
-        average = later.cost_cents / max(1.0, (problem.end_s - starts[0]) / HOUR_S)
+        average = later.cost_cents / max(1.0, (problem.end_of(case.service) - starts[0]) / HOUR_S)
         least = average if case.service.delay_usd_per_hour is not None else WORTH * average
         rate = least if price is None else max(least, 100 * float(price.usd_per_hour))
         more: float = earlier.cost_cents + earlier.switching_cents - later.cost_cents - later.switching_cents
