@@ -16,6 +16,7 @@ from datetime import timedelta
 
 import numpy as np
 
+from broker.domain.basics.confidence import MEDIAN, normal_quantile
 from broker.domain.planning.effective_rules import MOST_POOLS
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.stages import measured_hour
@@ -39,7 +40,7 @@ def build_fleet_case(problem: Problem, estimates: Estimates, service: Serving) -
     fits_kind: Bools = np.any(table.fits[row], axis=1)
     fit_gates(log, opened, obstacles, fits_kind)
     demand = hourly_demand(problem, service)
-    replicas = Replicas.of(problem, estimates, row)
+    replicas = Replicas.of(problem, estimates, service)
     _unit_gate(log, opened, replicas)
     measured = measured_hour(problem.request, service, problem.unmeasured_from(service.name))
     later_from = NO_HOUR if measured is None else measured
@@ -101,7 +102,8 @@ class Replicas:
     """One unit [K, C] of each kind of node and configuration: nodes, replicas, rates in requests/s.
 
     ``fits``: it can serve; ``worth``: and no other configuration of the same kind dominates it. Rates hold
-    with the service's confidence; ``later_share`` is their median as a multiple.
+    with the service's confidence; ``later_share`` is their median as a multiple, ``deviation`` that of the
+    logarithm of a rate.
     """
 
     fits: Bools
@@ -112,14 +114,16 @@ class Replicas:
     largest: Floats
     cold_s: Floats
     later_share: Floats
+    deviation: Floats
 
     @classmethod
-    def of(cls, problem: Problem, estimates: Estimates, row: int) -> Replicas:
-        """The units of the workload in one row of the serving table; cached."""
-        return estimates.kept.once(("replicas", row), lambda: cls._made(problem, estimates, row))
+    def of(cls, problem: Problem, estimates: Estimates, service: Serving) -> Replicas:
+        """The units of a service; cached."""
+        row, confidence = estimates.row_of[service.name], service.planned_confidence
+        return estimates.kept.once(("replicas", row), lambda: cls._made(problem, estimates, row, confidence))
 
     @classmethod
-    def _made(cls, problem: Problem, estimates: Estimates, row: int) -> Replicas:
+    def _made(cls, problem: Problem, estimates: Estimates, row: int, confidence: float) -> Replicas:
         serving, skus = estimates.serving, problem.table.skus
         sizes = np.array([config.gpus_per_replica for config in serving.configs], dtype=np.int64)
         per_node = np.array([sku.gpus_per_node for sku in skus], dtype=np.int64)[:, None]
@@ -132,8 +136,11 @@ class Replicas:
         later_share = np.ones(fits.shape)
         np.divide(serving.median_requests_per_s[row], largest, out=later_share, where=fits)
         later = later_share * rate, later_share * largest
+        deviation = np.zeros(fits.shape)
+        if confidence != MEDIAN:
+            deviation = np.log(later_share) / normal_quantile(confidence)
         worth = _worth(fits, np.stack((-rate, largest, cold_s, -later[0], later[1])), nodes)
-        return cls(fits, worth, nodes, replicas, rate, largest, cold_s, later_share)
+        return cls(fits, worth, nodes, replicas, rate, largest, cold_s, later_share, deviation)
 
 
 def _worth(fits: Bools, worse: Floats, nodes: Ints) -> Bools:
@@ -198,6 +205,7 @@ class _Supply:
             most=most,
             surcharge_usd_per_hour=np.asarray(nodes * extra, dtype=np.float64),
             later_share=each.later_share[kind, config],
+            deviation=each.deviation[kind, config],
         )
 
     def _wanted(self, stock: Ints, surcharged: Ints) -> Ints:

@@ -11,13 +11,14 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.domain.basics.confidence import MEDIAN, NINTH_DECILE
+from broker.domain.basics.confidence import joint_deviations, normal_quantile
 from broker.domain.basics.estimate import Estimate
 from broker.domain.market.billing import holdings
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Placement
 from broker.domain.planning.stages import stages_of
 from broker.domain.planning.workload import Serving, TrafficShape
+from optimizer.performance.intervals import rate_at
 from optimizer.placement.rules.case import Case
 
 HOUR = timedelta(hours=1)
@@ -36,7 +37,7 @@ Bools = NDArray[np.bool_]
 class ReadyFleet:
     """One placement's nodes over time: ready from the end of the cold start to the end of each holding.
 
-    ``requests_per_s``: rate of one replica within the latency objective, with the service's confidence;
+    ``requests_per_s``: rate of one replica within the latency objective (``counted_rate``);
     ``later_requests_per_s``: its median, which counts from ``later_from`` on (None: never).
     """
 
@@ -96,14 +97,17 @@ def violations(case: Case) -> Iterator[str]:
 
 
 def _fleets(case: Case, service: Serving) -> Iterator[ReadyFleet]:
-    for _, placement, _, offer in case.placed.get(service.name, ()):
+    placed = case.placed.get(service.name, ())
+    kinds = len({placement.gpu for _, placement, _, _ in placed})
+    for _, placement, _, offer in placed:
         cold = timedelta(seconds=placement.estimate["cold_start_s"])
         ready = tuple(
             (holding.window.start + cold, holding.window.end, holding.nodes)
             for holding in holdings(placement.segments)
             if holding.window.start + cold < holding.window.end
         )
-        rates = placement.estimate.sure_requests_per_s, placement.estimate[RATE]
+        sure = counted_rate(placement.estimate, service.planned_confidence, kinds)
+        rates = sure, placement.estimate[RATE]
         yield ReadyFleet(placement, offer, ready, *rates, measured_at(placement))
 
 
@@ -163,18 +167,17 @@ def supply_of(case: Case, service: Serving) -> Supply | None:
     return Supply(unique[0], unique[1:].astype(np.int64))
 
 
-def rate_deviation(estimate: Estimate, confidence: float) -> float:
-    """Standard deviation of the logarithm of a replica's rate, from the rate that holds with ``confidence``;
-    where medians are planned, from the lower end of its interval.
+def counted_rate(estimate: Estimate, confidence: float, kinds: int) -> float:
+    """Requests/s at which a replica counts in the first stage of a fleet of ``kinds`` of GPU.
+
+    Errors are independent between kinds, and some hours rest on one kind, others on another: each counts at
+    the quantile with which all hold together with ``confidence``.
     """
-    if confidence == MEDIAN or not estimate.at_confidence:
-        return interval_deviation(estimate)
-    return math.log(estimate[RATE] / estimate.sure_requests_per_s) / NormalDist().inv_cdf(confidence)
-
-
-def interval_deviation(estimate: Estimate) -> float:
-    """The same from the lower end of the rate's interval."""
-    return math.log(estimate[RATE] / estimate.low[RATE]) / NINTH_DECILE
+    sure, more = estimate.sure_requests_per_s, joint_deviations(confidence, kinds)
+    if not more:
+        return sure
+    rate: float = sure * (sure / estimate[RATE]) ** (more / normal_quantile(confidence))
+    return rate
 
 
 def chance_of(case: Case, service: Serving) -> float | None:
@@ -191,11 +194,7 @@ def chance_of(case: Case, service: Serving) -> float | None:
     levels = (np.arange(DRAWS) + 0.5) / DRAWS
     normal = np.array([NormalDist().inv_cdf(level) for level in levels])
     errors = {gpu: rng.permutation(normal) for gpu in sorted({one.gpu for _, one, _, _ in placed})}
-    rates = [
-        one.estimate[RATE]
-        * np.exp(rate_deviation(one.estimate, service.planned_confidence) * errors[one.gpu])
-        for _, one, _, _ in placed
-    ]
+    rates = [rate_at(one.estimate, service.planned_confidence, errors[one.gpu]) for _, one, _, _ in placed]
     return float(supply.carried(rates, service.redundancy.spare_replicas).mean())
 
 
