@@ -222,8 +222,9 @@ def test_choices_of_plain_numbers_are_those_of_arrays() -> None:
 
 
 def test_one_case_stays_with_plain_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An array on the way (``~False`` is one's start: it is -1) halves the single estimates a second. The rate
-    is evaluated at the median, at its P10 and with the confidence.
+    """An array on the way (``~False`` is one's start: it is -1) halves the single estimates a second.
+
+    The rate is evaluated at the median, at its P10 and with the confidence.
     """
     alone = Estimator(load_gpus(), load_calibration(), memo=MemoCache(0))
     service = serving("Llama-3.1-70B", precisions=(Precision.FP8,))

@@ -20,7 +20,7 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.confidence import chance_below, mean_factor, quantile_factor
 from broker.domain.market.offer import Offer, Tier, WindowKind
 from broker.domain.planning.plan import Obstacle, Plan
-from broker.domain.planning.workload import Workload
+from broker.domain.planning.workload import Serving, TrafficUncertainty, Workload
 from broker.ports.planning import PlanOptions
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import load_calibration
@@ -135,6 +135,53 @@ def test_the_chance_of_what_is_held_does_not_depend_on_the_confidence_that_it_wa
     (placement,) = found.placements
     assert placement.replicas == 2
     assert placement.chance == pytest.approx(0.966, abs=0.004)
+
+
+def with_uncertainty(confidence: float, level: float = 0.0, growth: float = 0.0) -> Serving:
+    """A service of 3.5 requests/s, of which a replica carries 4."""
+    flat = serving(hourly=(3.5,))
+    unsure = replace(flat.traffic, uncertainty=TrafficUncertainty(level, growth))
+    return replace(flat, confidence=confidence, traffic=unsure)
+
+
+@pytest.mark.parametrize(
+    ("level", "nodes", "chance"), [(0.0, [1], 0.948), (0.1, [1], 0.856), (0.2, [2, 1], 1.0)]
+)
+def test_the_level_of_the_traffic_is_as_uncertain_as_it_is_said_to_be_until_it_is_measured(
+    level: float, nodes: list[int], chance: float
+) -> None:
+    """σ = √(0.0822² + ln(1 + level)²) is 0.0822, 0.1259 or 0.2: 3.73, 3.60 or 3.38 count of a replica, and
+    one is enough with Φ(ln(4/3.5)/σ).
+    """
+    offers, asked = [offer("free", "1.00")], request(with_uncertainty(0.8, level))
+    found = plan(asked, offers)
+    (placement,) = found.placements
+    assert [one.nodes for one in placement.segments] == nodes
+    assert placement.chance == pytest.approx(chance, abs=0.01)
+    drawn = planner().simulate(found, asked, offers, 4000, 1).workloads[0]
+    assert drawn.chance == pytest.approx(chance, abs=0.03)
+
+
+def test_at_the_median_an_uncertain_level_is_drawn_and_not_counted() -> None:
+    (placement,) = plan(request(with_uncertainty(0.5, 0.2)), [offer("free", "1.00")]).placements
+    assert placement.nodes == 1
+    assert placement.chance == pytest.approx(NormalDist().cdf(0.1335 / 0.2), abs=0.01)
+
+
+def test_what_a_week_may_grow_is_held_from_the_day_on_on_which_it_counts() -> None:
+    """3.5 · 1.1^(0.8416 · w) passes 4 at w = 1.665 weeks: the twelfth day after the first counts 12/7."""
+    offers, growing = [offer("free", "1.00")], with_uncertainty(0.8, growth=0.1)
+    asked = request(growing, hours=24 * 15)
+    found = plan(asked, offers)
+    first, second = found.placements[0].segments
+    assert (first.nodes, second.nodes) == (1, 2)
+    assert first.end == at(24 * 12) - timedelta(minutes=10)
+    assert found.cost_usd == found.bound_usd == Decimal("433.00")
+    flat = plan(request(with_uncertainty(0.8), hours=24 * 15), offers)
+    assert flat.cost_usd == Decimal("360.00")
+    assert "4.0160 are asked" in "; ".join(planner().check(flat, asked, offers))
+    drawn = planner().simulate(found, asked, offers, 1000, 1)
+    assert drawn.cost_shares[0].from_usd < found.cost_usd < drawn.cost_shares[-1].to_usd
 
 
 def test_after_a_day_a_replica_counts_its_median() -> None:

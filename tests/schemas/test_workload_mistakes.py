@@ -162,6 +162,12 @@ MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"workloads__1__traffic__shape": "hourly"}, "/workloads/1/traffic/hourly", "nothing", "168"),
     ({"workloads__1__traffic__peak_requests_per_s": ...}, "/workloads/1/traffic/peak_requests_per_s", "", ""),
     ({"workloads__1__traffic__trough_share": 1.5}, "/workloads/1/traffic/trough_share", "1.5", "at most 1"),
+    (
+        {"workloads__1__traffic__uncertainty": {"level": -0.1}},
+        "/workloads/1/traffic/uncertainty/level",
+        "-0.1",
+        "at least 0",
+    ),
     ({"workloads__0__gpus": {"min": 64, "max": 8}}, "/workloads/0/gpus/max", "8", "64"),
     ({"workloads__0__global_batch_tokens": 1}, "/workloads/0/global_batch_tokens", "1", "8192"),
     ({"workloads__0__policy": {"regions": []}}, "/workloads/0/policy/regions", "empty list", "at least 1"),

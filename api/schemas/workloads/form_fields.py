@@ -161,6 +161,8 @@ WORKLOAD_FIELDS: Mapping[WorkloadKind, tuple[FormField, ...]] = {
         _more("traffic/shape", "Traffic over the day", Entry.CHOICE, TrafficShape.FLAT, *TrafficShape),
         _number("traffic/trough_share", "Least traffic as a share of the peak", Unit.SHARE, "1", folded=True),
         _more("traffic/peak_hour_utc", "Hour of the peak, UTC", Entry.NUMBER, "0"),
+        _number("traffic/uncertainty/level", "Uncertainty of its level", Unit.SHARE, "0", folded=True),
+        _number("traffic/uncertainty/growth", "Uncertainty of a week's growth", Unit.SHARE, "0", folded=True),
         _more("starts/after", "Starts after the run", Entry.CHOICE, "none"),
         _more("starts/at", "Or starts at", Entry.TIME, "the start of the horizon"),
         _more("redundancy/zones", "In places", Entry.NUMBER, "1"),

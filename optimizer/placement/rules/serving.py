@@ -11,12 +11,12 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.domain.basics.confidence import joint_deviations, normal_quantile
+from broker.domain.basics.confidence import MEDIAN, joint_deviations, normal_quantile
 from broker.domain.basics.estimate import Estimate
 from broker.domain.market.billing import holdings
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Placement
-from broker.domain.planning.stages import stages_of
+from broker.domain.planning.stages import grown_weeks, growth_share, stages_of
 from broker.domain.planning.workload import Serving, TrafficShape
 from optimizer.performance.intervals import rate_at
 from optimizer.placement.rules.case import Case
@@ -106,7 +106,7 @@ def _fleets(case: Case, service: Serving) -> Iterator[ReadyFleet]:
             for holding in holdings(placement.segments)
             if holding.window.start + cold < holding.window.end
         )
-        sure = counted_rate(placement.estimate, service.planned_confidence, kinds)
+        sure = counted_rate(placement.estimate, service, kinds)
         rates = sure, placement.estimate[RATE]
         yield ReadyFleet(placement, offer, ready, *rates, measured_at(placement))
 
@@ -167,25 +167,29 @@ def supply_of(case: Case, service: Serving) -> Supply | None:
     return Supply(unique[0], unique[1:].astype(np.int64))
 
 
-def counted_rate(estimate: Estimate, confidence: float, kinds: int) -> float:
+def counted_rate(estimate: Estimate, service: Serving, kinds: int) -> float:
     """Requests/s at which a replica counts in the first stage of a fleet of ``kinds`` of GPU.
 
-    Errors are independent between kinds, and some hours rest on one kind, others on another: each counts at
-    the quantile with which all hold together with ``confidence``.
+    Its error and that of the traffic's level are independent. So are errors of several kinds, of which some
+    hours rest on one and others on another: each counts at the quantile with which all hold together with the
+    service's confidence.
     """
-    sure, more = estimate.sure_requests_per_s, joint_deviations(confidence, kinds)
-    if not more:
+    confidence, sure = service.planned_confidence, estimate.sure_requests_per_s
+    if confidence == MEDIAN:
         return sure
-    rate: float = sure * (sure / estimate[RATE]) ** (more / normal_quantile(confidence))
-    return rate
+    deviations = normal_quantile(confidence)
+    own = math.log(estimate[RATE] / sure) / deviations
+    both = math.hypot(own, service.traffic.uncertainty.level_deviation)
+    more = deviations * (both - own) + joint_deviations(confidence, kinds) * both
+    return sure * math.exp(-more)
 
 
 def chance_of(case: Case, service: Serving) -> float | None:
     """The chance that a placed fleet carries its traffic at every instant of its first stage; None if nothing
     is due.
 
-    The error of the rates is common to all replicas of one GPU and independent between GPUs. It is drawn as a
-    Latin hypercube: of one GPU the chance is exact to half a draw.
+    The error of the rates is common to all replicas of one GPU and independent between GPUs, and from that of
+    the traffic's level. They are drawn as a Latin hypercube: of one error the chance is exact to half a draw.
     """
     supply, placed = supply_of(case, service), case.placed.get(service.name, ())
     if supply is None:
@@ -194,7 +198,12 @@ def chance_of(case: Case, service: Serving) -> float | None:
     levels = (np.arange(DRAWS) + 0.5) / DRAWS
     normal = np.array([NormalDist().inv_cdf(level) for level in levels])
     errors = {gpu: rng.permutation(normal) for gpu in sorted({one.gpu for _, one, _, _ in placed})}
-    rates = [rate_at(one.estimate, service.planned_confidence, errors[one.gpu]) for _, one, _, _ in placed]
+    level = np.ones(DRAWS)
+    if service.traffic.uncertainty.level:
+        level = np.exp(service.traffic.uncertainty.level_deviation * rng.permutation(normal))
+    rates = [
+        rate_at(one.estimate, service.planned_confidence, errors[one.gpu]) / level for _, one, _, _ in placed
+    ]
     return float(supply.carried(rates, service.redundancy.spare_replicas).mean())
 
 
@@ -249,7 +258,7 @@ def _first_short(
     """The first instant at which zones, or requests/s after spares, do not suffice, and what is missing."""
     origin = case.request.horizon.start
     when = np.array([_us(instant, origin) for instant in instants], dtype=np.int64)
-    demand = _demand(case, service, when)
+    demand = _demand(case, service, when) * _growth(case, service, fleets, when)
     capacity, largest = np.zeros(len(when)), np.zeros(len(when))
     by_place: dict[str, Floats] = {}
     for fleet in fleets:
@@ -284,6 +293,17 @@ def _first_short(
     return at, (
         f"{without[at]:.4f} requests/s are left without the largest zone, {share * demand[at]:.4f} are asked"
     )
+
+
+def _growth(case: Case, service: Serving, fleets: Sequence[ReadyFleet], when_us: Ints) -> Floats:
+    """By what the traffic has grown with the service's confidence at each instant, since it was measured."""
+    measured = min((fleet.later_from for fleet in fleets if fleet.later_from is not None), default=None)
+    if measured is None or not service.traffic.uncertainty.growth:
+        return np.ones(len(when_us))
+    first = (measured - case.request.horizon.start) // HOUR
+    hours, of_each = np.unique(when_us // (HOUR // timedelta(microseconds=1)), return_inverse=True)
+    shares = [growth_share(service, grown_weeks(first, int(hour))) for hour in hours]
+    return np.array(shares, dtype=np.float64)[of_each.reshape(-1)]
 
 
 def _demand(case: Case, service: Serving, when_us: Ints) -> Floats:
