@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from decimal import Decimal
 
 from broker.domain.planning.plan import ConfidencePrice, Plan
 from broker.domain.planning.workload import PlanRequest
@@ -16,23 +17,28 @@ def confidence_prices(
 ) -> tuple[ConfidencePrice, ...]:
     """A price for each of ``LEVELS``, where every workload is ``planned`` at it.
 
-    A plan that holds with more also holds with less, so that a level takes the cheapest plan from it on: an
-    open gap of a search never makes less confidence dearer. ``left_out``: what may be left out.
+    A level takes the cheapest plan that holds with it: one that was planned at it or at more, or whose least
+    certain workload has that chance. So neither objective nor chance falls with the confidence, whatever
+    gap a search left open. ``left_out``: what may be left out.
     """
-    plans = [planned(_at(request, level)) for level in LEVELS]
+    plans = {level: planned(_at(request, level)) for level in LEVELS}
+    names = {level: tuple(row.workload for row in plan.unplaced) for level, plan in plans.items()}
+    whole = [level for level in LEVELS if set(names[level]) <= set(left_out)]
+    held = {level: max(level, plans[level].least_chance or 0.0) for level in whole}
+
+    def rank(level: float) -> tuple[Decimal, float]:
+        return plans[level].objective_usd, -held[level]
+
     rows: list[ConfidencePrice] = []
-    best: Plan | None = None
-    for level, plan in zip(reversed(LEVELS), reversed(plans), strict=True):
-        names = tuple(row.workload for row in plan.unplaced)
-        is_whole = set(names) <= set(left_out)
-        if is_whole and (best is None or plan.objective_usd <= best.objective_usd):
-            best = plan
+    for level in LEVELS:
+        best = min((one for one in whole if held[one] >= level), key=rank, default=None)
         if best is None:
-            rows.append(ConfidencePrice(level, None, None, None, names))
+            rows.append(ConfidencePrice(level, None, None, None, names[level]))
         else:
-            out = tuple(row.workload for row in best.unplaced)
-            rows.append(ConfidencePrice(level, best.cost_usd, best.expected_cost_usd, best.least_chance, out))
-    return tuple(reversed(rows))
+            plan = plans[best]
+            prices = plan.cost_usd, plan.expected_cost_usd, plan.least_chance
+            rows.append(ConfidencePrice(level, *prices, names[best]))
+    return tuple(rows)
 
 
 def _at(request: PlanRequest, level: float) -> PlanRequest:

@@ -33,18 +33,19 @@ from broker.domain.planning.simulation import (
     SimulatedWorkload,
     Simulation,
 )
-from broker.domain.planning.stages import MEASURED_HOURS
+from broker.domain.planning.stages import MEASURED_HOURS, growth_share
 from broker.domain.planning.transfer import Place
 from broker.domain.planning.workload import Batch, PlanRequest, Serving, Training
 from optimizer.performance.arrays import as_array, number
 from optimizer.performance.estimator import Estimator
-from optimizer.performance.intervals import at_deviation
+from optimizer.performance.intervals import at_deviation, rate_at
+from optimizer.performance.serving.estimate import LEAST_SURE_SHARE
 from optimizer.performance.training.goodput import failures_per_hour, saving
 from optimizer.placement.rules.case import Case, Elsewhere, Known, interruptions_per_hour, usable_stretches
-from optimizer.placement.rules.serving import interval_deviation, rate_deviation, supply_of
+from optimizer.placement.rules.serving import counted_rate, supply_of
 
 Draws = NDArray[np.float64]
-HOUR = timedelta(hours=1)
+HOUR, WEEK = timedelta(hours=1), timedelta(weeks=1)
 RATE, COLD = "requests_per_s_per_replica", "cold_start_s"
 """After so long a fleet's rates are known, and its nodes follow them."""
 MOST_REASONS = 10
@@ -328,16 +329,23 @@ class _Fleet:
         if supply is None:
             return _Drawn(np.ones(draws, dtype=np.bool_), np.full(draws, planned))
         placed, confidence = [placement for _, placement, _, _ in self.rows], self.service.planned_confidence
-        # What holds with a confidence lies near the objective, where a little slowness costs much of the
-        # rate: beyond that confidence its spread says nothing, and the interval of the rate does.
-        paid = [self._factor(one, draws, interval_deviation(one.estimate)) for one in placed]
-        cost_usd = self._cost_usd(paid) + self._relaunches_usd(placed, draws)
+        uncertainty = self.service.traffic.uncertainty
+        level = growth = np.zeros(draws)
+        if uncertainty.level:
+            level = uncertainty.level_deviation * self.rng.standard_normal(draws)
+        if uncertainty.growth:
+            growth = uncertainty.weekly_deviation * self.rng.standard_normal(draws)
+        errors = (self._error(one, draws) for one in placed)
+        rates = [rate_at(one.estimate, confidence, error) for one, error in zip(placed, errors, strict=True)]
+        cost_usd = self._cost_usd(rates, level, growth) + self._relaunches_usd(placed, draws)
         if only_costs:
             return _Drawn(np.ones(draws, dtype=np.bool_), cost_usd)
-        factors = [self._factor(one, draws, rate_deviation(one.estimate, confidence)) for one in placed]
-        rates = [one.estimate[RATE] * factor for one, factor in zip(placed, factors, strict=True)]
+        rates = [one / np.exp(level) for one in rates]
         met = supply.carried(rates, self.service.redundancy.spare_replicas)
-        causes = {"its replicas are slower than planned": ~met}
+        cause = "its replicas are slower than planned"
+        if uncertainty.level:
+            cause = f"{cause}, or it has more traffic"
+        causes = {cause: ~met}
         return _Drawn(met, cost_usd, None, causes)
 
     def _relaunches_usd(self, placed: Sequence[Placement], draws: int) -> Draws:
@@ -348,29 +356,36 @@ class _Fleet:
             cost += failed * float(relaunch.more_usd)
         return cost
 
-    def _factor(self, placement: Placement, draws: int, deviation: float) -> Draws:
-        """Each draw's rate divided by the median, for the standard deviation of its logarithm."""
+    def _error(self, placement: Placement, draws: int) -> Draws:
+        """By how many standard deviations its times are longer than their medians in each draw."""
         key = self.service.model.name, placement.gpu, str(placement.engine)
         if key not in self.errors:
             self.errors[key] = self.rng.standard_normal(draws)
-        return np.exp(-deviation * self.errors[key])
+        return self.errors[key]
 
-    def _cost_usd(self, factors: Sequence[Draws]) -> Draws:
-        """The first day as planned; then as many nodes as the measured rates need, where they may change.
+    def _cost_usd(self, rates: Sequence[Draws], level: Draws, growth: Draws) -> Draws:
+        """The first day as planned; then as many nodes as the measured rates need, where they may change, for
+        traffic e^``level`` times that which is stated, and e^``growth`` times that of the week before.
 
         Nodes that were planned for a rate carry at least what one less would not, so half a node is theirs
-        to spare.
+        to spare. A replica that carries less than ``LEAST_SURE_SHARE`` of its median is replaced by one that
+        does not.
         """
-        cost = np.zeros(len(factors[0]))
+        cost, kinds = np.zeros(len(rates[0])), len({row[1].gpu for row in self.rows})
         known = min(row[1].segments[0].start for row in self.rows) + MEASURED_HOURS * HOUR
-        for (_, placement, _, offer), factor in zip(self.rows, factors, strict=True):
-            sure = placement.estimate.sure_requests_per_s / placement.estimate[RATE]
+        for (_, placement, _, offer), drawn in zip(self.rows, rates, strict=True):
+            median = placement.estimate[RATE]
+            sure = counted_rate(placement.estimate, self.service, kinds)
+            rate = np.maximum(drawn, LEAST_SURE_SHARE * median)
             measured = placement.stages[0].until if placement.stages else None
-            planned_h, held = 0.0, np.zeros(len(factor))
+            planned_h, held = 0.0, np.zeros(len(rate))
             for segment in placement.segments:
                 later = max(timedelta(0), segment.end - max(segment.start, known)) / HOUR
+                begin = max(segment.start, known)
+                weeks = max((begin - known) + (segment.end - begin) / 2, timedelta(0)) / WEEK
                 is_measured = measured is not None and segment.start >= measured
-                needed = (1.0 if is_measured else sure) / factor
+                counted = median / growth_share(self.service, weeks) if is_measured else sure
+                needed = counted * np.exp(level + growth * weeks) / rate
                 nodes = np.maximum(1.0, np.ceil((segment.nodes - 0.5) * needed))
                 nodes = nodes if is_held_on(offer) else np.maximum(segment.nodes, nodes)
                 planned_h += segment.nodes * segment.hours

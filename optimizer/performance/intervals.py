@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from broker.domain.basics.confidence import NINTH_DECILE
+from broker.domain.basics.confidence import NINTH_DECILE, normal_quantile
 from broker.domain.basics.estimate import Estimate, Provenance
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.constants.groups import Intervals
@@ -21,6 +21,8 @@ from optimizer.performance.constants.spread import Question, Sides, Spread
 
 SHARES = frozenset({"communication_share", "checkpoint_share", "goodput", "mfu"})
 SAME, NEAR = 0.95, 0.9
+APART = 0.05
+"""Points of a curve that are nearer to each other, in standard deviations, give no slope."""
 GRID_STACK = "eager"
 
 
@@ -48,6 +50,26 @@ def at_deviation(value: ArrayLike, low: ArrayLike, high: ArrayLike, deviations: 
     middle, asked = as_array(value), as_array(deviations)
     below, above = np.log(middle / as_array(low)), np.log(as_array(high) / middle)
     return as_array(middle * np.exp(asked / NINTH_DECILE * np.where(asked < 0.0, below, above)))
+
+
+def rate_at(estimate: Estimate, confidence: float, deviations: ArrayLike) -> Array:
+    """Requests/s of a replica whose times lie some standard deviations above their medians, elementwise.
+
+    The logarithm is interpolated between P90, median, P10 and the rate that holds with ``confidence``, with
+    which the service was planned, and goes on straight beyond them. Of a service all of these are evaluated
+    at slower times, so that they lie on one curve, whatever the confidence.
+    """
+    rate = "requests_per_s_per_replica"
+    points = {0.0: estimate[rate], -NINTH_DECILE: estimate.high[rate], NINTH_DECILE: estimate.low[rate]}
+    sure = normal_quantile(confidence)
+    if estimate.at_confidence and abs(sure) > APART:
+        points = {at: value for at, value in points.items() if abs(at - sure) > APART}
+        points[sure] = estimate.sure_requests_per_s
+    at = as_array(sorted(points))
+    logs, slower = np.log([points[one] for one in at.tolist()]), as_array(deviations)
+    slopes = np.diff(logs) / np.diff(at)
+    part = np.clip(np.searchsorted(at, slower) - 1, 0, len(slopes) - 1)
+    return as_array(np.exp(logs[part] + slopes[part] * (slower - at[part])))
 
 
 def with_interval(value: Mapping[str, float], sides: Mapping[str, Sides], provenance: Provenance) -> Estimate:

@@ -146,7 +146,7 @@ def _of_service(
     """The service on each offer alone, in the configuration that needs the fewest node-hours."""
     log = build_fleet_case(problem, estimates, service).log
     table = problem.table
-    each = Replicas.of(problem, estimates, estimates.row_of[service.name])
+    each = Replicas.of(problem, estimates, service)
     demand = hourly_demand(problem, service)
     starts = np.arange(len(demand)) * HOUR_S
     length = np.clip(

@@ -222,7 +222,10 @@ def test_choices_of_plain_numbers_are_those_of_arrays() -> None:
 
 
 def test_one_case_stays_with_plain_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An array on the way (``~False`` is one's start: it is -1) halves the single estimates a second."""
+    """An array on the way (``~False`` is one's start: it is -1) halves the single estimates a second.
+
+    The rate is evaluated at the median, at its P10 and with the confidence.
+    """
     alone = Estimator(load_gpus(), load_calibration(), memo=MemoCache(0))
     service = serving("Llama-3.1-70B", precisions=(Precision.FP8,))
     question = (service, sku("H100-SXM-80GB"), Precision.FP8, Parallelism(tp=4), 20.0)
@@ -236,7 +239,7 @@ def test_one_case_stays_with_plain_numbers(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(elementwise, "np", Counted())
     assert alone.serving_at(*question) is not None
-    assert called.total() <= 1, called
+    assert called.total() <= 3, called
 
 
 def bisected(function: Callable[[float], float], low: float, high: float) -> float:

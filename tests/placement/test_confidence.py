@@ -20,7 +20,7 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.confidence import chance_below, mean_factor, quantile_factor
 from broker.domain.market.offer import Offer, Tier, WindowKind
 from broker.domain.planning.plan import Obstacle, Plan
-from broker.domain.planning.workload import Workload
+from broker.domain.planning.workload import Serving, TrafficUncertainty, Workload
 from broker.ports.planning import PlanOptions
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import load_calibration
@@ -93,6 +93,95 @@ def test_a_replica_counts_the_rate_that_holds() -> None:
     assert placement.estimate.sure_requests_per_s == pytest.approx(4 / SLOWER, rel=1e-6)
     assert placement.chance is not None
     assert placement.chance > 0.99
+
+
+@pytest.mark.parametrize(("morning", "kinds"), [(3.6, ["BIG", "MID"]), (3.65, ["MID"])])
+def test_two_kinds_of_gpu_hold_together_with_the_confidence(morning: float, kinds: list[str]) -> None:
+    """BIG may carry the morning and MID carries the rest, so that both must hold: each counts at the rate of
+    √0.8 = 0.894, which is 4·0.9^(1.2505/1.2816) = 3.609 where BIG alone would count 3.733.
+    """
+    offers = [offer("big", "1.00", available_until=at(12)), offer("mid", "1.00", gpu="MID")]
+    asked = request(replace(serving(hourly=[morning] * 12 + [4.5] * 11), confidence=0.8))
+    found = plan(asked, offers)
+    chance = found.placements[0].chance
+    assert [one.gpu for one in found.placements] == kinds
+    assert chance is not None
+    assert chance >= 0.8
+    drawn = planner().simulate(found, asked, offers, 4000, 1)
+    assert drawn.workloads[0].chance == pytest.approx(chance, abs=0.03)
+
+
+def test_a_fleet_of_two_kinds_that_each_count_as_if_alone_is_refused() -> None:
+    """At the median, 3.65 requests/s are carried by one BIG, of whose rate 3.609 count beside MID."""
+    offers = [offer("big", "1.00", available_until=at(12)), offer("mid", "1.00", gpu="MID")]
+    asked = request(replace(serving(hourly=[3.6] * 12 + [4.5] * 11), confidence=0.8))
+    found = plan(asked, offers)
+    more = request(replace(serving(hourly=[3.65] * 12 + [4.5] * 11), confidence=0.8))
+    assert not planner().check(found, asked, offers)
+    assert "3.6092 requests/s are left" in "; ".join(planner().check(found, more, offers))
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.8, 0.9, 0.95])
+def test_the_chance_of_what_is_held_does_not_depend_on_the_confidence_that_it_was_planned_with(
+    confidence: float,
+) -> None:
+    """The real core: 150 requests/s on two H100, of which each carries 113.7, 93.8 with 80 % and 84.9 with
+    90 %: the chance is that of 150/2 at a standard deviation of ln(113.7/84.9)/1.2816 = 0.228.
+    """
+    asked = request(replace(serving(hourly=(150.0,)), confidence=confidence))
+    core = Estimator(load_gpus(), load_calibration())
+    offers = [offer("card", "2.00", gpu="H100-SXM-80GB")]
+    found = JointPlanner(core).plan(asked, offers, at(0), PlanOptions(baselines=False))
+    (placement,) = found.placements
+    assert placement.replicas == 2
+    assert placement.chance == pytest.approx(0.966, abs=0.004)
+
+
+def with_uncertainty(confidence: float, level: float = 0.0, growth: float = 0.0) -> Serving:
+    """A service of 3.5 requests/s, of which a replica carries 4."""
+    flat = serving(hourly=(3.5,))
+    unsure = replace(flat.traffic, uncertainty=TrafficUncertainty(level, growth))
+    return replace(flat, confidence=confidence, traffic=unsure)
+
+
+@pytest.mark.parametrize(
+    ("level", "nodes", "chance"), [(0.0, [1], 0.948), (0.1, [1], 0.856), (0.2, [2, 1], 1.0)]
+)
+def test_the_level_of_the_traffic_is_as_uncertain_as_it_is_said_to_be_until_it_is_measured(
+    level: float, nodes: list[int], chance: float
+) -> None:
+    """σ = √(0.0822² + ln(1 + level)²) is 0.0822, 0.1259 or 0.2: 3.73, 3.60 or 3.38 count of a replica, and
+    one is enough with Φ(ln(4/3.5)/σ).
+    """
+    offers, asked = [offer("free", "1.00")], request(with_uncertainty(0.8, level))
+    found = plan(asked, offers)
+    (placement,) = found.placements
+    assert [one.nodes for one in placement.segments] == nodes
+    assert placement.chance == pytest.approx(chance, abs=0.01)
+    drawn = planner().simulate(found, asked, offers, 4000, 1).workloads[0]
+    assert drawn.chance == pytest.approx(chance, abs=0.03)
+
+
+def test_at_the_median_an_uncertain_level_is_drawn_and_not_counted() -> None:
+    (placement,) = plan(request(with_uncertainty(0.5, 0.2)), [offer("free", "1.00")]).placements
+    assert placement.nodes == 1
+    assert placement.chance == pytest.approx(NormalDist().cdf(0.1335 / 0.2), abs=0.01)
+
+
+def test_what_a_week_may_grow_is_held_from_the_day_on_on_which_it_counts() -> None:
+    """3.5 · 1.1^(0.8416 · w) passes 4 at w = 1.665 weeks: the twelfth day after the first counts 12/7."""
+    offers, growing = [offer("free", "1.00")], with_uncertainty(0.8, growth=0.1)
+    asked = request(growing, hours=24 * 15)
+    found = plan(asked, offers)
+    first, second = found.placements[0].segments
+    assert (first.nodes, second.nodes) == (1, 2)
+    assert first.end == at(24 * 12) - timedelta(minutes=10)
+    assert found.cost_usd == found.bound_usd == Decimal("433.00")
+    flat = plan(request(with_uncertainty(0.8), hours=24 * 15), offers)
+    assert flat.cost_usd == Decimal("360.00")
+    assert "4.0160 are asked" in "; ".join(planner().check(flat, asked, offers))
+    drawn = planner().simulate(found, asked, offers, 1000, 1)
+    assert drawn.cost_shares[0].from_usd < found.cost_usd < drawn.cost_shares[-1].to_usd
 
 
 def test_after_a_day_a_replica_counts_its_median() -> None:

@@ -64,6 +64,23 @@ def test_an_open_gap_never_makes_less_confidence_dearer() -> None:
     assert [str(row.cost_usd) for row in rows] == ["10.00", "12.00", "12.00", "13.00"]
 
 
+def test_a_plan_that_is_surer_than_it_was_planned_for_is_one_for_more_confidence_too() -> None:
+    """The plan of 0.8 holds with 0.93 at $11, that of 0.9 with 0.91 at $12."""
+    made = plan(request(training(confidence=0.5)), windows(10))
+    found: Iterator[tuple[str, float]] = iter(
+        (("10.00", 0.5), ("11.00", 0.93), ("12.00", 0.91), ("13.00", 0.96))
+    )
+
+    def planned(_: PlanRequest) -> Plan:
+        usd, chance = next(found)
+        placements = tuple(replace(one, chance=chance) for one in made.placements)
+        return replace(made, cost_usd=Decimal(usd), placements=placements)
+
+    rows = confidence_prices(request(training()), (), planned)
+    assert [str(row.cost_usd) for row in rows] == ["10.00", "11.00", "11.00", "13.00"]
+    assert [row.chance for row in rows] == [0.5, 0.93, 0.93, 0.96]
+
+
 def test_what_the_plan_leaves_out_may_be_left_out() -> None:
     made = plan(request(training(confidence=0.5)), windows(10))
     without = replace(made, unplaced=(Unplaced("dear", Obstacle.PRICE, ""),))

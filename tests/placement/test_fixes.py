@@ -21,8 +21,8 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.money import ZERO
 from broker.domain.market.offer import HostKind, Offer, Tier
 from broker.domain.market.sku import GpuVendor, Sku
-from broker.domain.planning.gpu_rules import GpuRules
 from broker.domain.planning.bursts import Burst
+from broker.domain.planning.gpu_rules import GpuRules
 from broker.domain.planning.plan import Fix, Obstacle, Plan, Unplaced
 from broker.domain.planning.workload import (
     FleetLimits,

@@ -207,6 +207,12 @@ MISTAKES: list[tuple[dict[str, Any], str, str, str]] = [
         )
         for wrong, field, found, expected in BURST_MISTAKES
     ),
+    (
+        {"workloads__1__traffic__uncertainty": {"level": -0.1}},
+        "/workloads/1/traffic/uncertainty/level",
+        "-0.1",
+        "at least 0",
+    ),
     ({"workloads__0__gpus": {"min": 64, "max": 8}}, "/workloads/0/gpus/max", "8", "64"),
     ({"workloads__0__global_batch_tokens": 1}, "/workloads/0/global_batch_tokens", "1", "8192"),
     ({"workloads__0__policy": {"regions": []}}, "/workloads/0/policy/regions", "empty list", "at least 1"),

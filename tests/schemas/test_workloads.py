@@ -33,6 +33,7 @@ from broker.domain.planning.workload import (
     Serving,
     Survival,
     TrafficShape,
+    TrafficUncertainty,
     Training,
 )
 from broker.domain.planning.workload_document import to_document
@@ -78,7 +79,7 @@ workloads:
     model: Llama-3.1-70B
     precisions: [bf16, fp8]
     traffic: {peak_requests_per_s: 12, input_tokens: 1500, output_tokens: 300,
-              shape: diurnal, trough_share: 0.4, peak_hour_utc: 15}
+              shape: diurnal, trough_share: 0.4, peak_hour_utc: 15, uncertainty: {level: 0.2, growth: 0.05}}
     slo: {ttft_p95_ms: 1000, itl_p95_ms: 60}
     redundancy: {zones: 2, spare_replicas: 1, survives: zone, zone_loss_share: 0.6}
     fleet: {max_pools: 4}
@@ -150,6 +151,7 @@ def test_the_contracts_own_document_is_read() -> None:
     assert service.starts_after == "pretrain-8b"
     assert service.delay_usd_per_hour == Decimal("12.5")
     assert service.redundancy == Redundancy(2, 1, Survival.ZONE, 0.6)
+    assert service.traffic.uncertainty == TrafficUncertainty(0.2, 0.05)
     assert service.policy.geography == ("eu", "uk")
     assert rules_of(request.policy, service) == EffectiveRules(
         hosts=frozenset({HostKind.DATACENTER}),

@@ -101,6 +101,18 @@ async def test_a_budget_at_a_confidence_counts_what_a_plan_is_paid_at_most(
     assert await overruns(file, str(limit), plan=told, confidence=confidence) == passed
 
 
+@pytest.mark.parametrize(("confidence", "most"), [(0.5, "285.00"), (0.9, "360.00")])
+@pytest.mark.parametrize(("cents", "passed"), [(0, 0), (-1, 1)])
+async def test_a_budget_at_a_confidence_counts_every_plan_at_it(
+    file: Store, confidence: float, most: str, cents: int, passed: int
+) -> None:
+    """Beside the plan's $190 or $240 another plan of $100 counts with $95 or $120."""
+    other = replace(draft("other", "train"), cost_p50_usd=Decimal(95), cost_p90_usd=Decimal(120))
+    told = replace(PLAN, cost_p50_usd=Decimal(190), cost_p90_usd=Decimal(240))
+    limit = Decimal(most) + Decimal(cents) / 100
+    assert await overruns(file, str(limit), other, plan=told, confidence=confidence) == passed
+
+
 async def test_a_plan_of_an_earlier_version_counts_with_what_it_holds(file: Store) -> None:
     assert await overruns(file, "200.00", confidence=0.9) == 0
 

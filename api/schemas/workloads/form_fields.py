@@ -184,6 +184,8 @@ WORKLOAD_FIELDS: Mapping[WorkloadKind, tuple[FormField, ...]] = {
         _more("traffic/peak_hour_utc", "Hour of the peak, UTC", Entry.NUMBER, "0"),
         _more("traffic/peak_hour", "Or hour of the peak in the time zone", Entry.NUMBER, "9"),
         _more("traffic/time_zone", "Time zone", hint="UTC; or Europe/Berlin"),
+        _number("traffic/uncertainty/level", "Uncertainty of its level", Unit.SHARE, "0", folded=True),
+        _number("traffic/uncertainty/growth", "Uncertainty of a week's growth", Unit.SHARE, "0", folded=True),
         _more("starts/after", "Starts after the run", Entry.CHOICE, "none"),
         _more("starts/at", "Starts not before", Entry.TIME, "the start of the horizon"),
         _more("ends", "Ends", Entry.TIME, "with the horizon"),

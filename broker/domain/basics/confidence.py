@@ -57,6 +57,15 @@ def normal_quantile(confidence: float) -> float:
     return _NORMAL.inv_cdf(confidence)
 
 
+def joint_deviations(confidence: float, kinds: int) -> float:
+    """By how many standard deviations more each of some independent errors counts, so that all of them stay
+    within what is counted with ``confidence`` c: z(c^(1/kinds)) − z(c). None where medians are planned.
+    """
+    if confidence == MEDIAN or kinds < 2:
+        return 0.0
+    return _NORMAL.inv_cdf(confidence ** (1.0 / kinds)) - _NORMAL.inv_cdf(confidence)
+
+
 def deviation_of(relative: float) -> float:
     """The standard deviation σ of the logarithm, for the relative half-width of an 80 % interval."""
     return math.log1p(relative) / NINTH_DECILE

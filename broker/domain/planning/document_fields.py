@@ -38,6 +38,7 @@ MOST_TIMES = 366
 MOST_ZONES = 100
 MOST_SPARES = 100
 MOST_DRAFTED = 64
+MOST_SPREAD = 2.0
 MOST_PREMIUM = 0.5
 MOST_REQUESTS_PER_S = 10**9
 MOST_MEASURED_PER_S = 10**12
@@ -267,6 +268,7 @@ Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Whole = Annotated[int, BeforeValidator(_number)]
 AtLeastOne = Annotated[Number, Limits(least=1)]
 Share = Annotated[Number, Limits(least=0, most=1)]
+Spread = Annotated[Number, Limits(least=0, most=MOST_SPREAD)]
 PartShare = Annotated[Number, Limits(above=0, most=1)]
 Premium = Annotated[Number, Limits(least=0, most=MOST_PREMIUM)]
 Days = Annotated[Number, Limits(above=0, most=MOST_DAYS)]

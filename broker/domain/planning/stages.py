@@ -1,20 +1,22 @@
 """The two stages of a service: until it was measured for a day, and after it.
 
 What a replica carries is known within an interval. Until a service has run for a day, it holds what suffices
-with its confidence; after it, what it needs is known, and the plan counts the median.
+with its confidence; after it, what it needs is known, and the plan counts the median. How its traffic grows
+from then on is not known.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from broker.domain.basics.confidence import MEDIAN
+from broker.domain.basics.confidence import MEDIAN, normal_quantile
 from broker.domain.planning.workload import Batch, PlanRequest, Serving, Training
 
 HOUR = timedelta(hours=1)
-MEASURED_HOURS = 24
+MEASURED_HOURS = DAY_H = 24
 MOST_LATE = timedelta(hours=24)
 
 
@@ -48,6 +50,21 @@ def measured_hour(request: PlanRequest, service: Serving, earliest: datetime) ->
             begin = max(begin, _latest_end(one))
     hour = -(-(begin - request.horizon.start) // HOUR) + MEASURED_HOURS
     return hour if request.horizon.start + hour * HOUR < request.horizon.end else None
+
+
+def grown_weeks(measured: int, hour: int) -> float:
+    """Weeks of unmeasured growth that an hour of the horizon counts, to the end of its day after the
+    ``measured`` hour: 0 before it.
+    """
+    return 0.0 if hour < measured else ((hour - measured) // DAY_H + 1) / 7
+
+
+def growth_share(service: Serving, weeks: float) -> float:
+    """By what traffic has grown with the service's confidence after ``weeks`` that nobody has measured."""
+    if service.planned_confidence == MEDIAN:
+        return 1.0
+    deviations = normal_quantile(service.planned_confidence)
+    return math.exp(deviations * service.traffic.uncertainty.weekly_deviation * weeks)
 
 
 def stages_of(request: PlanRequest, service: Serving, earliest: datetime) -> tuple[Stage, ...]:

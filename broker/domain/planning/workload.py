@@ -283,6 +283,29 @@ def mean_tokens(mix: Sequence[RequestSize]) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
+class TrafficUncertainty:
+    """How far the traffic may be from what is stated, as relative standard deviations of log-normals.
+
+    With a ``level`` of 0.2 the traffic is one standard deviation above what is stated at 1.2 times it, and
+    below it at 1/1.2 times. It is measured with the first day. ``growth`` is the same of how much the traffic
+    changes in each week from then on: after two weeks it may be (1 + growth)² times as much.
+    """
+
+    level: doc.Spread = 0.0
+    growth: doc.Spread = 0.0
+
+    @property
+    def level_deviation(self) -> float:
+        """The standard deviation of the logarithm of the level."""
+        return math.log1p(self.level)
+
+    @property
+    def weekly_deviation(self) -> float:
+        """The standard deviation of the logarithm of what a week changes."""
+        return math.log1p(self.growth)
+
+
+@dataclass(frozen=True, slots=True)
 class Traffic:
     """Requests per second over time, and their lengths in tokens.
 
@@ -302,6 +325,7 @@ class Traffic:
     time_zone: doc.TimeZone | None = None
     peak_hour: doc.HourOfDay | None = None
     bursts: Annotated[tuple[Burst, ...], doc.NotEmpty(), doc.OrNull] = ()
+    uncertainty: TrafficUncertainty = TrafficUncertainty()
 
     @property
     def zone(self) -> tzinfo:

@@ -38,8 +38,8 @@ class Budget:
     """What ``team`` may spend in each ``period``. A team has at most one budget per kind of period.
 
     ALL_TEAMS stands for all teams together. ``thresholds`` are whole percents in ascending order. ``horizon``
-    is the span of a horizon budget, else None. With ``confidence``, a plan counts with what is paid for it at
-    most with that chance (None: with what it holds).
+    is the span of a horizon budget, else None. With ``confidence``, plans count with what is paid for them at
+    most with that chance (None: with what they hold).
     """
 
     team: str

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 
@@ -19,7 +19,7 @@ from broker.domain.spend.approvals import over_limit
 from broker.domain.spend.budget_effects import BudgetEffect, find_effects, told_to_team
 from broker.domain.spend.budgets import Budget, BudgetPeriod, Reach, furthest_end
 from broker.domain.spend.charging import plan_charges, reservation_charges
-from broker.domain.spend.spend import Charge
+from broker.domain.spend.spend import Charge, ChargeBasis
 from broker.ports.planning import PlanRecord, PlanState
 from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
 from broker.services.spend.ledger import bill_of
@@ -28,35 +28,46 @@ from broker.services.spend.summaries import Summaries
 
 @dataclass(frozen=True, slots=True)
 class BudgetBooks:
-    """Budgets, the charges of the teams that they cover, and how far both look."""
+    """Budgets, the charges of the teams that they cover, and how far both look.
+
+    ``plans``: those in force, by id, if a budget has a confidence: it counts what is paid at most for each.
+    """
 
     budgets: tuple[Budget, ...]
     charges: tuple[Charge, ...]
     reach: Reach
+    plans: Mapping[str, Plan] = field(default_factory=dict)
 
     def effects(
         self, team: str, before: Iterable[Charge], after: Iterable[Charge]
     ) -> tuple[BudgetEffect, ...]:
-        """The effects on the budgets of ``team`` and of all teams, the worst first."""
-        budgets = [one for one in self.budgets if one.team in (team, ALL_TEAMS)]
-        return find_effects(budgets, before, after, self.reach)
+        """The effects on the budgets of ``team`` and of all teams, the worst first.
 
-    def effects_of_plan(self, record: PlanRecord, plan: Plan) -> tuple[BudgetEffect, ...]:
-        """What the plan does if it takes the place of the spend that it would replace, the worst first. It
-        counts with what is paid for it at the confidence of each budget.
+        Each counts the plans at its own confidence.
         """
-        kept, adds = self._kept(record, plan), plan_charges(plan, record.team, record.plan_id)
+        first, then = tuple(before), tuple(after)
         found: list[BudgetEffect] = []
         for chance in dict.fromkeys(one.confidence for one in self.budgets):
-            books = replace(self, budgets=tuple(one for one in self.budgets if one.confidence == chance))
-            found += books.effects(record.team, kept, (*kept, *_at_chance(adds, plan, chance)))
+            alike = (one for one in self.budgets if one.confidence == chance)
+            budgets = [one for one in alike if one.team in (team, ALL_TEAMS)]
+            was, becomes = (_at_chance(charges, self.plans, chance) for charges in (first, then))
+            found += find_effects(budgets, was, becomes, self.reach)
         return tuple(sorted(found, key=lambda effect: (effect.left_usd, effect.window.start)))
+
+    def counting(self, plan: Plan) -> BudgetBooks:
+        """The books that know a further plan."""
+        return replace(self, plans={**self.plans, plan.plan_id: plan})
+
+    def effects_of_plan(self, record: PlanRecord, plan: Plan) -> tuple[BudgetEffect, ...]:
+        """What the plan does if it takes the place of the spend that it would replace, the worst first."""
+        kept, adds = self._kept(record, plan), plan_charges(plan, record.team, record.plan_id)
+        return self.counting(plan).effects(record.team, kept, (*kept, *adds))
 
     def effects_of_hold(self, record: PlanRecord, plan: Plan, held: Plan) -> tuple[BudgetEffect, ...]:
         """What ``held``, the plan held early, does beyond the plan itself."""
         kept = self._kept(record, plan)
         before, after = (plan_charges(one, record.team, record.plan_id) for one in (plan, held))
-        return self.effects(record.team, (*kept, *before), (*kept, *after))
+        return self.counting(plan).effects(record.team, (*kept, *before), (*kept, *after))
 
     def _kept(self, record: PlanRecord, plan: Plan) -> tuple[Charge, ...]:
         """The charges that the plan does not replace."""
@@ -72,12 +83,21 @@ class BudgetBooks:
         )
 
 
-def _at_chance(charges: Iterable[Charge], plan: Plan, chance: float | None) -> Iterable[Charge]:
-    """The charges of a plan in proportion to what is paid for it at most with ``chance``."""
-    if chance is None or not plan.cost_usd:
+def _at_chance(
+    charges: tuple[Charge, ...], plans: Mapping[str, Plan], chance: float | None
+) -> tuple[Charge, ...]:
+    """The projected charges of plans in proportion to what is paid for each at most with ``chance``."""
+    if chance is None:
         return charges
-    factor = plan.paid_usd(chance) / plan.cost_usd
-    return tuple(replace(charge, usd=to_cents(charge.usd * factor)) for charge in charges)
+    factors = {
+        plan_id: plan.paid_usd(chance) / plan.cost_usd for plan_id, plan in plans.items() if plan.cost_usd
+    }
+    return tuple(
+        replace(charge, usd=to_cents(charge.usd * factors[charge.plan_id]))
+        if charge.plan_id in factors and charge.basis is ChargeBasis.PROJECTED
+        else charge
+        for charge in charges
+    )
 
 
 async def find_budget_charges(
@@ -114,9 +134,12 @@ async def find_books(
     asked = frozenset(teams)
     async with units(EVERY_TEAM) as uow:
         budgets = tuple(one for one in await uow.budgets.find_all() if one.team in {*asked, ALL_TEAMS})
+        has_confidence = any(one.confidence is not None for one in budgets)
+        records = await uow.plans.find_current() if has_confidence and asked else ()
     if not budgets or not asked:
         return BudgetBooks((), (), reach)
-    return BudgetBooks(budgets, *await find_budget_charges(units, summaries, budgets, reach))
+    plans = {one.plan_id: one.plan for one in records if one.plan is not None}
+    return BudgetBooks(budgets, *await find_budget_charges(units, summaries, budgets, reach), plans)
 
 
 def ends_of(plans: Iterable[Plan]) -> tuple[datetime, ...]:
@@ -134,7 +157,8 @@ async def find_plan_effects(
         return ()
     look = await _proposing(uow, record)
     if look is not None:
-        return books.effects(record.team, books.charges, await _charges_after(uow, look, plan, books))
+        after = await _charges_after(uow, look, plan, books)
+        return books.counting(plan).effects(record.team, books.charges, after)
     return books.effects_of_plan(record, plan)
 
 
@@ -268,7 +292,8 @@ class BudgetGate:
             return ()
         async with self._units(EVERY_TEAM.narrowed_to(look.team)) as uow:
             after = await _charges_after(uow, look, new, books)
-        effects = told_to_team(books.effects(look.team, books.charges, after), look.team, books.reach)
+        found = books.counting(new).effects(look.team, books.charges, after)
+        effects = told_to_team(found, look.team, books.reach)
         return tuple(str(one) for one in effects if one.is_exceeded and one.added_usd > 0)
 
 

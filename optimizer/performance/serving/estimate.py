@@ -50,7 +50,13 @@ from optimizer.performance.shapes import build_shape
 UNMEASURED = 1.55
 """By so much the interval of a training step is wider whose GPU, stack, family and format nobody measured
 (``config/performance_spread.toml``); for drafts of tokens there are no rows to learn it from."""
+LEAST_SURE_SHARE = 0.25
+"""A replica whose rate falls below this share of its median with the confidence stands at the edge of its
+objective: it meets it at next to no load, and is not counted on."""
 DRAFTED = frozenset({"requests_per_s_per_replica", "itl_p95_ms", "tokens_per_s", "usd_per_million_tokens"})
+RATE, LATENCIES = "requests_per_s_per_replica", ("itl_p95_ms", "ttft_p95_ms")
+LOW_CONFIDENCE = 0.9
+"""The rate that holds with this confidence is its P10."""
 TENSOR = (1, 2, 4, 8)
 PIPELINE = (1, 2, 4)
 DEGREES = tuple((tp, pp) for pp in PIPELINE for tp in TENSOR)
@@ -357,9 +363,17 @@ class ServingCore:
         known, is_own = bool(hw.calibrated) and workload.speculation is None, measured is not None
         sides = self.sides(workload, precision, sku.gpu, tp * pp, is_own, near)
         found = with_interval(value, sides, provenance_of(is_own, known, near))
-        if isinstance(workload, Batch) or workload.planned_confidence == MEDIAN:
+        if isinstance(workload, Batch):
             return found
-        sure = self._sure(workload, precision, replica, hw, sku.gpu, (near, measured))
+
+        def sure_at(confidence: float) -> dict[str, float] | None:
+            return self._sure(workload, precision, replica, hw, sku.gpu, (near, measured), confidence)
+
+        slow = sure_at(LOW_CONFIDENCE) or {}
+        found = _with_low_rate(found, max(slow.get(RATE, 0.0), LEAST_SURE_SHARE * rate))
+        if workload.planned_confidence == MEDIAN:
+            return found
+        sure = sure_at(workload.planned_confidence)
         return None if sure is None else replace(found, at_confidence=sure)
 
     def _sure(
@@ -370,19 +384,21 @@ class ServingCore:
         hw: Hardware,
         gpu: str,
         evidence: tuple[Closeness, float | None],
+        confidence: float,
     ) -> dict[str, float] | None:
-        """The rate and the latencies of a replica that hold with the service's confidence; None if the
-        objective does not.
+        """The rate and the latencies of a replica that hold with ``confidence``; None if the objective does
+        not.
         """
         near, measured = evidence
         if measured is not None:
-            factor = self.measured_factors(workload)[0]
+            factor = quantile_factor(self.calibration.intervals.measured, confidence)
             served = self._served(workload, precision, replica, hw, gpu)
             most = self.most(workload, precision, replica, hw, gpu)
             load = _measured_load(served, lengths_of(workload), most, measured / factor)
             return self._sure_metrics(workload, measured / factor, load)
         gpus = float(replica.tp * replica.pp * replica.dp)
-        token, first, _ = self.factors(workload, precision, gpu, gpus, near)
+        sides = self.sides(workload, precision, gpu, gpus, False, near)
+        token, first = (quantile_factor(sides[name].over, confidence) for name in LATENCIES)
         most = self.most(workload, precision, replica, hw, gpu, (token, first))
         rate = float(most.requests_per_s)
         return self._sure_metrics(workload, rate, most.load) if rate > 0.0 else None
@@ -440,8 +456,7 @@ class ServingCore:
             time = sides["requests_per_s_per_replica"].inverse
             sure, mean = work_factors(time.over, time.under, confidence)
             return sure, 1.0, mean / sure
-        names = ("itl_p95_ms", "ttft_p95_ms")
-        token, first = (quantile_factor(sides[name].over, confidence) for name in names)
+        token, first = (quantile_factor(sides[name].over, confidence) for name in LATENCIES)
         return token, first, 1.0
 
     def measured_factors(self, workload: Serving | Batch) -> tuple[float, float]:
@@ -495,6 +510,14 @@ class ServingCore:
             "prefill interference": load.itl_mean_s - part.total,
         }
         return max(parts, key=lambda name: float(parts[name]))
+
+
+def _with_low_rate(estimate: Estimate, rate: float) -> Estimate:
+    """The estimate of a service with the P10 of its rate, and what follows from it."""
+    less = rate / estimate[RATE]
+    low = {**estimate.low, RATE: rate, "tokens_per_s": estimate["tokens_per_s"] * less}
+    usd = "usd_per_million_tokens"
+    return replace(estimate, low=low, high={**estimate.high, usd: estimate[usd] / less})
 
 
 def within(wanted: Objective, token: Array, first: Array) -> Objective:

@@ -23,6 +23,7 @@ from optimizer.performance.constants.serving import engine_on
 from optimizer.performance.hardware.sku_arrays import build_hardware, kinds_of
 from optimizer.performance.intervals import NO_ROWS
 from optimizer.performance.serving.estimate import (
+    LEAST_SURE_SHARE,
     WAYS,
     ServingConfig,
     ServingCore,
@@ -43,9 +44,6 @@ from optimizer.performance.serving.served_model import Format, Replica, ServedMo
 from optimizer.performance.shapes import stack_shapes
 
 CELLS_AT_ONCE = 6_000
-LEAST_SURE_SHARE = 0.25
-"""A replica whose rate falls below this share of its median with the confidence stands at the edge of its
-objective: it meets it at next to no load, and is not counted on."""
 
 
 @dataclass(frozen=True, slots=True)

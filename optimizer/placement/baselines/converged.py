@@ -61,7 +61,7 @@ def least_pool_cents(candidates: Candidates, mask: Bools) -> float | str:
     held = 0.0
     for service in problem.services():
         inside = np.flatnonzero(mask & open_gates(problem, service).passing)
-        each = Replicas.of(problem, estimates, estimates.row_of[service.name])
+        each = Replicas.of(problem, estimates, service)
         per_node = np.where(each.worth, each.rate / each.nodes, 0.0).max(axis=1)[table.sku_of[inside]]
         if len(np.unique(table.zone_of[inside[per_node > 0]])) < max(1, service.redundancy.zones):
             return service.name

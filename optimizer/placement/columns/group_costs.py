@@ -62,7 +62,7 @@ def _least_service_usd(candidates: Candidates, service: Serving, restricted: Pro
     """
     case, estimates = candidates.fleets[service.name], candidates.estimates
     table, opened = restricted.table, open_gates(restricted, service)
-    each = Replicas.of(restricted, estimates, estimates.row_of[service.name])
+    each = Replicas.of(restricted, estimates, service)
     passing: Ints = np.flatnonzero(opened.passing)
     first, usd = _first_hour(candidates, service, restricted), 0.0
     for stage, share in enumerate((np.ones(each.worth.shape), each.later_share)):

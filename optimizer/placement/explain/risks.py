@@ -1,11 +1,12 @@
 """What a run lacks at the upper end of its estimate's 80 % interval, as clauses: held time, time before the
-deadline, GPU memory. It does not influence the plan.
+deadline, GPU memory; and what the rates of several kinds of GPU count. It does not influence the plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from broker.domain.basics.confidence import MEDIAN
 from broker.domain.basics.money import usd_words
 from broker.domain.planning.recourse import Recourse
 from broker.domain.planning.workload import Batch, Serving, Training, Workload
@@ -25,6 +26,7 @@ LEAST_OVER_HOURS = 1 / 60
 def risk_rules(candidates: Candidates, workload: Workload, column: Column, piece: Piece) -> Iterator[str]:
     """What the upper end exceeds: the interval that can be held, the deadline, or the memory of a GPU."""
     if isinstance(workload, Serving):
+        yield from _kinds_rule(candidates, workload, column)
         return
     if column.fallback is None:
         yield from _stretch_rule(candidates, workload, piece)
@@ -34,6 +36,18 @@ def risk_rules(candidates: Candidates, workload: Workload, column: Column, piece
         yield from _deadline_rule(candidates, workload, column)
     if isinstance(workload, Training):
         yield from _memory_rule(candidates, workload, piece)
+
+
+def _kinds_rule(candidates: Candidates, service: Serving, column: Column) -> Iterator[str]:
+    """At which confidence the replicas of each kind of GPU count, if there are several."""
+    offers, confidence = candidates.problem.table.offers, service.planned_confidence
+    kinds = len({offers[piece.offer].sku.gpu for piece in column.pieces})
+    if kinds > 1 and confidence > MEDIAN:
+        each = f"{100 * confidence ** (1 / kinds):.0f} %"
+        yield (
+            f"as the rates of its {kinds} kinds of GPU err apart, each counts at the rate that holds with "
+            f"{each}, and all of them hold with {100 * confidence:.0f} %"
+        )
 
 
 def _stretch_rule(candidates: Candidates, run: Run, piece: Piece) -> Iterator[str]:

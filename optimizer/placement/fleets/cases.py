@@ -16,9 +16,10 @@ from datetime import timedelta
 
 import numpy as np
 
+from broker.domain.basics.confidence import MEDIAN, normal_quantile
 from broker.domain.planning.effective_rules import MOST_POOLS
 from broker.domain.planning.plan import Obstacle
-from broker.domain.planning.stages import measured_hour
+from broker.domain.planning.stages import grown_weeks, growth_share, measured_hour
 from broker.domain.planning.workload import Serving
 from optimizer.placement.fleets.relaunch_prices import relaunch_prices
 from optimizer.placement.problem.billing_groups import NEVER, Limit, runs_of
@@ -42,9 +43,9 @@ def build_fleet_case(problem: Problem, estimates: Estimates, service: Serving) -
     fits_kind: Bools = np.any(table.fits[row], axis=1)
     fit_gates(log, opened, obstacles, fits_kind)
     demand = hourly_demand(problem, service)
-    replicas = Replicas.of(problem, estimates, row)
+    replicas = Replicas.of(problem, estimates, service)
     _unit_gate(log, opened, replicas)
-    measured = measured_hour(problem.request, service, problem.unmeasured_from(service.name))
+    measured = _measured_hour(problem, service)
     later_from = NO_HOUR if measured is None else measured
     if measured is None:
         replicas = replace(replicas, later_share=np.ones(replicas.fits.shape))
@@ -94,14 +95,18 @@ def _short_of(case: FleetCase, units: Units, peak_requests_per_s: float) -> Obst
 
 
 def hourly_demand(problem: Problem, service: Serving) -> Floats:
-    """The highest requests/s of each hour [H] until the service ends. Traffic that repeats daily is evaluated
-    for one day.
+    """The highest requests/s of each hour [H] until the service ends, with the growth that counts.
+
+    Traffic that repeats daily is evaluated for one day.
     """
     hours, traffic = hour_count(problem), service.traffic
     asked = min(hours, HOURS_OF_DAY) if traffic.repeats_daily else hours
     starts = [problem.origin + timedelta(hours=hour) for hour in range(asked)]
     rates = [traffic.requests_per_s_at(start, problem.origin) for start in starts]
-    demand = np.resize(np.array(rates, dtype=np.float64), hours)
+    demand: Floats = np.resize(np.array(rates, dtype=np.float64), hours)
+    measured = _measured_hour(problem, service)
+    if measured is not None and traffic.uncertainty.growth:
+        demand *= np.array([growth_share(service, grown_weeks(measured, hour)) for hour in range(hours)])
     if service.min_replicas:
         demand = np.maximum(demand, LEAST_REQUESTS_PER_S)
     demand[np.arange(hours) * HOUR_S >= problem.end_of(service)] = 0.0
@@ -117,12 +122,17 @@ def mean_demand(problem: Problem, case: FleetCase) -> Floats:
     return np.array(rates, dtype=np.float64)
 
 
+def _measured_hour(problem: Problem, service: Serving) -> int | None:
+    return measured_hour(problem.request, service, problem.unmeasured_from(service.name))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Replicas:
     """One unit [K, C] of each kind of node and configuration: nodes, replicas, rates in requests/s.
 
     ``fits``: it can serve; ``worth``: and no other configuration of the same kind dominates it. Rates hold
-    with the service's confidence; ``later_share`` is their median as a multiple.
+    with the service's confidence, that of the traffic's level included; ``later_share`` is their median as a
+    multiple, ``deviation`` that of the logarithm of a rate relative to the level.
     """
 
     fits: Bools
@@ -133,14 +143,19 @@ class Replicas:
     largest: Floats
     cold_s: Floats
     later_share: Floats
+    deviation: Floats
 
     @classmethod
-    def of(cls, problem: Problem, estimates: Estimates, row: int) -> Replicas:
-        """The units of the workload in one row of the serving table; cached."""
-        return estimates.kept.once(("replicas", row), lambda: cls._made(problem, estimates, row))
+    def of(cls, problem: Problem, estimates: Estimates, service: Serving) -> Replicas:
+        """The units of a service; cached."""
+        row, level = estimates.row_of[service.name], service.traffic.uncertainty.level_deviation
+        asked = row, service.planned_confidence, level
+        return estimates.kept.once(("replicas", *asked), lambda: cls._made(problem, estimates, *asked))
 
     @classmethod
-    def _made(cls, problem: Problem, estimates: Estimates, row: int) -> Replicas:
+    def _made(
+        cls, problem: Problem, estimates: Estimates, row: int, confidence: float, level: float
+    ) -> Replicas:
         serving, skus = estimates.serving, problem.table.skus
         sizes = np.array([config.gpus_per_replica for config in serving.configs], dtype=np.int64)
         per_node = np.array([sku.gpus_per_node for sku in skus], dtype=np.int64)[:, None]
@@ -149,12 +164,18 @@ class Replicas:
         replicas = np.maximum(1, per_node // sizes[None, :])
         largest, cold_s = serving.requests_per_s[row], estimates.cold_s[row]
         fits = np.asarray(serving.fits[row] & (nodes <= joined), dtype=np.bool_)
-        rate = replicas * largest
-        later_share = np.ones(fits.shape)
+        later_share, deviation = np.ones(fits.shape), np.zeros(fits.shape)
         np.divide(serving.median_requests_per_s[row], largest, out=later_share, where=fits)
+        if confidence != MEDIAN:
+            deviations = normal_quantile(confidence)
+            own = np.log(later_share) / deviations
+            deviation = np.hypot(own, level)
+            wider = np.exp(deviations * (deviation - own))
+            largest, later_share = largest / wider, later_share * wider
+        rate = replicas * largest
         later = later_share * rate, later_share * largest
         worth = _worth(fits, np.stack((-rate, largest, cold_s, -later[0], later[1])), nodes)
-        return cls(fits, worth, nodes, replicas, rate, largest, cold_s, later_share)
+        return cls(fits, worth, nodes, replicas, rate, largest, cold_s, later_share, deviation)
 
 
 def _worth(fits: Bools, worse: Floats, nodes: Ints) -> Bools:
@@ -219,6 +240,7 @@ class _Supply:
             most=most,
             surcharge_usd_per_hour=np.asarray(nodes * extra, dtype=np.float64),
             later_share=each.later_share[kind, config],
+            deviation=each.deviation[kind, config],
         )
 
     def _wanted(self, stock: Ints, surcharged: Ints) -> Ints:

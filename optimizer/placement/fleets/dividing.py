@@ -182,7 +182,7 @@ def _lane_options(
     if by_the_hour:
         may = may & (table.min_s <= HOUR_S)
     usd, stock = _cheapest(problem, may)
-    each = [Replicas.of(problem, estimates, estimates.row_of[part.name]) for part in parts]
+    each = [Replicas.of(problem, estimates, part) for part in parts]
     rates = np.stack([np.where(one.fits, one.rate, 0.0) for one in each])
     nodes, replicas = each[0].nodes, each[0].replicas
     able = (rates > 0).any(axis=0) & (stock[:, None] >= nodes) & np.isfinite(usd)[:, None]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from broker.domain.basics.confidence import MEDIAN
 from optimizer.placement.fleets.hours import PEAK, TROUGH, HourClasses
 from optimizer.placement.fleets.pool_loops import join_levels
 from optimizer.placement.fleets.pool_table import PoolTable
@@ -137,9 +138,13 @@ def needed_pools(table: PoolTable, parts: Ints, rules: FleetRules, terms: Floats
     each = np.where(parts >= 0, each[parts], 0.0).sum(axis=1)
     order = np.lexsort((each, np.where(parts >= 0, cheapest[parts], np.inf).min(axis=1)))
     gpu = table.gpu[first]
-    group = gpu if rules.gpus < rules.pools else np.zeros_like(gpu)
+    # Another kind of GPU may be one kind more, beside which all kinds count less.
+    is_apart = rules.gpus < rules.pools or rules.confidence != MEDIAN
+    group = gpu if is_apart else np.zeros_like(gpu)
+    beside = table.rate * rules.kinds_share(table.deviation, rules.most_kinds)
+    rates = np.concatenate((table.stage_rates, beside[None]))
     return undominated(
-        parts, terms, table.begin, usd, table.money[2], table.stage_rates, group, table.place[first],
+        parts, terms, table.begin, usd, table.money[2], rates, group, table.place[first],
         table.owner[first], rules.pools, rules.spare > 0, rules.places > 1, order.astype(np.int64),
         table.until_s, table.sure_s,
     )  # fmt: skip
@@ -204,8 +209,8 @@ def alike_pools(table: PoolTable, parts: Ints) -> Ints:
     """Equal numbers [L] for pools whose parts have the same rates, stock, prices and start costs."""
     money = (table.usd, table.least_usd, table.start_usd, table.least_start_usd)
     others = (
-        table.rate, table.later_rate, table.most, table.term_h, table.full_share, table.paid_share,
-        table.begin_usd, table.until_s, table.sure_s,
+        table.rate, table.later_rate, table.deviation, table.most, table.term_h, table.full_share,
+        table.paid_share, table.begin_usd, table.until_s, table.sure_s,
     )  # fmt: skip
     rows = np.concatenate((*money, *(one[:, None] for one in others)), axis=1)
     numbers: dict[bytes, int] = {}
@@ -245,9 +250,10 @@ def undominated(
 
     A pool is removed if ``needed`` others dominate it (in as many places, if places matter), since one of
     them is then always free to replace it. A pool dominates another if it serves at least as much at every
-    level of each part in both stages (``rate`` [2, P]), costs no more per hour and per start, has the same
-    minimum ``term`` for each part, is there as long (``until``, ``sure``) and, if replicas are spared, no
-    larger replica. ``order``: a dominating pool comes before the pools that it dominates.
+    level of each part in both stages and beside other kinds (``rate`` [3, P]), costs no more per hour and per
+    start, has the same minimum ``term`` for each part, is there as long (``until``, ``sure``) and, if
+    replicas are spared, no larger replica. ``order``: a dominating pool comes before the pools that it
+    dominates.
     """
     keep = np.zeros(len(order), dtype=np.int64)
     kept = np.empty(len(order), dtype=np.int64)

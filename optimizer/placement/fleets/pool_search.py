@@ -71,7 +71,7 @@ class SetSearch:
     work: Ints = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     known: dict[tuple[int, ...], float] = field(default_factory=dict)
     alike: Ints | None = None
-    alike_usd: dict[tuple[tuple[int, int], ...], float] = field(default_factory=dict)
+    alike_usd: dict[tuple[tuple[int, ...], ...], float] = field(default_factory=dict)
     walked: set[float] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -454,14 +454,16 @@ class SetSearch:
         """The parts of the pools."""
         return tuple(int(row) for pool in pools for row in self.table.parts[pool] if row >= 0)
 
-    def _pattern(self, pools: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    def _pattern(self, pools: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
         """Cache key of a set's cost: its pools up to equality, and which of them share a place."""
         if self.alike is None:
             self.alike = alike_pools(self.parts, self.table.parts)
         alike = self.alike.tolist()
         order = sorted(pools, key=lambda pool: alike[pool])
-        places = self.table.place[order].tolist()
-        return tuple((alike[pool], places.index(places[i])) for i, pool in enumerate(order))
+        places, gpus = self.table.place[order].tolist(), self.table.gpu[order].tolist()
+        return tuple(
+            (alike[pool], places.index(places[i]), gpus.index(gpus[i])) for i, pool in enumerate(order)
+        )
 
     def fewer(self) -> list[PoolFleet]:
         """The cheapest fleet for each smaller number of pools than the rules allow."""

@@ -26,7 +26,7 @@ class Pool:
     - ``start_usd`` [R]: cost of starting the nodes of a level; ``least_start_usd`` [R]: a lower bound that is
       linear in the replicas beyond the committed ones.
     - ``rate``: requests/s of one bundle of ``bundle`` replicas, ``later_share`` times as many in the second
-      stage.
+      stage; ``deviation``: standard deviation of its logarithm.
     - ``term_h``: minimum term in hours (0: none); ``full_share``: their full price as a multiple of
       the rate, of which ``paid_share`` is no dual price (``Terms``); ``begin_usd``: start cost of each level
       that is held in the first hour.
@@ -51,6 +51,7 @@ class Pool:
     until_s: int = NEVER_GONE
     sure_s: int = NEVER_GONE
     later_share: float = 1.0
+    deviation: float = 0.0
 
     @property
     def most(self) -> int:
@@ -75,6 +76,7 @@ class PoolTable:
     place: Ints
     rate: Floats
     later_rate: Floats
+    deviation: Floats
     most: Ints
     begin_usd: Floats
     term_h: Floats
@@ -137,8 +139,8 @@ class PoolTable:
 
 
 PLAIN = (
-    "owner", "gpu", "place", "rate", "later_rate", "most", "begin_usd", "term_h", "full_share", "paid_share",
-    "until_s", "sure_s",
+    "owner", "gpu", "place", "rate", "later_rate", "deviation", "most", "begin_usd", "term_h", "full_share",
+    "paid_share", "until_s", "sure_s",
 )  # fmt: skip
 
 
@@ -223,6 +225,7 @@ def columns_of(pools: Sequence[Pool], owner: Sequence[int]) -> Columns:
         np.array([pool.place for pool in pools], dtype=np.int64),
         np.array([pool.rate for pool in pools], dtype=np.float64),
         np.array([pool.rate * pool.later_share for pool in pools], dtype=np.float64),
+        np.array([pool.deviation for pool in pools], dtype=np.float64),
         np.array([pool.most for pool in pools], dtype=np.int64),
         np.array([pool.begin_usd for pool in pools], dtype=np.float64),
         np.array([pool.term_h for pool in pools], dtype=np.float64),

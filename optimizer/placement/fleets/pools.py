@@ -87,6 +87,8 @@ def _small(
     mine = np.concatenate(groups)
     group = np.repeat(np.arange(len(groups)), [len(one) for one in groups])
     first = np.array([one[0] for one in groups])
+    deviation = np.zeros(len(groups))
+    np.maximum.at(deviation, group, units.deviation[mine])
     has_term, ends = terms.has[mine], is_gone_early(problem, units.offer[mine])
     owed = _is_owed(problem, units.offer[mine]) & ~has_term & ~ends
     # A commitment pays its dual price at the midpoint of the horizon. One that serves only one half does not
@@ -119,7 +121,8 @@ def _small(
         one = first[of]
         gpu, place = _gpu_numbers(problem)[units.offer[one]], units.zone[one].astype(np.int64)
         never = np.full(len(of), NEVER_GONE)
-        return number[of], gpu, place, *each[:, of], most, *term, *(gone or (never, never)), money
+        rates = *each[:, of], deviation[of]
+        return number[of], gpu, place, *rates, most, *term, *(gone or (never, never)), money
 
     def no_term(of: Ints) -> Columns:
         return np.zeros(len(of)), np.zeros(len(of)), np.ones(len(of)), np.ones(len(of))
@@ -292,7 +295,7 @@ def _pools(
     units = case.units
     each, later = (float(units.in_stage(stage).largest[mine].min()) for stage in range(2))
     most = int(most_wanted(case, np.array([[each], [later]]))[0])
-    bundle = -(-most // TUNING.fleets.most_levels)
+    bundle, deviation = -(-most // TUNING.fleets.most_levels), float(units.deviation[mine].max())
     wanted = -(-most // bundle)
     has_term, ends = terms.has[mine], is_gone_early(problem, units.offer[mine])
     owed = _is_owed(problem, units.offer[mine]) & ~has_term & ~ends
@@ -317,6 +320,7 @@ def _pools(
             place=place,
             rate=each * bundle,
             later_share=later / each,
+            deviation=deviation,
             units=np.concatenate((mine[owed], free)),
             usd=commit.usd[base] / hours + hourly.usd[above],
             counts=np.concatenate((standing, hourly.counts[above]), axis=1),
@@ -334,6 +338,7 @@ def _pools(
             place=place,
             rate=each * bundle,
             later_share=later / each,
+            deviation=deviation,
             units=held,
             usd=stood.usd,
             counts=stood.counts,
@@ -358,6 +363,7 @@ def _pools(
             place=place,
             rate=each * bundle,
             later_share=later / each,
+            deviation=deviation,
             units=ending,
             usd=stood.usd,
             counts=stood.counts,

@@ -124,10 +124,17 @@ class SetCosts:
         classes = self.classes
         rows = [
             make(classes.levels[classes.level_stage == stage], rate)
-            for stage, rate in enumerate(np.ascontiguousarray(self.parts.stage_rates[:, at]))
+            for stage, rate in enumerate(self._rates(at))
             if (classes.level_stage == stage).any()
         ]
         return rows[0] if len(rows) == 1 else np.concatenate(rows)
+
+    def _rates(self, at: Ints) -> Floats:
+        """Requests/s [2, m] of a level of the parts ``at`` in each stage, in a fleet that stands on them."""
+        table, kinds = self.parts, len(set(self.parts.gpu[at].tolist()))
+        rates = np.ascontiguousarray(table.stage_rates[:, at])
+        rates[0] *= self.rules.kinds_share(table.deviation[at], kinds)
+        return rates
 
     def _state_costs(self, at: Ints, levels: Ints, counts: Ints, usd: Floats) -> Floats:
         """USD [D, S] an hour of each state of the parts ``at`` [m], which cost ``usd`` [m, R]."""
@@ -227,7 +234,7 @@ class SetCosts:
         table, classes, rules, at = self.parts, self.classes, self.rules, np.array(pools, dtype=np.int64)
         usd, most = table.usd[at].copy(), table.most[at].copy()
         usd[held], most[held] = 0.0, levels
-        rates = np.ascontiguousarray(table.stage_rates[:, at])
+        rates = self._rates(at)
         each = usd_per_rate(np.stack((usd, usd)), rates)
         found = np.zeros((len(classes.levels), len(at)), dtype=np.int64)
         for demand, stage, best in zip(classes.levels, classes.level_stage, found, strict=True):
@@ -268,7 +275,7 @@ class SetCosts:
         table = self.parts.take(order)
         stage = classes.stage[classes.dual]
         phases = (classes.dual, classes.in_first_era(stage, TROUGH), classes.in_first_era(stage, PEAK))
-        rate = table.stage_rates[classes.stage]
+        rate = self._rates(order)[classes.stage]
         prices = [(self.part_usd[:, order], rate, dual) for dual in phases]
         if classes.bands is not None and table.term_h.any():
             for charged in range(1, TUNING.fleets.bands, 2):

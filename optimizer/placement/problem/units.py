@@ -26,6 +26,7 @@ class Units:
     are of a whole unit, ``largest`` is the rate of one replica; ``most`` is how many units the stock allows;
     ``surcharge_usd_per_hour`` is a dual price, which steers the search and is never paid. Rates hold with the
     service's confidence; ``later_share`` is their median as a multiple, which counts in the second stage.
+    ``deviation`` is the standard deviation of the logarithm of a rate, 0 where medians are planned.
     """
 
     offer: Ints
@@ -41,6 +42,7 @@ class Units:
     most: Ints
     surcharge_usd_per_hour: Floats
     later_share: Floats
+    deviation: Floats
 
     def __len__(self) -> int:
         return len(self.offer)

@@ -19,6 +19,7 @@ from broker.domain.planning.workload import Batch, Serving, Training
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.carried import Past
 from optimizer.placement.fleets.columns import due_s, expecting, time_of
+from optimizer.placement.fleets.rules import fleet_rules
 from optimizer.placement.problem.columns import (
     Column,
     Piece,
@@ -296,6 +297,9 @@ def serves(problem: Problem, case: FleetCase, column: Column) -> bool:
     on = count > 0
     hour = (instants // HOUR_S).astype(np.int64)
     share = np.where(hour >= case.later_from, case.units.later_share[at][:, None], 1.0)
+    kinds = len({problem.table.offers[piece.offer].sku.gpu for piece in column.pieces})
+    beside = fleet_rules(problem, case.service).kinds_share(case.units.deviation[at], kinds)
+    share = np.where(hour >= case.later_from, share, beside[:, None])
     rate = (case.units.requests_per_s[at][:, None] * share * count).sum(axis=0)
     largest = np.where(on, case.units.largest[at][:, None] * share, 0.0).max(axis=0)
     zones = sum(on[case.units.zone[at] == zone].any(axis=0) for zone in np.unique(case.units.zone[at]))

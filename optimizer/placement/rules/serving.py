@@ -11,13 +11,14 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.domain.basics.confidence import MEDIAN, NINTH_DECILE
+from broker.domain.basics.confidence import MEDIAN, joint_deviations, normal_quantile
 from broker.domain.basics.estimate import Estimate
 from broker.domain.market.billing import holdings
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Placement
-from broker.domain.planning.stages import stages_of
+from broker.domain.planning.stages import grown_weeks, growth_share, stages_of
 from broker.domain.planning.workload import Serving
+from optimizer.performance.intervals import rate_at
 from optimizer.placement.rules.case import Case
 
 HOUR = timedelta(hours=1)
@@ -36,7 +37,7 @@ Bools = NDArray[np.bool_]
 class ReadyFleet:
     """One placement's nodes over time: ready from the end of the cold start to the end of each holding.
 
-    ``requests_per_s``: rate of one replica within the latency objective, with the service's confidence;
+    ``requests_per_s``: rate of one replica within the latency objective (``counted_rate``);
     ``later_requests_per_s``: its median, which counts from ``later_from`` on (None: never).
     """
 
@@ -96,14 +97,17 @@ def violations(case: Case) -> Iterator[str]:
 
 
 def _fleets(case: Case, service: Serving) -> Iterator[ReadyFleet]:
-    for _, placement, _, offer in case.placed.get(service.name, ()):
+    placed = case.placed.get(service.name, ())
+    kinds = len({placement.gpu for _, placement, _, _ in placed})
+    for _, placement, _, offer in placed:
         cold = timedelta(seconds=placement.estimate["cold_start_s"])
         ready = tuple(
             (holding.window.start + cold, holding.window.end, holding.nodes)
             for holding in holdings(placement.segments)
             if holding.window.start + cold < holding.window.end
         )
-        rates = placement.estimate.sure_requests_per_s, placement.estimate[RATE]
+        sure = counted_rate(placement.estimate, service, kinds)
+        rates = sure, placement.estimate[RATE]
         yield ReadyFleet(placement, offer, ready, *rates, measured_at(placement))
 
 
@@ -163,26 +167,29 @@ def supply_of(case: Case, service: Serving) -> Supply | None:
     return Supply(unique[0], unique[1:].astype(np.int64))
 
 
-def rate_deviation(estimate: Estimate, confidence: float) -> float:
-    """Standard deviation of the logarithm of a replica's rate, from the rate that holds with ``confidence``;
-    where medians are planned, from the lower end of its interval.
+def counted_rate(estimate: Estimate, service: Serving, kinds: int) -> float:
+    """Requests/s at which a replica counts in the first stage of a fleet of ``kinds`` of GPU.
+
+    Its error and that of the traffic's level are independent. So are errors of several kinds, of which some
+    hours rest on one and others on another: each counts at the quantile with which all hold together with the
+    service's confidence.
     """
-    if confidence == MEDIAN or not estimate.at_confidence:
-        return interval_deviation(estimate)
-    return math.log(estimate[RATE] / estimate.sure_requests_per_s) / NormalDist().inv_cdf(confidence)
-
-
-def interval_deviation(estimate: Estimate) -> float:
-    """The same from the lower end of the rate's interval."""
-    return math.log(estimate[RATE] / estimate.low[RATE]) / NINTH_DECILE
+    confidence, sure = service.planned_confidence, estimate.sure_requests_per_s
+    if confidence == MEDIAN:
+        return sure
+    deviations = normal_quantile(confidence)
+    own = math.log(estimate[RATE] / sure) / deviations
+    both = math.hypot(own, service.traffic.uncertainty.level_deviation)
+    more = deviations * (both - own) + joint_deviations(confidence, kinds) * both
+    return sure * math.exp(-more)
 
 
 def chance_of(case: Case, service: Serving) -> float | None:
     """The chance that a placed fleet carries its traffic at every instant of its first stage; None if nothing
     is due.
 
-    The error of the rates is common to all replicas of one GPU and independent between GPUs. It is drawn as a
-    Latin hypercube: of one GPU the chance is exact to half a draw.
+    The error of the rates is common to all replicas of one GPU and independent between GPUs, and from that of
+    the traffic's level. They are drawn as a Latin hypercube: of one error the chance is exact to half a draw.
     """
     supply, placed = supply_of(case, service), case.placed.get(service.name, ())
     if supply is None:
@@ -191,10 +198,11 @@ def chance_of(case: Case, service: Serving) -> float | None:
     levels = (np.arange(DRAWS) + 0.5) / DRAWS
     normal = np.array([NormalDist().inv_cdf(level) for level in levels])
     errors = {gpu: rng.permutation(normal) for gpu in sorted({one.gpu for _, one, _, _ in placed})}
+    level = np.ones(DRAWS)
+    if service.traffic.uncertainty.level:
+        level = np.exp(service.traffic.uncertainty.level_deviation * rng.permutation(normal))
     rates = [
-        one.estimate[RATE]
-        * np.exp(rate_deviation(one.estimate, service.planned_confidence) * errors[one.gpu])
-        for _, one, _, _ in placed
+        rate_at(one.estimate, service.planned_confidence, errors[one.gpu]) / level for _, one, _, _ in placed
     ]
     return float(supply.carried(rates, service.redundancy.spare_replicas).mean())
 
@@ -251,7 +259,7 @@ def _first_short(
     """The first instant at which zones, or requests/s after spares, do not suffice, and what is missing."""
     origin = case.request.horizon.start
     when = np.array([_us(instant, origin) for instant in instants], dtype=np.int64)
-    demand = _demand(case, service, when)
+    demand = _demand(case, service, when) * _growth(case, service, fleets, when)
     capacity, largest = np.zeros(len(when)), np.zeros(len(when))
     by_place: dict[str, Floats] = {}
     for fleet in fleets:
@@ -295,6 +303,17 @@ def _first_short(
     return at, (
         f"{without[at]:.4f} requests/s are left without the largest zone, {share * demand[at]:.4f} are asked"
     )
+
+
+def _growth(case: Case, service: Serving, fleets: Sequence[ReadyFleet], when_us: Ints) -> Floats:
+    """By what the traffic has grown with the service's confidence at each instant, since it was measured."""
+    measured = min((fleet.later_from for fleet in fleets if fleet.later_from is not None), default=None)
+    if measured is None or not service.traffic.uncertainty.growth:
+        return np.ones(len(when_us))
+    first = (measured - case.request.horizon.start) // HOUR
+    hours, of_each = np.unique(when_us // (HOUR // timedelta(microseconds=1)), return_inverse=True)
+    shares = [growth_share(service, grown_weeks(first, int(hour))) for hour in hours]
+    return np.array(shares, dtype=np.float64)[of_each.reshape(-1)]
 
 
 def _demand(case: Case, service: Serving, when_us: Ints) -> Floats:

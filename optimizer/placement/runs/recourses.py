@@ -16,12 +16,11 @@ import numpy as np
 from broker.domain.basics.confidence import MEDIAN, normal_quantile, overrun
 from broker.domain.planning.recourse import DIGITS
 from broker.domain.planning.workload import Training
-from optimizer.placement.problem.billing_groups import limit_of
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import Opened
 from optimizer.placement.problem.problem import Floats, Ints, Problem
 from optimizer.placement.problem.sold_counts import bought_nodes
-from optimizer.placement.problem.transfers import dataset_usd, recourse_copies, staged_s
+from optimizer.placement.problem.transfers import recourse_copies, staged_s
 from optimizer.placement.problem.windows import (
     DurationTerms,
     duration_terms_of,
@@ -30,7 +29,7 @@ from optimizer.placement.problem.windows import (
     window_rows,
 )
 from optimizer.placement.runs.candidates import Ways, first_instant_s, first_seconds, held_s, last_second
-from optimizer.placement.runs.sizes import Sizes, interrupted_s
+from optimizer.placement.runs.sizes import SizedRun, Sizes, interrupted_s
 from optimizer.placement.runtime.tuning import TUNING
 
 
@@ -108,26 +107,13 @@ def build_recourses(
     return Recourses(Ways.joined([way for way, _ in ways]), offer), builder.left_usd
 
 
-class _Builder:
+class _Builder(SizedRun):
     """Prices every size of one run on every holding."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        estimates: Estimates,
-        run: Training,
-        opened: Opened,
-        sizes: Sizes,
-        worth_usd: float,
-    ) -> None:
-        self.problem, self.estimates, self.run, self.sizes = problem, estimates, run, sizes
-        self.opened, self.worth_usd, self.left_usd = opened, worth_usd, math.inf
-        row = estimates.row_of[run.name]
-        self.startup_s = estimates.startup_hours * 3600
-        self.deviation = estimates.training.deviation[row]
-        self.sure_factor = np.exp(self.deviation * normal_quantile(run.planned_confidence))
-        self.limit = limit_of(problem.table, sizes.limit)
-        self.data_usd = dataset_usd(problem, run)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.deviation = self.estimates.training.deviation[self.estimates.row_of[self.run.name]]
+        self.sure_factor = np.exp(self.deviation * normal_quantile(self.run.planned_confidence))
         self.holdings = list(self._holdings())
         self.found, self.of = _Found(), list[tuple[_Holding, int, int]]()
 

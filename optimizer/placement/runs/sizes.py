@@ -7,7 +7,7 @@ interruptions decide whether the run meets its deadline.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from optimizer.placement.problem.billing_groups import NEVER, Limit, limit_of
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import GateLog, Opened, fit_gates
 from optimizer.placement.problem.problem import Bools, Floats, Ints, OfferTable, Problem
+from optimizer.placement.problem.transfers import dataset_usd
 from optimizer.placement.runs.candidates import Run, first_second, held_s, last_second
 from optimizer.placement.runtime.tuning import TUNING
 
@@ -60,6 +61,27 @@ class Sizes:
         terms = opened.groups.terms
         found: Bools = np.where(terms.interrupted[:, None], self.sure[terms.kind], self.plain[terms.kind])
         return found
+
+
+@dataclass(eq=False)
+class SizedRun:
+    """One run on nodes of every size: what prices it on capacity that ends, or in parts.
+
+    A way is worth trying below ``worth_usd``; ``left_usd`` is the least cost of what was left out.
+    """
+
+    problem: Problem
+    estimates: Estimates
+    run: Training
+    opened: Opened
+    sizes: Sizes
+    worth_usd: float
+    left_usd: float = field(default=math.inf, init=False)
+
+    def __post_init__(self) -> None:
+        self.startup_s = self.estimates.startup_hours * 3600
+        self.limit = limit_of(self.problem.table, self.sizes.limit)
+        self.data_usd = dataset_usd(self.problem, self.run)
 
 
 def build_sizes(problem: Problem, estimates: Estimates, run: Run, opened: Opened, log: GateLog) -> Sizes:

@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from broker.domain.planning.workload import Training
-from optimizer.placement.problem.billing_groups import limit_of
 from optimizer.placement.problem.estimates import Estimates
 from optimizer.placement.problem.gates import Opened
 from optimizer.placement.problem.problem import Bools, Floats, Ints, Problem
 from optimizer.placement.problem.sold_counts import bought_nodes
-from optimizer.placement.problem.transfers import dataset_usd, handovers, staged_s
+from optimizer.placement.problem.transfers import handovers, staged_s
 from optimizer.placement.problem.windows import cut_duration_s, longest_cut_s, window_rows
 from optimizer.placement.runs.candidates import (
     Splits,
@@ -27,7 +26,7 @@ from optimizer.placement.runs.candidates import (
     held_s,
     last_second,
 )
-from optimizer.placement.runs.sizes import Sizes, interrupted_s
+from optimizer.placement.runs.sizes import SizedRun, Sizes, interrupted_s
 from optimizer.placement.runtime.tuning import TUNING
 
 EVEN = 1e-12
@@ -109,30 +108,17 @@ def most_splits(runs: int) -> int:
     )
 
 
-class _Builder:
+class _Builder(SizedRun):
     """Builds parts and pairs of parts of one run, size by size."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        estimates: Estimates,
-        run: Training,
-        opened: Opened,
-        sizes: Sizes,
-        whole_usd: float,
-    ) -> None:
-        self.problem, self.estimates, self.run = problem, estimates, run
-        self.whole_usd, self.left_usd = whole_usd, float("inf")
-        self.opened, self.sizes = opened, sizes
-        self.startup_s = estimates.startup_hours * 3600
-        self.last_s = last_second(problem, run)
-        self.windows = window_rows(problem)
-        self.rows = np.flatnonzero(opened.passing[self.windows.offer])
-        self.data_usd = dataset_usd(problem, run)
-        self.limit = limit_of(problem.table, sizes.limit)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.last_s = last_second(self.problem, self.run)
+        self.windows = window_rows(self.problem)
+        self.rows = np.flatnonzero(self.opened.passing[self.windows.offer])
 
     def worth_trying(self) -> Iterator[int]:
-        """Sizes with which the whole run would cost less than ``whole_usd`` if it paid for its work alone."""
+        """Sizes with which the whole run would cost less than ``worth_usd`` if it paid for its work alone."""
         table, windows, rows = self.problem.table, self.windows, self.rows
         passing = self.opened.passing & ~table.is_window
         usd = np.full(len(table.skus), np.inf)
@@ -143,7 +129,7 @@ class _Builder:
         np.minimum.at(usd, table.sku_of[offers], listed)
         work_h = np.maximum((self.sizes.needed_s - self.startup_s) * self.sizes.mean_share, 1.0) / 3600
         least = (work_h * self.sizes.counts * usd[:, None]).min(axis=0, initial=np.inf)
-        return iter(np.flatnonzero(least < self.whole_usd).tolist() if len(rows) else ())
+        return iter(np.flatnonzero(least < self.worth_usd).tolist() if len(rows) else ())
 
     def of_size(self, size: int) -> list[TwoParts]:
         """Pairs of parts with one node count."""
@@ -152,7 +138,7 @@ class _Builder:
             return []
         free = self._free(size)
         least = min(self._least_usd(size, at_windows), self._least_usd(size, free))
-        if least >= self.whole_usd:
+        if least >= self.worth_usd:
             self.left_usd = min(self.left_usd, least)
             return []
         found = [
