@@ -18,6 +18,13 @@ from broker.domain.market.offer import HostKind, Tier
 from broker.domain.planning import document_fields as doc
 from broker.domain.planning.reoptimize_policy import ReoptimizePolicy
 from broker.domain.planning.startup import Startup
+from broker.domain.planning.training_method import (
+    Adapter,
+    Objective,
+    Optimizer,
+    TrainingMethod,
+    WeightMode,
+)
 from broker.domain.planning.transfer import Place
 
 
@@ -224,7 +231,11 @@ class Checkpoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training(WorkloadBase):
-    """A training run over ``tokens``. With ``late_usd_per_hour`` it may end up to 24 h after the deadline."""
+    """A training run over ``tokens``. With ``late_usd_per_hour`` it may end up to 24 h after the deadline.
+
+    Sequences that are not ``packed`` have ``mean_tokens`` on average, at most ``sequence_length``; ``tokens``
+    and ``global_batch_tokens`` count no padding. The tokens of a pair of answers (``dpo``) are those of both.
+    """
 
     kind: Literal[WorkloadKind.TRAINING] = WorkloadKind.TRAINING
     tokens: doc.AtLeastOne
@@ -240,6 +251,27 @@ class Training(WorkloadBase):
     interruptible: bool = False
     dataset: Dataset | None = None
     software: TrainingStack = TrainingStack.TUNED
+    method: Objective = Objective.PRETRAIN
+    teacher: doc.NamedModel | None = None
+    adapter: Annotated[Adapter | None, doc.OrObject("kind")] = None
+    optimizer: Annotated[Optimizer, doc.OrObject("name")] = Optimizer()
+    weights: WeightMode = WeightMode.MIXED
+    offload_activations: bool = False
+    packed: bool = True
+    mean_tokens: doc.Count | None = None
+
+    @property
+    def training_method(self) -> TrainingMethod:
+        """How it trains, as the performance core reads it."""
+        return TrainingMethod(
+            objective=self.method,
+            adapter=self.adapter,
+            optimizer=self.optimizer,
+            weights=self.weights,
+            offload_activations=self.offload_activations,
+            mean_tokens=None if self.packed else self.mean_tokens,
+            teacher=self.teacher,
+        )
 
     @property
     def checkpoint_every_minutes(self) -> float | None:
