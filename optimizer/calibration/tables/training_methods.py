@@ -135,10 +135,11 @@ def adapter_of(row: Mapping[str, str]) -> Adapter | None:
         if word not in YES and word not in ADAPTERS:
             raise Unreadable(f"{column} {word[:60]!r}: an adapter that is not predicted; {_known(ADAPTERS)}")
         named.append(ADAPTERS[kind if word in YES else word])
-    base = _base(row)
+    column, base = _base(row)
     if not named:
         if base is not None and base is not BaseFormat.BF16:
-            raise Unreadable(f"a base in {base}: frozen weights need adapters, in the column adapter")
+            told = f"{column} {(row.get(column) or '')[:60]!r}"
+            raise Unreadable(f"{told}: frozen weights need adapters, in the column adapter")
         return None
     kinds = [kind for kind, _ in named]
     kind = AdapterKind.DORA if AdapterKind.DORA in kinds else AdapterKind.LORA
@@ -147,20 +148,20 @@ def adapter_of(row: Mapping[str, str]) -> Adapter | None:
     return Adapter(kind, int(rank or ROW_RANK), _targets(row) or ROW_TARGETS, base or stated)
 
 
-def _base(row: Mapping[str, str]) -> BaseFormat | None:
-    """The format of frozen weights that a column or the model's name states."""
+def _base(row: Mapping[str, str]) -> tuple[str, BaseFormat | None]:
+    """The column that states the format of frozen weights (its own, or the model's name), and the format."""
     for column, stated in BITS_COLUMNS.items():
         if _switch(row, (column,)):
-            return stated
+            return column, stated
     for column, word in _cells(row, BASE_COLUMNS):
         found = BASES.get(word)
-        return found if found is not None else _known_word(column, word, BaseFormat, BASES)
+        return column, found if found is not None else _known_word(column, word, BaseFormat, BASES)
     named = named_format(row.get("model") or "")
     if named is None or named in ("bf16", "fp16"):
-        return None
+        return "model", None
     if named not in set(BaseFormat):
         raise Unreadable(f"model {row['model'][:60]!r}: weights in few bits are not trained; {_known(BaseFormat)}")
-    return BaseFormat(named)
+    return "model", BaseFormat(named)
 
 
 def _targets(row: Mapping[str, str]) -> tuple[Target, ...]:
