@@ -12,6 +12,15 @@ from api.schemas.workloads.document_form import WorkloadsForm
 from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_geographies
 from broker.domain.market.offer import HostKind, Tier
+from broker.domain.planning.training_method import (
+    AdapterKind,
+    BaseFormat,
+    Objective,
+    Offload,
+    OptimizerName,
+    Target,
+    WeightMode,
+)
 from broker.domain.planning.workload import Precision, ServingEngine, Survival, TrafficShape, TrainingStack
 from tests.placement.market import T0
 
@@ -27,7 +36,9 @@ def test_every_field_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [Precision, ServingEngine, TrafficShape, TrainingStack, Tier, HostKind, Survival]
+    "words",
+    [Precision, ServingEngine, TrafficShape, TrainingStack, Tier, HostKind, Survival]
+    + [Objective, AdapterKind, Target, BaseFormat, OptimizerName, Offload, WeightMode],
 )
 def test_every_word_of_a_closed_set_is_named(words: Any) -> None:
     assert {word.value for word in words} - NAMED == set()

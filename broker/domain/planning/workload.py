@@ -250,7 +250,7 @@ class Training(WorkloadBase):
     checkpoint: Checkpoints | None = None
     interruptible: bool = False
     dataset: Dataset | None = None
-    software: TrainingStack = TrainingStack.TUNED
+    software: Annotated[TrainingStack, doc.OrNull] = TrainingStack.TUNED
     method: Objective = Objective.PRETRAIN
     teacher: doc.NamedModel | None = None
     adapter: Annotated[Adapter | None, doc.OrObject("kind")] = None
