@@ -1,4 +1,4 @@
-"""How runs train: bytes, passes, checkpoints and host memory of adapters, optimizers, offload and teachers."""
+"""How runs train: bytes, passes, checkpoints and host memory of adapters, optimizers and teachers."""
 
 from __future__ import annotations
 
@@ -100,7 +100,10 @@ def test_a_base_in_fewer_bits_takes_less_memory_and_more_time() -> None:
 
 
 def test_frozen_weights_save_a_third_of_the_products() -> None:
-    full, frozen = told(recompute="none", micro_batch="1"), told(recompute="none", micro_batch="1", adapter="lora")
+    full, frozen = (
+        told(recompute="none", micro_batch="1"),
+        told(recompute="none", micro_batch="1", adapter="lora"),
+    )
     assert 0.6 < frozen["step_time_s"] / full["step_time_s"] < 0.85
 
 
@@ -130,7 +133,9 @@ def test_pure_bf16_holds_ten_bytes_a_parameter_while_adamw_steps() -> None:
 
 
 def test_offloaded_states_leave_the_card_and_wait_for_the_host() -> None:
-    kept, states, everything = (told(zero_fsdp="ZeRO-3", offload=word) for word in ("none", "optimizer", "all"))
+    kept, states, everything = (
+        told(zero_fsdp="ZeRO-3", offload=word) for word in ("none", "optimizer", "all")
+    )
     assert kept["mem_gib"] > states["mem_gib"] > everything["mem_gib"]
     assert kept["step_time_s"] < states["step_time_s"] <= everything["step_time_s"]
     coherent = [
@@ -172,7 +177,8 @@ def test_preferences_hold_a_reference_and_run_it_forward() -> None:
 def test_a_teacher_takes_its_weights_and_a_forward_pass() -> None:
     alone = told(workload="sft", model="Llama-3.2-1B")
     small, large = (
-        told(method="distill", model="Llama-3.2-1B", teacher=teacher) for teacher in ("Llama-3.2-3B", "Llama-3.1-8B")
+        told(method="distill", model="Llama-3.2-1B", teacher=teacher)
+        for teacher in ("Llama-3.2-3B", "Llama-3.1-8B")
     )
     assert alone["step_time_s"] < small["step_time_s"] < large["step_time_s"]
     assert large["mem_gib"] - alone["mem_gib"] == pytest.approx(2.0 * EIGHT_B.total_params / 2**30, rel=0.02)

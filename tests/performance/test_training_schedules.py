@@ -19,7 +19,18 @@ from optimizer.performance.training.scenario import Run, Scenario
 from optimizer.performance.training.step import Step, step
 from tests.performance.builders import INFINIBAND, estimator, sku, training
 
-PARTS = ("compute", "memory_bound", "tensor", "expert", "pipeline", "data", "bubble", "optimizer", "host", "between")
+PARTS = (
+    "compute",
+    "memory_bound",
+    "tensor",
+    "expert",
+    "pipeline",
+    "data",
+    "bubble",
+    "optimizer",
+    "host",
+    "between",
+)
 SLOW = Fabric(FabricKind.ROCE, 400, 512)
 
 

@@ -107,7 +107,14 @@ def test_what_changes_nothing_is_noted_and_predicted() -> None:
     plain = predict([serving_row(), TRAINING | {"workload": "lora"}])
     rows = [
         serving_row(rack="7", enforce_eager="false", notes="run with --enforce-eager"),
-        TRAINING | {"workload": "lora", "lora_r": "16", "lora_alpha": "32", "optimizer": "adamw_torch", "notes": "like QLoRA"},
+        TRAINING
+        | {
+            "workload": "lora",
+            "lora_r": "16",
+            "lora_alpha": "32",
+            "optimizer": "adamw_torch",
+            "notes": "like QLoRA",
+        },
     ]
     found = predict(rows)
     assert found[0]["pred_tpot_ms_p50"] == plain[0]["pred_tpot_ms_p50"] != ""

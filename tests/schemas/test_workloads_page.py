@@ -27,6 +27,8 @@ from tests.placement.market import T0
 PAGE = (Path(__file__).parents[2] / "docs" / "workloads.md").read_text()
 NAMED = set(re.findall(r"`([a-z0-9_]+)`", PAGE))
 
+METHOD_WORDS = (Objective, AdapterKind, Target, BaseFormat, OptimizerName, Offload, WeightMode)
+
 
 def test_every_field_is_named() -> None:
     schema = WorkloadsForm.model_json_schema()
@@ -37,8 +39,7 @@ def test_every_field_is_named() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [Precision, ServingEngine, TrafficShape, TrainingStack, Tier, HostKind, Survival]
-    + [Objective, AdapterKind, Target, BaseFormat, OptimizerName, Offload, WeightMode],
+    [Precision, ServingEngine, TrafficShape, TrainingStack, Tier, HostKind, Survival, *METHOD_WORDS],
 )
 def test_every_word_of_a_closed_set_is_named(words: Any) -> None:
     assert {word.value for word in words} - NAMED == set()

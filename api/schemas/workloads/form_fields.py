@@ -151,8 +151,12 @@ WORKLOAD_FIELDS: Mapping[WorkloadKind, tuple[FormField, ...]] = {
         _more("teacher", "Teacher, of a distillation", hint="none; or Llama-3.1-70B"),
         _more("adapter/kind", "Adapters", Entry.CHOICE, "none: all weights are trained", *AdapterKind),
         _more("adapter/rank", "Rank of the adapters", Entry.NUMBER, "16"),
-        _more("adapter/targets", "Matrices with adapters", Entry.LIST, "all; or attention, or q_proj, v_proj"),
-        _more("adapter/base", "Format of the frozen weights", Entry.CHOICE, "bf16; int4 is QLoRA", *BaseFormat),
+        _more(
+            "adapter/targets", "Matrices with adapters", Entry.LIST, "all; or attention, or q_proj, v_proj"
+        ),
+        _more(
+            "adapter/base", "Format of the frozen weights", Entry.CHOICE, "bf16; int4 is QLoRA", *BaseFormat
+        ),
         _more("optimizer/name", "Optimizer", Entry.CHOICE, OptimizerName.ADAMW, *OptimizerName),
         _more("optimizer/offload", "In host memory", Entry.CHOICE, Offload.NONE, *Offload),
         _more("weights", "Master weights", Entry.CHOICE, WeightMode.MIXED, *WeightMode),

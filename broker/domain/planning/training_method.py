@@ -6,7 +6,7 @@ Bytes are counted per trained parameter. A frozen base has weights alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
@@ -152,7 +152,7 @@ class TrainingMethod:
 
     objective: Objective = Objective.PRETRAIN
     adapter: Adapter | None = None
-    optimizer: Optimizer = Optimizer()
+    optimizer: Optimizer = field(default_factory=Optimizer)
     weights: WeightMode = WeightMode.MIXED
     offload_activations: bool = False
     mean_tokens: float | None = None

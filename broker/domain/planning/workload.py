@@ -254,7 +254,7 @@ class Training(WorkloadBase):
     method: Objective = Objective.PRETRAIN
     teacher: doc.NamedModel | None = None
     adapter: Annotated[Adapter | None, doc.OrObject("kind")] = None
-    optimizer: Annotated[Optimizer, doc.OrObject("name")] = Optimizer()
+    optimizer: Annotated[Optimizer, doc.OrObject("name")] = field(default_factory=Optimizer)
     weights: WeightMode = WeightMode.MIXED
     offload_activations: bool = False
     packed: bool = True

@@ -160,7 +160,9 @@ def _base(row: Mapping[str, str]) -> tuple[str, BaseFormat | None]:
     if named is None or named in ("bf16", "fp16"):
         return "model", None
     if named not in set(BaseFormat):
-        raise Unreadable(f"model {row['model'][:60]!r}: weights in few bits are not trained; {_known(BaseFormat)}")
+        raise Unreadable(
+            f"model {row['model'][:60]!r}: weights in few bits are not trained; {_known(BaseFormat)}"
+        )
     return "model", BaseFormat(named)
 
 

@@ -188,7 +188,10 @@ def _predict_group(
         peak = float(hw.peak[row.recipe.number_format][best]) * row.gpus
         values = {
             "pred_step_time_s": step_s,
-            "pred_tokens_per_s_per_gpu": row.sequences * (method.mean_tokens or row.sequence_length) / step_s / row.gpus,
+            "pred_tokens_per_s_per_gpu": row.sequences
+            * (method.mean_tokens or row.sequence_length)
+            / step_s
+            / row.gpus,
             "pred_mfu": float(flops[best]) / step_s / peak,
             "pred_mem_gib": float(found.peak_bytes[best]) / GIB,
         }

@@ -121,8 +121,6 @@ def _serving_reason(column: str, word: str, row: Mapping[str, str]) -> str | Non
     return None
 
 
-
-
 def _is_known_engine(row: Mapping[str, str]) -> bool:
     text = f"{row.get('source') or ''} {row.get('engine') or ''}".lower()
     return any(word in text for word in load_table_constants().engine_by_name)

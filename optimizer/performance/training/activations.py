@@ -55,9 +55,10 @@ def activation_bytes(
 
     Also returned is the share of layers that are recomputed (with ``AS_NEEDED`` as many as ``room`` bytes
     require), and the bytes of a micro-batch that go to the host. Offloaded activations leave those of two
-    layers on the GPU; then ``AS_NEEDED`` rebuilds every layer. In 1F1B the first stage holds min(p, m) micro-batches, p + (p − 1)/v if interleaved. The last
-    stage holds one micro-batch, p − (p − 1)/v if interleaved, and the logits. With full recomputation a layer
-    is rebuilt after its logits are freed, so the larger of the two counts.
+    layers on the GPU; then ``AS_NEEDED`` rebuilds every layer. In 1F1B the first stage holds min(p, m)
+    micro-batches, p + (p − 1)/v if interleaved. The last stage holds one micro-batch, p − (p − 1)/v if
+    interleaved, and the logits. With full recomputation a layer is rebuilt after its logits are freed, so the
+    larger of the two counts.
     """
     layouts, shapes, memory = scenario.layouts, scenario.shapes, scenario.calibration.memory
     layer, least = layer_bytes(scenario), _checkpoint_bytes(scenario)
@@ -97,7 +98,8 @@ def layer_bytes(scenario: Scenario) -> Array:
       s·b·(10h + 24h/t + 5·a·s/t), or s·b·(34h + 5·a·s)/t with sequence parallelism
 
     In FP8 the inputs of products are kept in eight bits if the stack does so; frozen weights need no input of
-    the last product, unless it has adapters. DoRA keeps the outputs that it scales. Experts keep what each token sent to them.
+    the last product, unless it has adapters. DoRA keeps the outputs that it scales. Experts keep what each
+    token sent to them.
     """
     shapes, software, tokens = scenario.shapes, scenario.software, scenario.rank_tokens
     memory, layouts = scenario.calibration.memory, scenario.layouts
