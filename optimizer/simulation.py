@@ -183,7 +183,7 @@ class _Run:
 
     def _copy_hours(self, run: Training, before: Offer, offer: Offer) -> float:
         """Hours that the run's checkpoint takes from one part's place to the next."""
-        return self.case.terms.staging(Place.of(before), Place.of(offer), checkpoint_gb(run.model)) / HOUR
+        return self.case.terms.staging(Place.of(before), Place.of(offer), checkpoint_gb(run)) / HOUR
 
     def _in_time(self, done: _Done) -> NDArray[np.bool_]:
         return done.is_held & (done.end_hours <= self._deadline + 1e-6)

@@ -14,7 +14,7 @@ BATCH_GUARD = ': "${INPUT:?set INPUT and OUTPUT to files of requests and answers
 
 
 def environment(placement: Placement, facts: WorkloadFacts) -> dict[str, str]:
-    """Layout, precision and time of a placement, and empty variables for the user to fill in."""
+    """Layout, precision, method and time of a placement, and empty variables for the user to fill in."""
     layout, (begin, end) = placement.parallelism, held_span(placement)
     found = {
         "BROKER_OFFER_ID": placement.offer_id,
@@ -35,6 +35,7 @@ def environment(placement: Placement, facts: WorkloadFacts) -> dict[str, str]:
             "EXPERT_PARALLEL": str(layout.ep),
             "MICRO_BATCH": str(layout.micro_batch),
             "RECOMPUTE": layout.recompute,
+            **facts.method,
         }
     elif placement.kind is WorkloadKind.BATCH:
         found |= {"INPUT": "", "OUTPUT": ""}

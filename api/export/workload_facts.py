@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from api.export.servers import SERVED, Settings, engine_of
@@ -13,6 +13,7 @@ from broker.domain.basics.errors import FieldProblem
 from broker.domain.market.offer import HostKind
 from broker.domain.planning.effective_rules import rules_of
 from broker.domain.planning.plan import Placement
+from broker.domain.planning.training_method import Objective, Offload, OptimizerName
 from broker.domain.planning.workload import (
     Batch,
     PlanRequest,
@@ -20,6 +21,7 @@ from broker.domain.planning.workload import (
     Precision,
     Serving,
     ServingEngine,
+    Training,
     Workload,
 )
 
@@ -36,7 +38,8 @@ class WorkloadFacts:
     ``model`` is the repository or folder of its checkpoint; empty where nobody says. ``is_chosen``: the user
     named that checkpoint, which is then in the plan's number format. ``published`` is the format in which the
     model is published. ``request_tokens`` is the length of its longest request with the answer, ``context``
-    the model's. ``own_code``: its repository brings code that the engine must run. ``place_rules`` and
+    the model's. ``own_code``: its repository brings code that the engine must run. ``method`` has how a run
+    trains, as variables for its script. ``place_rules`` and
     ``host_rules`` name the rules of the document that a tool which chooses the place or the host may break.
     """
 
@@ -46,6 +49,7 @@ class WorkloadFacts:
     request_tokens: int | None = None
     context: int | None = None
     own_code: bool = False
+    method: Mapping[str, str] = field(default_factory=dict)
     place_rules: tuple[str, ...] = ()
     host_rules: tuple[str, ...] = ()
 
@@ -90,9 +94,33 @@ def _facts(workload: Workload, team: Policy, written: str, chosen: str | None) -
         request_tokens=_longest(workload),
         context=shape.context,
         own_code=shape.name in load_own_code_models(),
+        method=method_variables(workload) if isinstance(workload, Training) else {},
         place_rules=tuple(_place_rules(team, workload.policy)),
         host_rules=tuple(_host_rules(team, workload)),
     )
+
+
+def method_variables(run: Training) -> dict[str, str]:
+    """How the run trains, as variables for its script: what is not usual, in the words of a document."""
+    told: dict[str, str | None] = {
+        "METHOD": run.method if run.method is not Objective.PRETRAIN else None,
+        "TEACHER": run.teacher.name if run.teacher is not None else None,
+        "OPTIMIZER": run.optimizer.name if run.optimizer.name is not OptimizerName.ADAMW else None,
+        "OFFLOAD": run.optimizer.offload if run.optimizer.offload is not Offload.NONE else None,
+        "WEIGHTS": run.weights if run.training_method.is_pure else None,
+        "OFFLOAD_ACTIVATIONS": "true" if run.offload_activations else None,
+        "PACKED": None if run.packed else "false",
+        "MEAN_TOKENS": None if run.packed else str(run.mean_tokens),
+    }
+    adapter = run.adapter
+    if adapter is not None:
+        told |= {
+            "ADAPTER": adapter.kind,
+            "ADAPTER_RANK": str(adapter.rank),
+            "ADAPTER_TARGETS": ",".join(adapter.targets),
+            "ADAPTER_BASE": adapter.base,
+        }
+    return {name: str(value) for name, value in told.items() if value is not None}
 
 
 def _longest(workload: Workload) -> int | None:

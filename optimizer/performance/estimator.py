@@ -16,7 +16,7 @@ from optimizer.performance.own.shift import OwnShift, load_kernels
 from optimizer.performance.serving.estimate import ServingConfig, ServingCore
 from optimizer.performance.serving.mixes import MixedTable, is_mixed, mixed_estimate, parts_of
 from optimizer.performance.serving.table import ServingTable
-from optimizer.performance.training.estimate import TrainingCore
+from optimizer.performance.training.estimate import TrainingCore, saved_params
 from optimizer.performance.training.goodput import begun_again_s
 from optimizer.performance.training.table import TrainingTable
 
@@ -81,7 +81,7 @@ class Estimator:
 
     def begun_again_hours(self, run: Training, nodes: int, gpus_per_node: int) -> float:
         """Hours that a run on ``nodes`` takes to go on elsewhere: start-up, checkpoint, and lost work."""
-        params, every = number(run.model.total_params), run.checkpoint_every_minutes
+        params, every = number(saved_params(run)), run.checkpoint_every_minutes
         sizes = number(nodes), number(gpus_per_node)
         return float(begun_again_s(params, *sizes, every, self.calibration)) / 3600.0
 

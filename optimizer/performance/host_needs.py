@@ -10,11 +10,14 @@ from dataclasses import dataclass
 
 from broker.domain.market.sku import Sku
 from broker.domain.planning.model_shape import ModelShape
+from broker.domain.planning.training_method import FP32, Offload, OptimizerName
 from broker.domain.planning.workload import Precision, Training
 from optimizer.performance.constants.calibrated import Calibration
 from optimizer.performance.serving.estimate import format_of
 from optimizer.performance.serving.served_model import stored_bytes
 from optimizer.performance.shapes import build_shape
+from optimizer.performance.training.estimate import saved_params
+from optimizer.performance.training.memory import WEIGHT_BYTES
 
 GB = 1e9
 
@@ -57,10 +60,29 @@ def serving_needs(model: ModelShape, precision: Precision, gpus: int, calibratio
 def training_needs(run: Training, nodes: int, gpus: int, calibration: Calibration) -> HostNeeds:
     """Needs of each of ``nodes`` training nodes with ``gpus`` GPUs.
 
-    Disk: image and the node's share of the kept checkpoints. Memory: a process for each GPU, and the snapshot
-    from which asynchronous saves write.
+    Disk: image, the node's share of the kept checkpoints, and what a run reads as published: the frozen base
+    of adapters, a teacher. Memory: a process for each GPU, the snapshot from which asynchronous saves write,
+    and what is offloaded.
     """
-    host = calibration.host
-    share = calibration.goodput.checkpoint_bytes_per_param * run.model.total_params / nodes / GB
+    host, method = calibration.host, run.training_method
+    share = calibration.goodput.checkpoint_bytes_per_param * saved_params(run) / nodes / GB
+    read = [run.model] if method.adapter is not None else []
+    read += [method.teacher] if method.teacher is not None else []
     disk = host.image_gb + host.checkpoints_kept * share
-    return HostNeeds(disk, gpus * host.process_gb + share)
+    disk += sum(model.total_params * WEIGHT_BYTES / GB for model in read)
+    return HostNeeds(disk, gpus * host.process_gb + share + _offloaded_gb(run, nodes, gpus))
+
+
+def _offloaded_gb(run: Training, nodes: int, gpus: int) -> float:
+    """Host memory of a node for what its GPUs do not have: states with FP32 gradients, shared by all nodes;
+    weights; and the inputs of the layers of a sequence on each GPU.
+    """
+    method, model = run.training_method, run.model
+    trained, offload = method.trained_params(model), method.optimizer.offload
+    held = trained * method.moment_bytes if method.optimizer.name is OptimizerName.PAGED_ADAMW8BIT else 0.0
+    if offload is not Offload.NONE:
+        held = trained * (method.kept_bytes - WEIGHT_BYTES + FP32)
+    if offload is Offload.ALL:
+        held += WEIGHT_BYTES * model.total_params
+    inputs = WEIGHT_BYTES * model.layers * model.hidden * run.sequence_length * method.offload_activations
+    return (held / nodes + gpus * inputs) / GB

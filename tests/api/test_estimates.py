@@ -112,5 +112,5 @@ async def test_a_source_becomes_a_workload_and_says_what_it_leaves_out(home: Hom
     assert "Requests per second at the peak" in found["missing"]
     other = await reader.post("/v1/starting-points", json={**line, "kind": "training"})
     assert (other.status_code, other.json()["errors"][0]["pointer"]) == (422, "/kind")
-    lora = {"text": "torchrun --nproc_per_node 8 train.py --use_lora True"}
-    assert "--use-lora True" in (await reader.post("/v1/starting-points", json=lora)).text
+    lora = {"text": "torchrun --nproc_per_node 8 train.py --adapter ia3"}
+    assert "--adapter ia3" in (await reader.post("/v1/starting-points", json=lora)).text

@@ -141,7 +141,7 @@ def test_json_says_what_is_left_out_and_the_kind_is_binding(tmp_path: Path) -> N
     for kind, expected in (("training", 2), ("batch", 0)):
         other = broker("init", tmp_path / kind, "--from", source, "--yes", "--kind", kind, env=told)
         assert other.exit_code == expected, other.stderr
-    source.write_text("torchrun --nproc_per_node 8 train.py --use_lora True --lora_r 8\n")
+    source.write_text("torchrun --nproc_per_node 8 train.py --adapter ia3\n")
     lora = broker("init", tmp_path / "lora", "--from", source, "--yes", env=told)
     assert (lora.exit_code, (tmp_path / "lora").exists()) == (2, False)
-    assert "--use-lora True, --lora-r 8" in lora.stderr
+    assert "--adapter ia3" in lora.stderr

@@ -155,6 +155,27 @@ def test_a_tool_that_takes_any_host_is_not_given_a_plan_with_rules_on_hosts(
         dstack_files(chat("vast", "Bavaria, DE"), facts(policy), "p")
 
 
+def test_a_run_s_script_is_told_how_it_trains() -> None:
+    run = {
+        "kind": "training", "name": "chat", "model": "Llama-3.1-70B", "tokens": 5e7, "sequence_length": 4096,
+        "global_batch_tokens": 131072, "deadline": "+5d", "method": "dpo", "packed": False,
+        "mean_tokens": 900, "optimizer": "paged_adamw8bit",
+        "adapter": {"rank": 8, "targets": ["q_proj", "v_proj"], "base": "int4"},
+    }  # fmt: skip
+    document = {**DOCUMENT, "workloads": [run]}
+    request = read_workloads(json.dumps(document), source="w", base=None, now=NOON)
+    plan = chat("aws", "us-east-1", Precision.BF16, kind=WorkloadKind.TRAINING)
+    envs = sky(skypilot_files(plan, facts_of(request, {}, {}), "p"))["envs"]
+    told = {
+        name: envs[name] for name in envs if name.startswith(("ADAPTER", "METHOD", "OPT", "PACK", "MEAN"))
+    }
+    assert told == {
+        "METHOD": "dpo", "ADAPTER": "lora", "ADAPTER_RANK": "8", "ADAPTER_TARGETS": "q_proj,v_proj",
+        "ADAPTER_BASE": "int4", "OPTIMIZER": "paged_adamw8bit", "PACKED": "false", "MEAN_TOKENS": "900",
+    }  # fmt: skip
+    assert not {"WEIGHTS", "OFFLOAD", "TEACHER"} & set(envs)
+
+
 def test_memory_is_told_in_the_gib_of_the_tools_lists() -> None:
     """64 GiB at CUDO, which both lists have as 64; asked for as 68, a node of 96 GiB would be taken."""
     plan = chat("cudo", "no-kristiansand-1", memory_gb=64 * 2**30 / 1e9, disk_gb=322.2)

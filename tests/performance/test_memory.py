@@ -11,6 +11,7 @@ import pytest
 
 from broker.catalogue import load_gpus
 from broker.domain.planning.model_shape import Attention, ModelShape
+from broker.domain.planning.training_method import Adapter, TrainingMethod, adapter_params
 from optimizer.calibration.own.predictions import predict_rows
 from optimizer.calibration.tables.training_rows import fit_probability
 from optimizer.performance.arrays import as_array
@@ -26,7 +27,7 @@ from optimizer.performance.training.memory import (
     rank_params,
     state_bytes,
 )
-from optimizer.performance.training.scenario import Run, Scenario
+from optimizer.performance.training.scenario import Run, Scenario, trained_model
 from tests.performance.builders import rows_of, sku
 
 PRIORS = load_priors()
@@ -75,6 +76,13 @@ def scenario(
     stack = replace(PRIORS.software[software], **changes)
     run = Run(as_array(S), as_array(64), fmt)
     return Scenario(build_shape(model), run, layouts, hw, stack, PRIORS)
+
+
+def with_method(one: Scenario, model: ModelShape, method: TrainingMethod) -> Scenario:
+    """The scenario trained in another way."""
+    trained = trained_model(model, method)
+    run = replace(one.run, method=method)
+    return replace(one, run=run, adapters=trained.adapters, forward=trained.forward)
 
 
 def kept_bytes(one: Scenario, micro: float, chunks: float, room: float = np.inf) -> float:
@@ -128,10 +136,10 @@ def test_as_many_layers_are_rebuilt_as_memory_asks() -> None:
     least = kept_bytes(scenario(pp=8.0, recompute=FULL), 64, 1.0)
     for share in (0.3, 0.6, 0.9):
         room = least + share * (everything - least)
-        held, again = activation_bytes(needed, as_array(64), as_array(1.0), as_array(room))
+        held, again, _ = activation_bytes(needed, as_array(64), as_array(1.0), as_array(room))
         assert held[0] == pytest.approx(room)
         assert 0.0 < again[0] < 1.0
-    held, again = activation_bytes(needed, as_array(64), as_array(1.0), as_array(least / 2))
+    held, again, _ = activation_bytes(needed, as_array(64), as_array(1.0), as_array(least / 2))
     assert (held[0], again[0]) == (pytest.approx(least), 1.0)
     assert activation_bytes(needed, as_array(64), as_array(1.0), as_array(2 * everything))[1][0] == 0.0
 
@@ -178,7 +186,7 @@ def test_hybrid_sharding_shares_among_fewer() -> None:
 
 def test_adapters_add_a_tenth_to_weights_that_are_frozen() -> None:
     full = scenario(software="tuned", tp=8.0, fmt="bf16")
-    frozen = replace(full, run=replace(full.run, adapters=True))
+    frozen = with_method(full, GPT3, TrainingMethod(adapter=Adapter(rank=128)))
     weights = state_bytes(full, as_array(1.0))[0] / 8.0
     assert 1.02 < state_bytes(frozen, as_array(1.0))[0] / weights < 1.15
 
@@ -315,10 +323,12 @@ def test_eight_bit_weights_are_kept_beside_the_others() -> None:
 def test_adapters_are_sharded_like_an_optimizer(sharding: float, weights: float, adapters: float) -> None:
     """Frozen weights of 2 B stay whole but under ZeRO-3, which gathers two layers of them at a time."""
     full = scenario(software="tuned", tp=1.0, sharding=sharding, fmt="bf16")
-    found = state_bytes(replace(full, run=replace(full.run, adapters=True)), as_array(64.0))[0]
+    adapter = Adapter(rank=64)
+    frozen = with_method(full, GPT3, TrainingMethod(adapter=adapter))
+    found = state_bytes(frozen, as_array(64.0))[0]
     params = GPT3.total_params
     layer = (params - GPT3.vocab * GPT3.hidden) / GPT3.layers
-    trained = PRIORS.memory.adapter_bytes_per_param
+    trained = 16.0 * adapter_params(GPT3, adapter) / params
     expected = (2.0 * weights + trained * adapters) * params + (4.0 * layer if sharding == 3.0 else 0.0)
     assert found == pytest.approx(expected, rel=1e-3)
 

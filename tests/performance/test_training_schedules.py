@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +19,23 @@ from optimizer.performance.training.scenario import Run, Scenario
 from optimizer.performance.training.step import Step, step
 from tests.performance.builders import INFINIBAND, estimator, sku, training
 
-PARTS = ("compute", "memory_bound", "tensor", "expert", "pipeline", "data", "bubble", "optimizer", "between")
+PARTS = (
+    "compute",
+    "memory_bound",
+    "tensor",
+    "expert",
+    "pipeline",
+    "data",
+    "bubble",
+    "optimizer",
+    "host",
+    "between",
+)
 SLOW = Fabric(FabricKind.ROCE, 400, 512)
 
 
 def scenario(
-    model: str, *layouts: Row, software: str = "tuned", sequences: int = 512, **run: bool
+    model: str, *layouts: Row, software: str = "tuned", sequences: int = 512, **run: Any
 ) -> Scenario:
     calibration = load_calibration()
     hw = build_hardware([sku("H100-SXM-80GB")], load_gpus(), calibration)

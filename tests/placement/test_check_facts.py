@@ -563,5 +563,5 @@ def test_weights_of_a_run_are_copied_from_where_it_ran_if_that_costs_anything(us
     if usd_per_gb == "0":
         assert said == []
         return
-    gb = finished_weights_gb(cast("Training", asked.workload("run")).model)
+    gb = finished_weights_gb(cast("Training", asked.workload("run")))
     judge(said, f"expected {gb:g} GB of weights from lambda")

@@ -12,11 +12,22 @@ from api.schemas.workloads.document_form import WorkloadsForm
 from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_geographies
 from broker.domain.market.offer import HostKind, Tier
+from broker.domain.planning.training_method import (
+    AdapterKind,
+    BaseFormat,
+    Objective,
+    Offload,
+    OptimizerName,
+    Target,
+    WeightMode,
+)
 from broker.domain.planning.workload import Precision, ServingEngine, Survival, TrafficShape, TrainingStack
 from tests.placement.market import T0
 
 PAGE = (Path(__file__).parents[2] / "docs" / "workloads.md").read_text()
 NAMED = set(re.findall(r"`([a-z0-9_]+)`", PAGE))
+
+METHOD_WORDS = (Objective, AdapterKind, Target, BaseFormat, OptimizerName, Offload, WeightMode)
 
 
 def test_every_field_is_named() -> None:
@@ -27,7 +38,8 @@ def test_every_field_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [Precision, ServingEngine, TrafficShape, TrainingStack, Tier, HostKind, Survival]
+    "words",
+    [Precision, ServingEngine, TrafficShape, TrainingStack, Tier, HostKind, Survival, *METHOD_WORDS],
 )
 def test_every_word_of_a_closed_set_is_named(words: Any) -> None:
     assert {word.value for word in words} - NAMED == set()

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from broker.catalogue import known_model, named_format
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.left_out import LeftOut
+from broker.domain.planning.training_method import BaseFormat
 from broker.domain.planning.workload import WorkloadKind
 from broker.models.weight_formats import NEAREST, PLANNED
 
@@ -61,11 +62,10 @@ class Draft:
         if self.kind is WorkloadKind.TRAINING:
             if found in ("bf16", "fp16"):
                 return
-            expected = (
-                "a model in 16 bits: weights in fewer bits are trained by adapters (QLoRA) alone, "
-                "which cannot be planned yet"
-            )
-            self.refuse(what, expected)
+            if "adapter/kind" in self.fields and found in set(BaseFormat):
+                self.fields.setdefault("adapter/base", found)
+                return
+            self.refuse(what, "a model in 16 bits: weights in fewer bits are trained by adapters alone")
         if found in PLANNED:
             self.tell("precisions", [found])
         elif found in NEAREST:

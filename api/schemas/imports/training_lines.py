@@ -1,7 +1,7 @@
 """The command line of a training run: torchrun, accelerate or deepspeed, with the options of its script.
 
-What would make another run of it (adapters, few-bit weights, preference methods, other optimizers, offload)
-cannot be planned and is refused; it is never planned as a full run.
+How it trains is read by ``training_options``. What would make another run of it and is not known there (other
+preference methods, optimizers and adapters, offload of a file) is refused; it is never planned as a full run.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from api.schemas.imports.draft import NO_FIELD, Draft, first_whole, is_on, whole
 from api.schemas.imports.shell import options_of, pair_at
+from api.schemas.imports.training_options import is_preference, tell_method
 from broker.domain.planning.workload import WorkloadKind
 
 
@@ -98,9 +99,9 @@ HARMLESS = re.compile(
 )
 SET_UP = "they change neither the work of a step nor its memory"
 REFUSED = (
-    "full training of all weights with AdamW: adapters (LoRA, DoRA, QLoRA), weights in few bits, preference "
-    "methods (DPO, GRPO, PPO), other optimizers and offload cannot be planned yet. Nearest: the full run, "
-    "without these options, which needs more memory and more GPUs"
+    "full training, LoRA, DoRA or QLoRA, by tokens, answers or DPO, with AdamW (also in 8 bits), Adafactor, "
+    "Muon or SGD. Others (GRPO, PPO, other adapters, weights in few bits without adapters) cannot be planned "
+    "yet; what is offloaded stands in a document: optimizer: {offload: optimizer} or all"
 )
 
 
@@ -128,8 +129,10 @@ def draft_of_launcher(launcher: Launcher, source: str) -> Draft:
     own, script, words = _split_at_script(launcher.words)
     launched, beside = options_of(own, LAUNCHER_FLAGS)
     options, rest = options_of(words, SCRIPT_FLAGS)
-    _refuse_other_methods(script, launched | options, draft)
-    used = {name for name in SOFTWARE if name in options and not options[name].endswith(".json")}
+    used = tell_method(script, launched | options, draft)
+    unknown = {name: value for name, value in {**launched, **options}.items() if name not in used}
+    _refuse_other_methods("" if is_preference(script) else script, unknown, draft)
+    used |= {name for name in SOFTWARE if name in options and not options[name].endswith(".json")}
     gpus = _gpus(launcher, launched, draft)
     model = next((name for name in MODEL if options.get(name)), None)
     draft.name_model(options[model] if model is not None else None)

@@ -127,7 +127,7 @@ def _text_of(field: FormField, written: str) -> str:
         return f"[{', '.join(_scalar(word, as_text=True) for word in words if word)}]"
     if field.entry is Entry.NUMBER:
         return _scalar(exact_amount(written, field.unit), as_text=False)
-    return _scalar(written, as_text=field.path != "interruptible")
+    return _scalar(written, as_text=set(field.choices) != {"true", "false"})
 
 
 def _scalar(written: str, *, as_text: bool) -> str:

@@ -23,6 +23,15 @@ from broker.domain.planning.workload import Batch, Serving, Training, WorkloadBa
 
 MOST_UNKNOWN = 100
 KINDS: Mapping[str, type] = {"training": Training, "serving": Serving, "batch": Batch}
+OTHER_WORDS: Mapping[str, str] = {
+    **dict.fromkeys(("lora", "peft"), "adapter: {kind: lora, rank: 16}"),
+    "dora": "adapter: {kind: dora, rank: 16}",
+    **dict.fromkeys(("qlora", "load_in_4bit", "quantization"), "adapter: {kind: lora, rank: 16, base: int4}"),
+    **dict.fromkeys(("offload", "cpu_offload"), "optimizer: {name: adamw, offload: optimizer}"),
+    **dict.fromkeys(("optim", "optimizer_name"), "optimizer: {name: adamw8bit}"),
+    "packing": "packed: false, with mean_tokens",
+}
+"""Words of trainers' options, and what a document has in their place."""
 Resolve = Callable[[Told, Any], Any]
 """The value that a text names. Raises Unknown."""
 
@@ -156,5 +165,8 @@ class Walk:
 
 
 def _nearest(name: str, known: Mapping[str, Shape]) -> str:
+    told = OTHER_WORDS.get(name.lower(), "")
+    if told.partition(":")[0] in known:
+        return told
     near = difflib.get_close_matches(name, known, n=1, cutoff=NEAR_ENOUGH)
     return f"the field {near[0]!r}" if near else f"one of {', '.join(known)}"

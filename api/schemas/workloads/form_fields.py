@@ -14,6 +14,14 @@ from typing import Any
 from api.schemas.base.document import pointer_of
 from broker.domain.market.offer import Tier
 from broker.domain.market.sku import GpuClass, GpuVendor
+from broker.domain.planning.training_method import (
+    AdapterKind,
+    BaseFormat,
+    Objective,
+    Offload,
+    OptimizerName,
+    WeightMode,
+)
 from broker.domain.planning.workload import (
     Precision,
     ServingEngine,
@@ -76,7 +84,14 @@ class FormField:
 
 
 LARGE = 1e6
-SHORT_FORMS: Mapping[str, str] = {"policy/gpus": "only", "gpus": "max", "budget": "usd", "starts": "at"}
+SHORT_FORMS: Mapping[str, str] = {
+    "policy/gpus": "only",
+    "gpus": "max",
+    "budget": "usd",
+    "starts": "at",
+    "adapter": "kind",
+    "optimizer": "name",
+}
 """Objects for which one value may stand, and the field that the value is."""
 
 
@@ -151,7 +166,23 @@ WORKLOAD_FIELDS: Mapping[WorkloadKind, tuple[FormField, ...]] = {
         _number("sequence_length", "Sequence length", Unit.TOKENS, "8192", needed=True, folded=True),
         _number("global_batch_tokens", "Tokens a step", Unit.TOKENS, "1e6", needed=True, folded=True),
         _more("precision", "Number format", Entry.CHOICE, "bf16", *(p for p in Precision if p != "int4")),
-        _more("software", "Software", Entry.CHOICE, TrainingStack.TUNED, *TrainingStack),
+        _more("software", "Software", Entry.CHOICE, "tuned, or what the method needs", *TrainingStack),
+        _more("method", "Learns from", Entry.CHOICE, Objective.PRETRAIN, *Objective),
+        _more("teacher", "Teacher, of a distillation", hint="none; or Llama-3.1-70B"),
+        _more("adapter/kind", "Adapters", Entry.CHOICE, "none: all weights are trained", *AdapterKind),
+        _more("adapter/rank", "Rank of the adapters", Entry.NUMBER, "16"),
+        _more(
+            "adapter/targets", "Matrices with adapters", Entry.LIST, "all; or attention, or q_proj, v_proj"
+        ),
+        _more(
+            "adapter/base", "Format of the frozen weights", Entry.CHOICE, "bf16; int4 is QLoRA", *BaseFormat
+        ),
+        _more("optimizer/name", "Optimizer", Entry.CHOICE, OptimizerName.ADAMW, *OptimizerName),
+        _more("optimizer/offload", "In host memory", Entry.CHOICE, Offload.NONE, *Offload),
+        _more("weights", "Master weights", Entry.CHOICE, WeightMode.MIXED, *WeightMode),
+        _more("offload_activations", "Activations in host memory", Entry.CHOICE, "false", "false", "true"),
+        _more("packed", "Packed sequences", Entry.CHOICE, "true", "true", "false"),
+        _number("mean_tokens", "Mean length where not packed", Unit.TOKENS, "packed", folded=True),
         _number("gpus/min", "GPUs at least", Unit.GPUS, "1", folded=True),
         EARLIEST,
         *REPEAT,

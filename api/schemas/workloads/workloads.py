@@ -30,12 +30,14 @@ from api.schemas.workloads.document_form import HorizonForm, WorkloadsForm
 from api.schemas.workloads.document_walk import Walk
 from api.schemas.workloads.mended_document import MOST_ROUNDS, is_sound, mend, unknown_model
 from api.schemas.workloads.policy_words import Unknown, outside, provider_expected, word_of
+from api.schemas.workloads.training_methods import method_problems, stacks_of
 from broker.catalogue import load_gpus, load_models, named_format, resolve_gpu, resolve_gpus, resolve_model
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.window import Window
 from broker.domain.planning.document_fields import LONG_AGO, LONGEST_NAME, MOST_DAYS, MOST_TIMES, Told
 from broker.domain.planning.model_shape import ModelShape
 from broker.domain.planning.repeats import Repeat, is_repeated, name_of_time, series_of
+from broker.domain.planning.training_method import BaseFormat
 from broker.domain.planning.workload import (
     HOURS_PER_WEEK,
     Batch,
@@ -362,9 +364,7 @@ class _Reader:
         return max(start, self.horizon.start) + within
 
     def _training(self, run: Training, at: str) -> Training:
-        if self._named_format(at) not in (None, "bf16", "fp16"):
-            expected = "a model in 16 bits: fewer bits are trained by adapters alone, which no plan has yet"
-            self._wrong(f"{at}/model", expected)
+        run = self._method(run, at)
         if run.gpus.max is not None and run.gpus.max < run.gpus.min:
             self._wrong(f"{at}/gpus/max", f"at least gpus.min, {run.gpus.min}")
         if run.global_batch_tokens < run.sequence_length:
@@ -374,6 +374,24 @@ class _Reader:
         for index, told in enumerate(run.measured):
             self._check_training_rate(told, run.model, f"{at}/measured/{index}")
         return self._timed(run, at)
+
+    def _method(self, run: Training, at: str) -> Training:
+        """The run with the base that its model's name states, and with a stack that can train it so."""
+        named = self._named_format(at)
+        if named not in (None, "bf16", "fp16"):
+            if run.adapter is None or named not in set(BaseFormat):
+                expected = f"a model in 16 bits; or an adapter, whose base is one of {', '.join(BaseFormat)}"
+                self._wrong(f"{at}/model", expected, f"weights in {named}, which no product trains")
+            elif run.adapter.base is None:
+                run = replace(run, adapter=replace(run.adapter, base=BaseFormat(named)))
+        for pointer, expected, found in method_problems(run):
+            self._wrong(f"{at}/{pointer}", expected, found)
+        needed, stacks = stacks_of(run)
+        if self.document.value_at(f"{at}/software") is None:
+            return replace(run, software=stacks[0])
+        if run.software not in stacks:
+            self._wrong(f"{at}/software", f"one that trains with {needed}: {' or '.join(stacks)}")
+        return run
 
     def _check_training_rate(self, told: Measurement, model: ModelShape, at: str) -> None:
         """Refuses rates above the peak FLOP/s of the GPUs, because they would make the run almost free."""

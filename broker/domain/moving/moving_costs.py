@@ -19,13 +19,11 @@ from broker.domain.basics.node_launch import COLD_START
 from broker.domain.holding.cost_of_keeping import HeldCapacity
 from broker.domain.market.launch_statistics import LAUNCH_PRIOR
 from broker.domain.market.offer import Offer
-from broker.domain.planning.model_shape import ModelShape
 from broker.domain.planning.plan import Placement
+from broker.domain.planning.training_method import PLAIN
 from broker.domain.planning.transfer import Place
 from broker.domain.planning.workload import Batch, Precision, Serving, Training, Workload
 
-CHECKPOINT_BYTES_PER_PARAM = 14
-"""Mixed precision with Adam: weights, master copy and two moments, 2 + 4 + 4 + 4 B."""
 WEIGHT_BYTES = {
     Precision.BF16: 2,
     Precision.FP16: 2,
@@ -86,7 +84,7 @@ class MovingTerms:
 
     def going_on(self, run: Training, source: Place, to: Place) -> tuple[timedelta, Decimal]:
         """How long a run's checkpoint and data set take to where it goes on, and their price."""
-        gb, data = checkpoint_gb(run.model), run.dataset
+        gb, data = checkpoint_gb(run), run.dataset
         copied, usd = self.staging(source, to, gb), self.transfer_usd(source, to, gb)
         if data is None or source.is_at(to):
             return copied, usd
@@ -135,14 +133,20 @@ def rework_usd(lost: timedelta, placements: Sequence[Placement]) -> Decimal:
     return to_cents(sum((p.capacity_usd for p in placements), ZERO) * Decimal(str(share)))
 
 
-def finished_weights_gb(model: ModelShape) -> float:
-    """Size of a finished run's weights in bf16, in GB (10⁹ bytes)."""
-    return float(model.total_params * WEIGHT_BYTES[Precision.BF16] / 1e9)
+def finished_weights_gb(run: Workload) -> float:
+    """Size of the weights that a finished run has trained in bf16, in GB (10⁹ bytes): adapters alone, or
+    all.
+    """
+    method = run.training_method if isinstance(run, Training) else PLAIN
+    return method.trained_params(run.model) * WEIGHT_BYTES[Precision.BF16] / 1e9
 
 
-def checkpoint_gb(model: ModelShape) -> float:
-    """Size of a training checkpoint, in GB (10⁹ bytes)."""
-    return model.total_params * CHECKPOINT_BYTES_PER_PARAM / 1e9
+def checkpoint_gb(run: Training) -> float:
+    """Size of a checkpoint of the run, in GB (10⁹ bytes): 14 B per trained parameter in mixed precision with
+    AdamW.
+    """
+    method = run.training_method
+    return method.trained_params(run.model) * method.kept_bytes / 1e9
 
 
 def leaving_gb(workload: Workload, precision: Precision) -> float:
@@ -150,7 +154,7 @@ def leaving_gb(workload: Workload, precision: Precision) -> float:
     params = workload.model.total_params
     if isinstance(workload, Serving):
         return float(params * WEIGHT_BYTES[precision] / 1e9)
-    return checkpoint_gb(workload.model) if isinstance(workload, Training) else 0.0
+    return checkpoint_gb(workload) if isinstance(workload, Training) else 0.0
 
 
 def egress_usd(

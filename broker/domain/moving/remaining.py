@@ -195,6 +195,6 @@ def _unchained(
         return workload
     run, weights = request.workload(workload.starts_after), workload.weights
     for placed in plan.placements_of(run.name):
-        weights = Dataset(finished_weights_gb(run.model), placed.provider, placed.region)
+        weights = Dataset(finished_weights_gb(run), placed.provider, placed.region)
     starts = workload.starts.without_run(fixed[run.name])
     return replace(workload, starts=starts, weights=weights)

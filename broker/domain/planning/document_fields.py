@@ -39,6 +39,7 @@ MOST_ZONES = 100
 MOST_SPARES = 100
 MOST_DRAFTED = 64
 MOST_SPREAD = 2.0
+MOST_RANK = 4096
 MOST_PREMIUM = 0.5
 MOST_REQUESTS_PER_S = 10**9
 MOST_MEASURED_PER_S = 10**12
@@ -289,6 +290,7 @@ Times = Annotated[Whole, Limits(kind="integer", least=2, most=MOST_TIMES)]
 Zones = Annotated[Whole, Limits(kind="integer", least=1, most=MOST_ZONES)]
 Spares = Annotated[Whole, Limits(kind="integer", least=0, most=MOST_SPARES)]
 Replicas = Annotated[Whole, Limits(kind="integer", least=0, most=MOST_SPARES)]
+Rank = Annotated[Whole, Limits(kind="integer", least=1, most=MOST_RANK)]
 Drafted = Annotated[Whole, Limits(kind="integer", least=1, most=MOST_DRAFTED)]
 Usd = Annotated[Decimal, BeforeValidator(_money), Field(ge=0, le=int(LARGEST_USD), allow_inf_nan=False)]
 DecimalShare = Annotated[Decimal, BeforeValidator(_money), Field(ge=0, le=1)]

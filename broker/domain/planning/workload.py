@@ -22,6 +22,13 @@ from broker.domain.planning.gpu_rules import GpuRules
 from broker.domain.planning.reoptimize_policy import ReoptimizePolicy
 from broker.domain.planning.repeats import Repeat
 from broker.domain.planning.startup import Startup
+from broker.domain.planning.training_method import (
+    Adapter,
+    Objective,
+    Optimizer,
+    TrainingMethod,
+    WeightMode,
+)
 from broker.domain.planning.transfer import Place
 
 
@@ -233,6 +240,8 @@ class Checkpoints:
 class Training(WorkloadBase):
     """A training run over ``tokens``. With ``late_usd_per_hour`` it may end up to 24 h after the deadline.
 
+    Sequences that are not ``packed`` have ``mean_tokens`` on average, at most ``sequence_length``; ``tokens``
+    and ``global_batch_tokens`` count no padding. The tokens of a pair of answers (``dpo``) are those of both.
     A document says with ``repeat`` that it recurs; a request has each time as a run of its own instead.
     """
 
@@ -250,7 +259,28 @@ class Training(WorkloadBase):
     checkpoint: Checkpoints | None = None
     interruptible: bool = False
     dataset: Dataset | None = None
-    software: TrainingStack = TrainingStack.TUNED
+    software: Annotated[TrainingStack, doc.OrNull] = TrainingStack.TUNED
+    method: Objective = Objective.PRETRAIN
+    teacher: doc.NamedModel | None = None
+    adapter: Annotated[Adapter | None, doc.OrObject("kind")] = None
+    optimizer: Annotated[Optimizer, doc.OrObject("name")] = field(default_factory=Optimizer)
+    weights: WeightMode = WeightMode.MIXED
+    offload_activations: bool = False
+    packed: bool = True
+    mean_tokens: doc.Count | None = None
+
+    @property
+    def training_method(self) -> TrainingMethod:
+        """How it trains, as the performance core reads it."""
+        return TrainingMethod(
+            objective=self.method,
+            adapter=self.adapter,
+            optimizer=self.optimizer,
+            weights=self.weights,
+            offload_activations=self.offload_activations,
+            mean_tokens=None if self.packed else self.mean_tokens,
+            teacher=self.teacher,
+        )
 
     @property
     def checkpoint_every_minutes(self) -> float | None:

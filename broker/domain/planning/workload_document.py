@@ -12,6 +12,7 @@ from typing import Any
 from broker.domain.basics.money import format_usd
 from broker.domain.planning.gpu_rules import GpuRules
 from broker.domain.planning.model_shape import ModelShape
+from broker.domain.planning.training_method import Objective, Optimizer, WeightMode
 from broker.domain.planning.workload import (
     NO_LIMIT,
     FleetLimits,
@@ -27,6 +28,14 @@ from broker.domain.planning.workload import (
 WITH_NULLS = (GpuRange, Measurement, Quota)
 """Their fields are written also where they are None."""
 LEFT_OUT_EMPTY = frozenset({"quotas", "hourly", "mix", "mix_sandbox", "bursts"})
+LEFT_OUT_USUAL: Mapping[str, Any] = {
+    "method": Objective.PRETRAIN,
+    "optimizer": Optimizer(),
+    "weights": WeightMode.MIXED,
+    "offload_activations": False,
+    "packed": True,
+}
+"""Fields that are not written where they have this value."""
 
 
 def to_document(request: PlanRequest) -> dict[str, Any]:
@@ -75,7 +84,7 @@ def written(value: Any) -> Any:
 
 
 def _field(name: str, value: Any) -> Any:
-    if not value and name in LEFT_OUT_EMPTY:
+    if (not value and name in LEFT_OUT_EMPTY) or (name in LEFT_OUT_USUAL and value == LEFT_OUT_USUAL[name]):
         return None
     if name == "quotas":
         return {quota.provider: {"gpus": quota.gpus, "nodes": quota.nodes} for quota in value}

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from itertools import product
 
 from broker.domain.planning.model_shape import ModelShape
+from broker.domain.planning.training_method import Objective
 from optimizer.calibration.tables.cells import NOTHING, Unreadable, number
+from optimizer.calibration.tables.training_methods import objective_of
 from optimizer.performance.training.layouts import (
     AS_NEEDED,
     FULL_RECOMPUTE,
@@ -22,7 +24,7 @@ from optimizer.performance.training.layouts import (
     Row,
 )
 
-TRAINERS, TUNERS, FINE_TUNING = "eager", ("torchtune",), ("finetune", "fine-tune", "sft", "lora")
+TRAINERS, TUNERS = "eager", ("torchtune",)
 REBUILD_SOME = frozenset({"tuned", "tuned_2026", "megatron_lm", "fsdp", "fsdp_compiled"})
 SHARDED = frozenset({"fsdp", "fsdp_compiled", "fsdp_2022"})
 EXPERT_MOST = 64
@@ -137,7 +139,7 @@ def _recompute(row: Mapping[str, str], software: str) -> list[float]:
         return [float(RECOMPUTE.index(word))]
     framework = (row.get("framework") or "").lower()
     rebuilds = software == TRAINERS or any(name in framework for name in TUNERS)
-    if rebuilds and (row.get("workload") or "").strip().lower() in FINE_TUNING:
+    if rebuilds and objective_of(row) is not Objective.PRETRAIN:
         return [FULL_RECOMPUTE]
     return [0.0, AS_NEEDED] if software in REBUILD_SOME else [0.0, 1.0, FULL_RECOMPUTE]
 

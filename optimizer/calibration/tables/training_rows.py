@@ -13,21 +13,22 @@ import numpy as np
 from broker.domain.basics.confidence import chance_below
 from broker.domain.market.sku import Sku
 from broker.domain.planning.model_shape import Attention, GpuSpec, ModelShape
+from broker.domain.planning.training_method import TrainingMethod
 from optimizer.calibration.table_constants import load_table_constants
 from optimizer.calibration.tables.cells import Prediction, Unreadable, assumptions_in, needed, number
 from optimizer.calibration.tables.names import find_gpu, find_model, known_model
 from optimizer.calibration.tables.training_layouts import TRAINERS, LayoutSpec, row_layouts
+from optimizer.calibration.tables.training_methods import adapter_of, method_of
 from optimizer.calibration.tables.training_nodes import row_sku
-from optimizer.calibration.tables.unread import is_lora, require_predictable
+from optimizer.calibration.tables.unread import require_predictable
 from optimizer.performance.arrays import Array, Places, as_array
 from optimizer.performance.constants.calibrated import Calibration
 from optimizer.performance.constants.spread import TRAINING, Question, Sides, load_spread, question_words
 from optimizer.performance.hardware.sku_arrays import GIB, Hardware, build_hardware
 from optimizer.performance.intervals import memory_regime, step_regime
-from optimizer.performance.shapes import stack_shapes
 from optimizer.performance.training.compute import model_flops_per_token
 from optimizer.performance.training.layouts import Layouts, Row, stack_layouts
-from optimizer.performance.training.scenario import Run, Scenario
+from optimizer.performance.training.scenario import Run, Scenario, trained_models
 from optimizer.performance.training.step import Step, step
 
 STEP_TIME, PEAK = "pred_step_time_s", "pred_mem_gib"
@@ -62,7 +63,7 @@ class Recipe(NamedTuple):
     """How the steps of a row are computed: the fields of ``Run`` other than lengths, in its order."""
 
     number_format: str
-    adapters: bool
+    method: TrainingMethod
     zero_bubble: bool
     hides_dispatch: bool
     dispatches_once: bool
@@ -112,7 +113,7 @@ def read_row(
         software=software,
         recipe=Recipe(
             number_format,
-            adapters=is_lora(row),
+            method=method_of(row, models),
             zero_bubble=_mentions(row, ZERO_BUBBLE_WORDS),
             hides_dispatch=_mentions(row, HIDDEN_DISPATCH_WORDS),
             dispatches_once=_mentions(row, SINGLE_DISPATCH_WORDS),
@@ -150,7 +151,8 @@ def _predict_group(
     kinds = list(dict.fromkeys(row.sku for row in rows))
     place = {kind: index for index, kind in enumerate(kinds)}
     hw = build_hardware(kinds, gpus, calibration).take(np.asarray([place[row.sku] for row in rows])[owner])
-    shapes = stack_shapes([rows[i].model for i in owners])
+    method = rows[0].recipe.method
+    trained = trained_models([rows[i].model for i in owners], method)
     run = Run(
         as_array([rows[i].sequence_length for i in owners]),
         as_array([rows[i].sequences for i in owners]),
@@ -159,8 +161,20 @@ def _predict_group(
     layouts = stack_layouts(layout for row in rows for layout in row.layouts)
     total = as_array([rows[i].gpus for i in owners])
     software = calibration.software[rows[0].software]
-    found = step(Scenario(shapes, run, layouts, hw, software, calibration), total)
-    flops = model_flops_per_token(shapes, run.sequence_length) * run.sequence_length * run.sequences
+    scenario = Scenario(
+        trained.shapes,
+        run,
+        layouts,
+        hw,
+        software,
+        calibration,
+        adapters=trained.adapters,
+        forward=trained.forward,
+    )
+    found = step(scenario, total)
+    length = run.sequence_length if method.mean_tokens is None else as_array(method.mean_tokens)
+    tokens = length * run.sequences
+    flops = model_flops_per_token(trained, length) * tokens
     rank = _rank(rows, owner, layouts, found, hw)
     able = found.fits & found.divides
     results = []
@@ -174,7 +188,10 @@ def _predict_group(
         peak = float(hw.peak[row.recipe.number_format][best]) * row.gpus
         values = {
             "pred_step_time_s": step_s,
-            "pred_tokens_per_s_per_gpu": row.sequences * row.sequence_length / step_s / row.gpus,
+            "pred_tokens_per_s_per_gpu": row.sequences
+            * (method.mean_tokens or row.sequence_length)
+            / step_s
+            / row.gpus,
             "pred_mfu": float(flops[best]) / step_s / peak,
             "pred_mem_gib": float(found.peak_bytes[best]) / GIB,
         }
@@ -226,7 +243,7 @@ def _prediction(
 
 def keys_of(row: TrainingRow) -> dict[str, tuple[str, str]]:
     """Block and regime of the intervals of step time and memory."""
-    adapters = row.recipe.adapters
+    adapters = row.recipe.method.adapter is not None
     return {
         STEP_TIME: ("step", step_regime(row.software, row.model.is_moe, adapters)),
         PEAK: ("memory", memory_regime(row.software, adapters)),
@@ -381,7 +398,7 @@ def _is_reference(row: Mapping[str, str], framework: str, spec: GpuSpec) -> bool
     """Whether a submission trains adapters with DeepSpeed with separate kernels, as GPUs do; Gaudi runs
     graphs."""
     plain = "deepspeed" in framework and "megatron" not in framework
-    return is_lora(row) and plain and spec.vendor in GPU_VENDORS
+    return adapter_of(row) is not None and plain and spec.vendor in GPU_VENDORS
 
 
 def _sharded(row: Mapping[str, str], framework: str, spec: GpuSpec, model: ModelShape) -> str:

@@ -16,19 +16,11 @@ from broker.models.weight_formats import PLANNED
 from optimizer.calibration.table_constants import load_table_constants
 from optimizer.calibration.tables.cells import NOTHING, Unreadable
 from optimizer.calibration.tables.serving_words import FORMATS, format_named
+from optimizer.calibration.tables.training_methods import COLUMNS, OFF, is_usual
 from optimizer.performance.training.layouts import RECOMPUTE
 
-OFF = NOTHING | {"no", "false", "0", "off", "0.0"}
-METHODS = frozenset(
-    {"pretrain", "pretraining", "pre-training", "finetune", "fine-tune", "finetuning", "full", "sft", "lora"}
-)
 KINDS = ("training", "serving")
 HOW_COLUMNS = ("zero", "zero_fsdp", "recompute", "schedule")
-METHOD_COLUMNS = ("workload", "method", "training_method", "stage", "finetuning_type", "task")
-ADAPTER_COLUMNS = ("adapter", "adapters", "peft", "use_lora", "lora", "use_peft")
-RANK_COLUMNS = ("lora_r", "lora_rank", "lora_alpha", "rank")
-OPTIMIZER_COLUMNS = ("optimizer", "optim", "optimizer_name")
-ADAM = re.compile(r"(fused[ _-]?)?adamw?([ _-](fused|torch|torch_fused|apex|fp32|32-?bit))*")
 PRODUCTS = re.compile(
     r"(bf|fp|tf|int|mxfp|nvfp)\d+|bfloat16|float16|float8|half|mixed|e4m3|e5m2|hybrid|amp|16-?bit",
     re.IGNORECASE,
@@ -43,10 +35,6 @@ EAGER = re.compile(r"enforce[-_ ]eager|\beager mode|(without|no) cuda[-_ ]?graph
 OTHER_ENGINES = ("atom", "habana", "optimum", "deepspeed", "petals", "flexgen")
 """Engines of published tables that have no class of their own and are predicted as the default one."""
 ON_REFUSES: Mapping[str, str] = {
-    "offload": "offload is not predicted: weights, gradients and states are in GPU memory",
-    "load_in_4bit": "weights in few bits are not trained; serving rows state weight_precision",
-    "load_in_8bit": "weights in few bits are not trained; serving rows state weight_precision",
-    "base_precision": "weights in few bits are not trained; serving rows state weight_precision",
     "enforce_eager": "runs without CUDA graphs are not predicted",
     "eager": "runs without CUDA graphs are not predicted",
     "disable_cuda_graph": "runs without CUDA graphs are not predicted",
@@ -91,10 +79,12 @@ def _reason(column: str, value: str, row: Mapping[str, str], *, serving: bool) -
     if column == "kind" and word not in KINDS:
         return f"known are {' and '.join(KINDS)}"
     if column in HOW_COLUMNS and "offload" in word:
-        return ON_REFUSES["offload"]
-    if is_on and (column in ON_REFUSES or "offload" in column):
+        return "write optimizer or all in the column offload"
+    if is_on and column in ON_REFUSES:
         is_told = column == "quantization" and bool((row.get("weight_precision") or "").strip())
-        return None if is_told else ON_REFUSES.get(column, ON_REFUSES["offload"])
+        return None if is_told else ON_REFUSES[column]
+    if is_on and "offload" in column and (serving or column not in COLUMNS):
+        return "not predicted; write optimizer or all in the column offload of a training row"
     if not is_on and column in OFF_REFUSES:
         return ON_REFUSES["eager"]
     if column == "model":
@@ -105,28 +95,18 @@ def _reason(column: str, value: str, row: Mapping[str, str], *, serving: bool) -
 def _format_reason(model: str, row: Mapping[str, str], *, serving: bool) -> str | None:
     """Why the number format that a model's name states cannot be predicted; None if it can."""
     stated = named_format(model)
-    if stated is None or stated in PLANNED:
-        return None if serving or stated != "int4" else ON_REFUSES["load_in_4bit"]
-    if not serving:
-        return ON_REFUSES["load_in_4bit"]
+    if stated is None or not serving or stated in PLANNED:
+        return None
     if (row.get("weight_precision") or "").strip() or (format_named(model) or stated) in FORMATS:
         return None
     return f"weights in {stated}; known are {', '.join(FORMATS)}, in the column weight_precision"
 
 
 def _training_reason(column: str, word: str, row: Mapping[str, str]) -> str | None:
-    if column in METHOD_COLUMNS and word not in METHODS:
-        return f"a method that is not predicted; known are {', '.join(sorted(METHODS))}"
-    if column in ADAPTER_COLUMNS and word not in OFF and not is_lora(row):
-        return "write lora in the column workload; other adapters are not predicted"
-    if column in ADAPTER_COLUMNS and word not in OFF | {"lora", "true", "yes", "1"}:
-        return "an adapter that is not predicted; known is lora"
-    if column in OPTIMIZER_COLUMNS and ADAM.fullmatch(word) is None:
-        return "an optimizer that is not predicted; known is AdamW with states in 32 bits"
     if column == "precision" and (FEW_BITS.search(word) or not PRODUCTS.search(word)):
         return "no format of products; known are BF16, FP16, FP8, MXFP8, FP4, NVFP4, MXFP4"
-    if column == "framework" and OTHER_METHODS.search(word):
-        return "a method that is not predicted; known are full training and LoRA with AdamW"
+    if column == "framework" and OTHER_METHODS.search(word) and is_usual(row):
+        return "a method that no column states: write it in method, adapter, optimizer or offload"
     return None
 
 
@@ -139,11 +119,6 @@ def _serving_reason(column: str, word: str, row: Mapping[str, str]) -> str | Non
         known = ", ".join((*load_table_constants().engine_by_name, *OTHER_ENGINES))
         return f"an engine that is not predicted; known are {known}"
     return None
-
-
-def is_lora(row: Mapping[str, str]) -> bool:
-    """Whether the row trains adapters."""
-    return any((row.get(name) or "").strip().lower() == "lora" for name in METHOD_COLUMNS)
 
 
 def _is_known_engine(row: Mapping[str, str]) -> bool:
@@ -163,9 +138,7 @@ def left_out_of(row: Mapping[str, str], *, serving: bool) -> Iterator[LeftOut]:
         name = (column or "").strip().lower()
         if not column or value in NOTHING or name in KNOWN or MEASURED.fullmatch(name):
             continue
-        if name in RANK_COLUMNS:
-            yield LeftOut(column, "any rank from 16 to 64 is predicted alike")
-        elif name not in METHOD_COLUMNS + ADAPTER_COLUMNS + OPTIMIZER_COLUMNS:
+        if serving or name not in COLUMNS:
             yield LeftOut(column, "a column that is not read")
     rebuilt = (row.get("recompute") or "").strip().split("(")[0].lower()
     if not serving and rebuilt not in RECOMPUTE and rebuilt not in NOTHING:
@@ -181,5 +154,5 @@ def left_out_of(row: Mapping[str, str], *, serving: bool) -> Iterator[LeftOut]:
         yield LeftOut(f"framework {framework[:60]}", f"predicted as {constants.default_software}")
     for pattern in (EAGER,) if serving else (OTHER_METHODS,):
         found = pattern.search(row.get("notes") or "")
-        if found is not None:
+        if found is not None and (serving or is_usual(row)):
             yield LeftOut(f"notes: {found[0]}", "not predicted")

@@ -49,6 +49,10 @@ class Compute:
     state_bytes_width: float
     moe_host_factor: float
     optimizer_bytes_per_param: float
+    pure_adamw_bytes_per_param: float
+    dora_bytes_per_param: float
+    dora_bytes_width: float
+    length_variation: float
     step_fixed_s: float
     straggler_per_doubling: float
     vm_slowdown: Table
@@ -78,7 +82,8 @@ class Software:
       without pipelines; ``accumulation_bytes_per_param``: in BF16 only; ``cache_share``: what the allocator
       holds beyond the allocated bytes.
     - Flags: ``sequence_parallel``; ``balanced_head`` (stages have equal cost, head included);
-      ``saves_eight_bit`` (inputs of 8-bit products are kept in 8 bits); ``reports_device`` (published peaks
+      ``saves_eight_bit`` (inputs of 8-bit products are kept in 8 bits); ``widens_quantised`` (hidden states
+      are in FP32 where frozen weights are quantised); ``reports_device`` (published peaks
       are those of the driver).
     """
 
@@ -117,6 +122,7 @@ class Software:
     gathered_bytes_hidden: float
     cache_share: float
     reports_device: float
+    widens_quantised: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +142,8 @@ class Network:
     link_domain: Table
     usual_fabric_gbit_s: Table
     unknown_pcie_bytes_per_s: float
+    host_link_share: float
+    coherent_host_bytes_per_s: Table
     backward_overlap: float
     zero3_serial: float
     all_to_all_share: float
@@ -150,13 +158,15 @@ class Network:
 @dataclass(frozen=True, slots=True)
 class Host:
     """What a node needs besides its GPUs, in GB of 10⁹ bytes: the container image, memory of each GPU's
-    process, the file of weights that it reads, and the number of checkpoints on disk.
+    process, the file of weights that it reads, and the number of checkpoints on disk. ``adam_bytes_per_s``:
+    states that the cores of a node read and write in an optimizer step.
     """
 
     image_gb: float
     process_gb: float
     shard_gb: float
     checkpoints_kept: float
+    adam_bytes_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +187,7 @@ class Memory:
     fp8_saved_bytes_routed: float
     fp8_saved_bytes_ffn: float
     fp8_weight_bytes_per_param: float
-    adapter_bytes_per_param: float
+    stepping_bytes_per_param: float
     gib_per_nominal_gb: float
     gddr_gib_per_nominal_gb: float
     gddr_gpus: Table

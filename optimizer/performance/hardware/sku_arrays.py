@@ -44,6 +44,7 @@ class Hardware:
       kernels there; ``state_buffers`` 1: engines allocate buffers of recurrent states.
     - Serving all-reduces: start (``reduce_start_s``, ``reduce_growth``) and rate; ``peers`` 1: ranks read
       each other's memory.
+    - ``host_bytes_per_s``: link to the host's memory, one direction.
     - ``vm_slowdown``: a share of time; ``serving_slowdown``: a factor on time.
     """
 
@@ -79,6 +80,7 @@ class Hardware:
     fabric_hop_s: Array
     fabric_ramp_s: Array
     nodes_most: Array
+    host_bytes_per_s: Array
     vm_slowdown: Array
     serving_slowdown: Array
     calibrated: Array
@@ -175,6 +177,7 @@ def _entry(sku: Sku, spec: GpuSpec, calibration: Calibration) -> dict[str, float
         "vm_slowdown": calibration.compute.vm_slowdown[sku.form.value if sku.form else "unknown"],
         "serving_slowdown": calibration.serving.vendor_slowdown.get(spec.vendor, 1.0),
         "calibrated": float(spec.gpu in calibration.calibrated_gpus),
+        "host_bytes_per_s": _host_link(spec, calibration),
         **_rates(spec, calibration),
         **_link(sku, spec, calibration),
         **_fabric(sku, calibration),
@@ -188,6 +191,12 @@ def _is_large(sku: Sku, spec: GpuSpec, calibration: Calibration) -> bool:
 
 def _reach(spec: GpuSpec, table: Table, calibration: Calibration) -> float:
     return 1.0 if spec.gpu in calibration.serving.one_die_gpus else table.get(spec.arch, 1.0)
+
+
+def _host_link(spec: GpuSpec, calibration: Calibration) -> float:
+    network = calibration.network
+    bus = spec.pcie_gbyte_s_per_dir * 1e9 if spec.pcie_gbyte_s_per_dir else network.unknown_pcie_bytes_per_s
+    return network.host_link_share * network.coherent_host_bytes_per_s.get(spec.gpu, bus)
 
 
 def _rates(spec: GpuSpec, calibration: Calibration) -> dict[str, float]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from broker.domain.planning.training_method import Target
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, Mask
 from optimizer.performance.training.layouts import AS_NEEDED, FULL_RECOMPUTE, SELECTIVE
 from optimizer.performance.training.scenario import Scenario
 
 HALF = 2.0
+LAYERS_LEFT = 2.0
 
 
 def stage_layers(scenario: Scenario) -> tuple[Array, Array]:
@@ -48,13 +50,15 @@ def _cost_share(scenario: Scenario) -> Array:
 
 def activation_bytes(
     scenario: Scenario, micro_batches: Array, interleave: Array, room: Array
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array, Array]:
     """Activations kept for the backward pass on the fullest stage, with logits [korth, section 4].
 
-    Also returned is the share of layers that are recomputed: with ``AS_NEEDED`` as many as ``room`` bytes
-    require. In 1F1B the first stage holds min(p, m) micro-batches, p + (p − 1)/v if interleaved. The last
-    stage holds one micro-batch, p − (p − 1)/v if interleaved, and the logits. With full recomputation a layer
-    is rebuilt after its logits are freed, so the larger of the two counts.
+    Also returned is the share of layers that are recomputed (with ``AS_NEEDED`` as many as ``room`` bytes
+    require), and the bytes of a micro-batch that go to the host. Offloaded activations leave those of two
+    layers on the GPU; then ``AS_NEEDED`` rebuilds every layer. In 1F1B the first stage holds min(p, m)
+    micro-batches, p + (p − 1)/v if interleaved. The last stage holds one micro-batch, p − (p − 1)/v if
+    interleaved, and the logits. With full recomputation a layer is rebuilt after its logits are freed, so the
+    larger of the two counts.
     """
     layouts, shapes, memory = scenario.layouts, scenario.shapes, scenario.calibration.memory
     layer, least = layer_bytes(scenario), _checkpoint_bytes(scenario)
@@ -70,12 +74,18 @@ def activation_bytes(
     beside = xp.where(layouts.pp > 1.0, rebuilt, end)
     some = xp.where(layouts.recompute == SELECTIVE, scenario.software.selective_kept * layer, layer)
     kept = xp.where(layouts.recompute == FULL_RECOMPUTE, least, some)
-    if xp.any(layouts.recompute == AS_NEEDED):
+    offloads = scenario.run.method.offload_activations
+    if offloads:
+        kept = xp.where(layouts.recompute == AS_NEEDED, least, kept)
+    elif xp.any(layouts.recompute == AS_NEEDED):
         allowed = xp.minimum((room - beside) / ahead, (room - end) / xp.maximum(behind, 1.0))
         kept = xp.where(layouts.recompute == AS_NEEDED, xp.clip(allowed, least, layer), kept)
+    moved = first * kept if offloads else xp.zeros_like(kept)
+    if offloads:
+        ahead, behind = xp.minimum(ahead, LAYERS_LEFT), xp.minimum(behind, LAYERS_LEFT)
     largest: Array = xp.maximum(ahead * kept + beside, behind * kept + end)
     again = xp.where(rebuilt > 0.0, (layer - kept) / xp.maximum(layer - least, 1.0), 0.0)
-    return largest, again
+    return largest, again, moved
 
 
 def layer_bytes(scenario: Scenario) -> Array:
@@ -88,19 +98,22 @@ def layer_bytes(scenario: Scenario) -> Array:
       s·b·(10h + 24h/t + 5·a·s/t), or s·b·(34h + 5·a·s)/t with sequence parallelism
 
     In FP8 the inputs of products are kept in eight bits if the stack does so; frozen weights need no input of
-    the last product. Experts keep what each token sent to them.
+    the last product, unless it has adapters. DoRA keeps the outputs that it scales. Experts keep what each
+    token sent to them.
     """
     shapes, software, tokens = scenario.shapes, scenario.software, scenario.rank_tokens
     memory, layouts = scenario.calibration.memory, scenario.layouts
     eight = scenario.run.number_format in {"fp8", "fp4"} and software.saves_eight_bit > 0.0
     hidden = software.activation_bytes_hidden - (memory.fp8_saved_bytes_hidden if eight else 0.0)
     plain, gated = software.activation_bytes_ffn_plain, software.activation_bytes_ffn_gated
-    last = HALF if scenario.run.adapters else memory.fp8_saved_bytes_ffn if eight else 0.0
+    last = HALF if _last_is_frozen(scenario) else memory.fp8_saved_bytes_ffn if eight else 0.0
     ffn = xp.where(shapes.gated > 0, gated, plain) - last
     attention = HALF * (2.0 * shapes.attention_width + shapes.kv_width)
     routed = memory.routed_bytes_hidden - (memory.fp8_saved_bytes_routed if eight else 0.0)
     experts = routed * shapes.expert_hidden * shapes.active_experts * shapes.moe_layers / shapes.layers
     sliced = attention + ffn * shapes.ffn + experts + memory.state_saved_bytes_width * shapes.state_width
+    if scenario.adapters is not None and scenario.has_long_outputs:
+        sliced = sliced + HALF * scenario.adapters.out
     if not software.flash_attention:
         scores = memory.score_bytes * shapes.heads * scenario.run.sequence_length
         sliced = sliced + xp.where(layouts.recompute == SELECTIVE, 0.0, scores)
@@ -109,10 +122,15 @@ def layer_bytes(scenario: Scenario) -> Array:
     return size + tokens * gathered * shapes.hidden
 
 
+def _last_is_frozen(scenario: Scenario) -> bool:
+    adapter = scenario.run.method.adapter
+    return adapter is not None and Target.DOWN_PROJ not in adapter.matrices
+
+
 def _checkpoint_bytes(scenario: Scenario) -> Array:
     """The input of a layer, which full recomputation keeps: 2·s·b·h, over t with sequence parallelism."""
     hidden = scenario.calibration.memory.recompute_bytes_hidden * scenario.shapes.hidden
-    kept: Array = hidden * scenario.rank_tokens / _slices(scenario)
+    kept: Array = hidden * scenario.hidden_width * scenario.rank_tokens / _slices(scenario)
     return kept
 
 

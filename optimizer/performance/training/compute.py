@@ -11,7 +11,7 @@ from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array
 from optimizer.performance.constants.groups import Compute
 from optimizer.performance.shapes import Shapes, seen_context, small_kernel_bytes
-from optimizer.performance.training.scenario import Scenario
+from optimizer.performance.training.scenario import Scenario, Trained
 
 USUAL_HEAD = 128.0
 
@@ -64,13 +64,27 @@ def head_forward(scenario: Scenario) -> Array:
     )
 
 
-def model_flops_per_token(shapes: Shapes, sequence_length: Array) -> Array:
-    """Training FLOPs per token in the PaLM convention, which ignores the causal half of attention:
+def model_flops_per_token(trained: Trained, sequence_length: Array) -> Array:
+    """FLOPs per token that the method computes, in the PaLM convention, which ignores the causal half of
+    attention:
 
     6·N + 12·L·S·width
+
+    A frozen base has no gradients of weights, 4·N, and its adapters 6·A. A model that only runs forward adds
+    2·N + 4·L·S·width of its own. Recomputation and padding are not counted.
     """
-    attention = shapes.layers * seen_context(shapes, sequence_length) * shapes.attention_width
-    return 6.0 * shapes.active_matrix_params + 12.0 * attention
+    shapes, adapters, forward = trained.shapes, trained.adapters, trained.forward
+    passes = 6.0 if adapters is None else 4.0
+    found = passes * shapes.active_matrix_params + 12.0 * _pairs(shapes, sequence_length)
+    if adapters is not None:
+        found = found + 6.0 * adapters.params * shapes.active_matrix_params / shapes.params
+    if forward is not None:
+        found = found + 2.0 * forward.active_matrix_params + 4.0 * _pairs(forward, sequence_length)
+    return found
+
+
+def _pairs(shapes: Shapes, sequence_length: Array) -> Array:
+    return shapes.layers * seen_context(shapes, sequence_length) * shapes.attention_width
 
 
 def _expert_share(shapes: Shapes) -> Array:
@@ -127,8 +141,10 @@ def _elementwise(scenario: Scenario, per_slice: Array) -> Array:
     """
     shapes, compute = scenario.shapes, scenario.compute
     routed = scenario.software.routed_share * shapes.active_experts * shapes.moe_layers / shapes.layers
-    whole = 1.0 if scenario.software.sequence_parallel else scenario.layouts.tp
+    whole = scenario.hidden_width * (1.0 if scenario.software.sequence_parallel else scenario.layouts.tp)
     size = small_kernel_bytes(shapes, compute, whole, routed, scenario.run.number_format in {"fp8", "fp4"})
-    if scenario.run.adapters:
-        size = size + compute.adapter_bytes_hidden * shapes.hidden
+    if scenario.adapters is not None:
+        size = size + compute.adapter_bytes_hidden * shapes.hidden * scenario.adapters.width_share
+        if scenario.has_long_outputs:
+            size = size + compute.dora_bytes_width * scenario.adapters.out
     return per_slice * size / (scenario.hw.hbm_bytes_per_s * compute.hbm_share)

@@ -4,6 +4,8 @@ hidden.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array
 from optimizer.performance.hardware.collectives import local_ranks, reduce_scatter_s
@@ -29,13 +31,14 @@ def data_s(scenario: Scenario, dp: Array, micro: Array, busy_s: Array, idle_s: A
     At the end of a step it is hidden by one micro-batch's time (``busy_s``) and the pipeline's fill and drain
     (``idle_s``). Sharded parameters are exchanged in every micro-batch, which takes max(compute, traffic)
     plus a share of the smaller. Hybrid sharding does both: weights inside the domain, gradients of the shards
-    between domains.
+    between domains. A frozen base has no gradients, and those of adapters are small; its shards are gathered.
     """
-    if scenario.run.adapters:
-        return xp.zeros_like(dp)
     network, sharding = scenario.network, scenario.layouts.sharding
     everywhere = xp.all(sharding >= FULLY_SHARDED)
-    at_end = dp if everywhere else _at_end_s(scenario, _traffic_s(scenario, dp), busy_s + idle_s)
+    if scenario.adapters is not None:
+        at_end = xp.zeros_like(dp)
+    else:
+        at_end = dp if everywhere else _at_end_s(scenario, _traffic_s(scenario, dp), busy_s + idle_s)
     if not xp.any(sharding >= FULLY_SHARDED):
         return at_end
     hybrid = bool(xp.any(sharding == HYBRID))
@@ -43,7 +46,7 @@ def data_s(scenario: Scenario, dp: Array, micro: Array, busy_s: Array, idle_s: A
     gathered = _sharded_s(scenario, owners)
     each = xp.maximum(gathered - busy_s, 0.0) + network.zero3_serial * xp.minimum(gathered, busy_s)
     sharded = micro * each
-    if hybrid:
+    if hybrid and scenario.adapters is None:
         between = _at_end_s(scenario, _between_s(scenario, dp, owners), busy_s)
         sharded = sharded + xp.where(sharding == HYBRID, between, 0.0)
     return sharded if everywhere else xp.where(sharding >= FULLY_SHARDED, sharded, at_end)
@@ -82,12 +85,18 @@ def _rings_s(scenario: Scenario, ranks: Array) -> Array:
 
 def _sharded_s(scenario: Scenario, ranks: Array) -> Array:
     """Time of sharded parameters in a micro-batch: weights gathered for the forward and the backward pass,
-    gradients scattered.
+    gradients scattered; for a reference or teacher once more.
 
     Starts and hops count once: layers are prefetched, and weak scaling shows no more.
     """
-    weights, gradients = _weight_bytes(scenario), scenario.network.gradient_bytes_per_param
-    return _exchange_s(scenario, ranks, gradients + 2.0 * weights)
+    weights = _weight_bytes(scenario)
+    gradients = scenario.network.gradient_bytes_per_param if scenario.adapters is None else 0.0
+    found = _exchange_s(scenario, ranks, gradients + 2.0 * weights)
+    if scenario.forward is not None:
+        only = replace(scenario, shapes=scenario.forward)
+        each = scenario.network.parameter_bytes_per_param if scenario.holds_forward_weights else weights
+        found = found + _exchange_s(only, ranks, each)
+    return found
 
 
 def _exchange_s(scenario: Scenario, ranks: Array, bytes_per_param: Array | float) -> Array:
@@ -106,9 +115,13 @@ def _exchange_s(scenario: Scenario, ranks: Array, bytes_per_param: Array | float
     return traffic + xp.where(experts > 0.0, routed, 0.0)
 
 
-def _weight_bytes(scenario: Scenario) -> float:
-    """Bytes per parameter that are sent back; 8-bit recipes gather the format that products read."""
-    eight = scenario.run.number_format in {"fp8", "fp4"}
+def _weight_bytes(scenario: Scenario) -> Array | float:
+    """Bytes per parameter that are sent back; 8-bit recipes gather the format that products read, a frozen
+    base its own.
+    """
+    if scenario.adapters is not None:
+        return scenario.base_bytes
+    eight = scenario.run.has_eight_bit_products
     return scenario.network.fp8_parameter_bytes if eight else scenario.network.parameter_bytes_per_param
 
 

@@ -16,6 +16,7 @@ from broker.domain.basics.confidence import MEDIAN, memory_margin, work_factors
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.market.sku import Sku
 from broker.domain.planning.model_shape import GpuSpec
+from broker.domain.planning.training_method import Objective, Offload
 from broker.domain.planning.workload import Measurement, Precision, Training, TrainingStack
 from optimizer.performance.arrays import Array, Mask, as_array, number
 from optimizer.performance.constants.calibrated import Calibration
@@ -31,11 +32,10 @@ from optimizer.performance.intervals import (
     training_sides,
     with_interval,
 )
-from optimizer.performance.shapes import Shapes, build_shape
 from optimizer.performance.training.compute import model_flops_per_token
 from optimizer.performance.training.goodput import checkpoint_share, failures_per_hour, goodput_share, saving
 from optimizer.performance.training.layouts import RECOMPUTE, Layouts, enumerate_layouts, ways_of
-from optimizer.performance.training.scenario import Run, Scenario
+from optimizer.performance.training.scenario import Run, Scenario, trained_model
 from optimizer.performance.training.step import Step, steps_by_sharding
 
 TRAINABLE = frozenset({Precision.BF16, Precision.FP16, Precision.FP8, Precision.FP4})
@@ -49,7 +49,6 @@ class Case:
 
     workload: Training
     gpu: str
-    shapes: Shapes
     hw: Hardware
     nodes: int
     step: Step
@@ -79,9 +78,12 @@ class StepShift(Protocol):
 
 
 def run_of(workload: Training) -> Run:
-    """The batch of a step in whole sequences, at least one."""
-    sequences = max(1, round(workload.global_batch_tokens / workload.sequence_length))
-    return Run(number(workload.sequence_length), number(sequences), workload.precision.value)
+    """The batch of a step in whole sequences, at least one, or pairs of them."""
+    method = workload.training_method
+    least = 2 if method.objective is Objective.DPO else 1
+    each = least * (method.mean_tokens or workload.sequence_length)
+    sequences = least * max(1, round(workload.global_batch_tokens / each))
+    return Run(number(workload.sequence_length), number(sequences), workload.precision.value, method)
 
 
 def can_train(hw: Hardware, workload: Training) -> Mask:
@@ -102,10 +104,12 @@ def has_layout(workload: Training, tp: ArrayLike, pp: ArrayLike) -> Mask:
     """Which tensor and pipeline degrees the stack supports.
 
     DeepSpeed's ZeRO shards only states and data; tensor and pipeline parallelism with it belong to
-    Megatron-DeepSpeed.
+    Megatron-DeepSpeed. Quantised weights and offload come with sharded data alone.
     """
     alone: Mask = (np.asarray(tp) == 1) & (np.asarray(pp) == 1)
-    return alone | (workload.software is not TrainingStack.DEEPSPEED)
+    method = workload.training_method
+    shards_alone = method.is_quantised or method.optimizer.offload is not Offload.NONE
+    return alone | (not shards_alone and workload.software is not TrainingStack.DEEPSPEED)
 
 
 def layouts_for(workload: Training, gpus_per_node: int) -> Layouts:
@@ -117,9 +121,14 @@ def layouts_for(workload: Training, gpus_per_node: int) -> Layouts:
 
 
 def step_tokens(workload: Training) -> float:
-    """Tokens of one optimizer step."""
+    """Tokens of one optimizer step, without padding."""
     run = run_of(workload)
-    return float(run.sequences * run.sequence_length)
+    return float(run.sequences * (run.method.mean_tokens or run.sequence_length))
+
+
+def saved_params(workload: Training) -> float:
+    """Parameters of a full run in mixed precision with AdamW whose checkpoint is as large as the run's."""
+    return workload.model.total_params * workload.training_method.checkpoint_share(workload.model)
 
 
 def measurement_for(workload: Training, gpu: str, gpus: int) -> Measurement | None:
@@ -153,7 +162,7 @@ def _goodput(
     """Goodput, and the share of time for which checkpoints block."""
     failures = failures_per_hour(nodes, gpus_per_node, interruptions, calibration)
     plan = saving(
-        number(workload.model.total_params),
+        number(saved_params(workload)),
         nodes,
         gpus_per_node,
         workload.checkpoint_every_minutes,
@@ -180,10 +189,13 @@ class TrainingCore:
         """The workload's steps in ``layouts`` on ``hw``, whose memory must hold what the run needs with its
         confidence.
         """
-        shapes, run = build_shape(workload.model), run_of(workload)
-        half_width = self.calibration.intervals.training_memory[memory_regime(software_of(workload))]
+        run = run_of(workload)
+        trained = trained_model(workload.model, run.method)
+        regime = memory_regime(software_of(workload), workload.adapter is not None)
+        half_width = self.calibration.intervals.training_memory[regime]
         margin = memory_margin(half_width, workload.planned_confidence)
-        return Scenario(shapes, run, layouts, hw, self.software(workload), self.calibration, margin)
+        stack, parts = self.software(workload), (trained.adapters, trained.forward)
+        return Scenario(trained.shapes, run, layouts, hw, stack, self.calibration, margin, *parts)
 
     def case(self, workload: Training, sku: Sku, nodes: int, layout: Parallelism) -> Case | None:
         """The best way to run ``layout``; None if GPU, format, fabric, batch or memory forbid it, or if it is
@@ -205,15 +217,14 @@ class TrainingCore:
         trusted = measured is not None and gpus >= measured.gpus
         able = [way for way in ways if way.divides and (way.fits or trusted)]
         best = min(able or ways[:1], key=lambda way: float(way.total))
-        shapes = one.shapes
         if measured is not None and (trusted or able):
             rate = (measured.tokens_per_s or 0.0) / measured.gpus * gpus
             step_s = step_tokens(workload) / rate
-            return Case(workload, sku.gpu, shapes, hw, nodes, best, step_s, measured=True)
+            return Case(workload, sku.gpu, hw, nodes, best, step_s, measured=True)
         if not able:
             return None
         step_s, closeness = self._shifted(workload, sku.gpu, gpus, layout, float(best.total))
-        return Case(workload, sku.gpu, shapes, hw, nodes, best, step_s, False, closeness)
+        return Case(workload, sku.gpu, hw, nodes, best, step_s, False, closeness)
 
     def _shifted(
         self, workload: Training, gpu: str, gpus: int, layout: Parallelism, step_s: float
@@ -233,7 +244,9 @@ class TrainingCore:
         goodput, blocked = _goodput(workload, nodes, per_node, interruptions, calibration)
         tokens_per_s = step_tokens(workload) / case.step_s
         peak = float(hw.peak[workload.precision.value] * nodes * per_node)
-        flops = float(model_flops_per_token(case.shapes, number(workload.sequence_length)))
+        method = workload.training_method
+        length = number(method.mean_tokens or workload.sequence_length)
+        flops = float(model_flops_per_token(trained_model(workload.model, method), length))
         hours = held_hours(workload, number(case.step_s), nodes, per_node, interruptions, calibration)
         value = {
             "step_s": case.step_s,
@@ -271,7 +284,8 @@ class TrainingCore:
             "input": float(workload.sequence_length),
         }
         question = Question(TRAINING, words, numbers, experts=model.is_moe)
-        regimes = step_regime(software, model.is_moe), memory_regime(software)
+        adapters = workload.adapter is not None
+        regimes = step_regime(software, model.is_moe, adapters), memory_regime(software, adapters)
         return training_sides(question, regimes, measured, self.calibration.intervals, load_spread(), near)
 
 
@@ -297,6 +311,7 @@ def breakdown_of(case: Case) -> dict[str, float]:
         fabric: found.data,
         "pipeline bubble": found.bubble,
         "optimizer": found.optimizer,
+        "host memory": found.host,
         "input and synchronisation": found.between,
     }
     seconds = {name: float(part) for name, part in parts.items()}

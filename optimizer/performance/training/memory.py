@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from broker.domain.planning.training_method import BF16, FP32, PLAIN, Offload, OptimizerName
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, Mask
 from optimizer.performance.constants.groups import Memory
@@ -12,7 +13,7 @@ from optimizer.performance.training.activations import activation_bytes, can_sta
 from optimizer.performance.training.layouts import Layouts
 from optimizer.performance.training.scenario import Scenario
 
-WEIGHT_BYTES, FROZEN_EIGHT_BIT = 2.0, 1.0
+WEIGHT_BYTES = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +22,14 @@ class RankMemory:
 
     ``peak``: what the stack's published peaks state, from allocator or driver; ``held``: what the card holds,
     with the allocator's cache, contexts and communicators. ``again``: share of the layers that the backward
-    pass recomputes.
+    pass recomputes. ``offloaded``: activations of a micro-batch that go to the host and come back.
     """
 
     peak: Array
     held: Array
     fits: Mask
     again: Array
+    offloaded: Array
 
 
 def rank_memory(
@@ -40,11 +42,12 @@ def rank_memory(
     card = hw.memory_bytes / scenario.memory_margin
     usable = (memory.recompute_fill * card - buffers) / (1.0 + software.cache_share)
     room = usable - memory.fixed_bytes - states
-    activations, again = activation_bytes(scenario, micro_batches, interleave, room)
-    allocated = memory.fixed_bytes + states + activations
+    activations, again, offloaded = activation_bytes(scenario, micro_batches, interleave, room)
+    stepping = _stepping_bytes(scenario, dp, shards) - _passing_bytes(scenario, dp, shards)
+    allocated = memory.fixed_bytes + states + xp.maximum(activations, stepping)
     held = allocated * (1.0 + software.cache_share) + buffers
     peak = held if software.reports_device else allocated
-    return RankMemory(peak, held, (held <= card) & can_start(scenario, micro_batches), again)
+    return RankMemory(peak, held, (held <= card) & can_start(scenario, micro_batches), again, offloaded)
 
 
 def rank_params(shapes: Shapes, layouts: Layouts) -> tuple[Array, Array]:
@@ -65,28 +68,106 @@ def expert_replicas(layouts: Layouts, dp: Array) -> Array:
 
 def state_bytes(scenario: Scenario, dp: Array, shards: Array | None = None) -> Array:
     """Weights (2 bytes per parameter), gradients (2-4, and FP32 sums of 16-bit ones) and optimizer states
-    (12-16).
+    (``TrainingMethod``; 12-16 for AdamW in mixed precision).
 
     Over ``shards`` ranks (default: all data-parallel ones) are sharded: optimizer states from ZeRO-1 on,
-    gradients from ZeRO-2 on, weights with ZeRO-3 or FSDP, which gathers one layer ahead. Frozen weights take
-    2 bytes, or 1 if products use 8 bits; adapters have few parameters, with states of their own.
+    gradients from ZeRO-2 on, weights with ZeRO-3 or FSDP, which gathers one layer ahead. A frozen base has
+    weights alone, in its own format. What is offloaded is not counted, except for two layers of streamed
+    weights and the gradients of one layer. Moments in paged memory need no room: they move.
     """
-    memory, software, sharding = scenario.calibration.memory, scenario.software, scenario.layouts.sharding
-    layer, whole, mine = _params(scenario, dp, shards)
-    weights = WEIGHT_BYTES * xp.where(sharding >= 3.0, mine, whole)
-    gathered = xp.where(sharding >= 3.0, 2.0 * WEIGHT_BYTES * layer, 0.0)
-    eight = scenario.run.number_format in {"fp8", "fp4"}
-    if scenario.run.adapters:
-        trained = memory.adapter_bytes_per_param * xp.where(sharding >= 1.0, mine, whole)
-        return (weights + gathered) * (FROZEN_EIGHT_BIT / WEIGHT_BYTES if eight else 1.0) + trained
-    copies = memory.fp8_weight_bytes_per_param if eight else 0.0
-    gradient = software.weight_grad_bytes_per_param - WEIGHT_BYTES
-    if scenario.run.number_format == "bf16":
-        gradient += software.accumulation_bytes_per_param
-    gradients = gradient * xp.where(sharding >= 2.0, mine, whole)
-    reduced = xp.where(sharding >= 2.0, gradient * layer, 0.0)
-    optimizer = software.optimizer_bytes_per_param * xp.where(sharding >= 1.0, mine, whole)
-    return weights * (1.0 + copies / WEIGHT_BYTES) + gathered + gradients + reduced + optimizer
+    sharding, method = scenario.layouts.sharding, scenario.run.method
+    _, whole, mine = _params(scenario, dp, shards)
+    states = _forward_bytes(scenario, dp, shards) + _passing_bytes(scenario, dp, shards)
+    if method.optimizer.offload is not Offload.ALL:
+        states = states + _weight_bytes(scenario) * xp.where(sharding >= 3.0, mine, whole)
+    if scenario.adapters is not None:
+        return states + _adapter_state_bytes(scenario) * trained_of_rank(scenario, dp, shards)
+    if method.optimizer.offload is not Offload.NONE:
+        return states
+    gradients = gradient_bytes(scenario) * xp.where(sharding >= 2.0, mine, whole)
+    return states + gradients + _optimizer_bytes(scenario) * xp.where(sharding >= 1.0, mine, whole)
+
+
+def _passing_bytes(scenario: Scenario, dp: Array, shards: Array | None) -> Array:
+    """What a rank has of other ranks or of the host while layers run: weights of two layers, gradients of
+    one.
+    """
+    sharding, offload = scenario.layouts.sharding, scenario.run.method.optimizer.offload
+    layer = _params(scenario, dp, shards)[0]
+    ahead = xp.where((sharding >= 3.0) | (offload is Offload.ALL), 2.0 * _weight_bytes(scenario) * layer, 0.0)
+    if scenario.adapters is not None:
+        return ahead
+    apart = (sharding >= 2.0) | (offload is not Offload.NONE)
+    return ahead + xp.where(apart, gradient_bytes(scenario) * layer, 0.0)
+
+
+def trained_of_rank(scenario: Scenario, dp: Array, shards: Array | None = None) -> Array:
+    """Trained parameters whose states a rank has; adapters are spread as the weights beside them are."""
+    _, whole, mine = _params(scenario, dp, shards)
+    share = xp.where(scenario.layouts.sharding >= 1.0, mine, whole)
+    if scenario.adapters is None:
+        return share
+    return scenario.adapters.params / scenario.shapes.params * share
+
+
+def streamed_bytes(scenario: Scenario, dp: Array, shards: Array | None = None) -> Array:
+    """Weights that a rank reads from the host in one pass, where these are offloaded."""
+    _, whole, mine = _params(scenario, dp, shards)
+    return _weight_bytes(scenario) * xp.where(scenario.layouts.sharding >= 3.0, mine, whole)
+
+
+def gradient_bytes(scenario: Scenario) -> float:
+    """Bytes of a trained weight's gradient, with FP32 sums where the stack has them."""
+    if scenario.run.method.is_pure:
+        return BF16
+    gradient = scenario.software.weight_grad_bytes_per_param - WEIGHT_BYTES
+    summed = scenario.run.number_format == "bf16"
+    return gradient + (scenario.software.accumulation_bytes_per_param if summed else 0.0)
+
+
+def _weight_bytes(scenario: Scenario) -> Array | float:
+    """Bytes of a weight in a GPU's memory."""
+    if scenario.adapters is not None:
+        return scenario.base_bytes
+    eight = scenario.run.has_eight_bit_products
+    return WEIGHT_BYTES + (scenario.calibration.memory.fp8_weight_bytes_per_param if eight else 0.0)
+
+
+def _optimizer_bytes(scenario: Scenario) -> float:
+    """Master copy and moments of a parameter: the stack's figure for AdamW in mixed precision, less what the
+    method does without. Without master copies there are no buffers for them.
+    """
+    method = scenario.run.method
+    moments = 0.0 if method.optimizer.name is OptimizerName.PAGED_ADAMW8BIT else method.moment_bytes
+    if method.is_pure:
+        return moments
+    return scenario.software.optimizer_bytes_per_param + moments - PLAIN.moment_bytes
+
+
+def _adapter_state_bytes(scenario: Scenario) -> float:
+    """Weights, gradients and moments of a parameter of adapters, which are small enough for FP32."""
+    method = scenario.run.method
+    return 2.0 * (BF16 if method.is_pure else FP32) + method.moment_bytes
+
+
+def _forward_bytes(scenario: Scenario, dp: Array, shards: Array | None) -> Array:
+    """Weights of the model that only runs forward (reference or teacher), in 16 bits."""
+    if scenario.forward is None or not scenario.holds_forward_weights:
+        return xp.zeros_like(dp)
+    layer, whole, mine = _params(replace(scenario, shapes=scenario.forward), dp, shards)
+    sharded = scenario.layouts.sharding >= 3.0
+    return WEIGHT_BYTES * xp.where(sharded, mine + 2.0 * layer, whole)
+
+
+def _stepping_bytes(scenario: Scenario, dp: Array, shards: Array | None) -> Array:
+    """Memory that the optimizer takes while it steps, when no activations are left: PyTorch's AdamW over
+    lists of tensors holds the square roots of all second moments, in the format of the weights.
+    """
+    method = scenario.run.method
+    plain = method.optimizer.name is OptimizerName.ADAMW and method.optimizer.offload is Offload.NONE
+    if not method.is_pure or not plain:
+        return xp.zeros_like(dp)
+    return scenario.calibration.memory.stepping_bytes_per_param * trained_of_rank(scenario, dp, shards)
 
 
 def _params(scenario: Scenario, dp: Array, shards: Array | None) -> tuple[Array, Array, Array]:

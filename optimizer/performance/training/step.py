@@ -7,8 +7,9 @@ Everything broadcasts over models, kinds of SKU, node counts and layouts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from broker.domain.planning.training_method import BASE_BYTES, BF16, Objective
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, Mask, number
 from optimizer.performance.hardware.collectives import (
@@ -20,7 +21,8 @@ from optimizer.performance.hardware.collectives import (
 )
 from optimizer.performance.training.compute import LayerTime, head_forward, layer_forward
 from optimizer.performance.training.data_parallel import data_s, shard_ranks
-from optimizer.performance.training.memory import expert_replicas, rank_memory, rank_params
+from optimizer.performance.training.host import host_s, optimizer_s
+from optimizer.performance.training.memory import rank_memory
 from optimizer.performance.training.scenario import Scenario
 
 
@@ -31,7 +33,8 @@ class Step:
 
     ``compute``: products and attention; ``memory_bound``: small kernels and launches; ``tensor`` (with
     context), ``expert``, ``pipeline`` and ``data``: exposed communication; ``bubble``: of the pipeline;
-    ``optimizer``: Adam over the states; ``between``: gradient norm, loss synchronization, input of the next
+    ``optimizer``: its pass over the states; ``host``: exposed transfers between GPU and host, and the
+    optimizer there; ``between``: gradient norm, loss synchronization, input of the next
     batch. ``peak_bytes``: as published peaks state; ``held_bytes``: what the card holds; ``divides``: whether
     the layout is possible at all.
     """
@@ -45,6 +48,7 @@ class Step:
     data: Array
     bubble: Array
     optimizer: Array
+    host: Array
     between: Array
     peak_bytes: Array
     held_bytes: Array
@@ -80,6 +84,15 @@ class _Stage:
     def total(self) -> Array:
         return self.compute + self.memory_bound + self.tensor + self.expert
 
+    def plus(self, other: _Stage) -> _Stage:
+        """Both passes, one after the other."""
+        return _Stage(
+            self.compute + other.compute,
+            self.memory_bound + other.memory_bound,
+            self.tensor + other.tensor,
+            self.expert + other.expert,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _Schedule:
@@ -105,22 +118,23 @@ def step(scenario: Scenario, gpus: Array) -> Step:
     The pipeline takes m + (p − 1)/v stage times, fill and drain included. Gradient and parameter traffic is
     hidden by the end of the backward pass; sharded parameters are exchanged in every micro-batch.
     """
-    schedule = _schedule(scenario, gpus)
+    computed = scenario.as_computed()
+    schedule = _schedule(computed, gpus)
     held = _footprint(scenario, schedule.split)
-    return _timed(scenario, schedule, held, *_stages(scenario, schedule.nodes, held.again))
+    return _timed(computed, schedule, held, *_stages(computed, schedule.nodes, held.again))
 
 
 def steps_by_sharding(scenarios: Sequence[Scenario], gpus: Array) -> list[Step]:
     """The steps of scenarios in plain numbers that differ only in how states are sharded."""
-    schedule = _schedule(scenarios[0], gpus)
+    schedule = _schedule(scenarios[0].as_computed(), gpus)
     stages: dict[float, tuple[_Stage, _Stage]] = {}
     found = []
     for scenario in scenarios:
         held = _footprint(scenario, schedule.split)
-        again = float(held.again)
+        again, computed = float(held.again), scenario.as_computed()
         if again not in stages:
-            stages[again] = _stages(scenario, schedule.nodes, held.again)
-        found.append(_timed(scenario, schedule, held, *stages[again]))
+            stages[again] = _stages(computed, schedule.nodes, held.again)
+        found.append(_timed(computed, schedule, held, *stages[again]))
     return found
 
 
@@ -145,9 +159,12 @@ def _timed(
     pipeline = schedule.pipeline + _stalled(scenario, schedule, held)
     bubble = schedule.bubble * each
     data = data_s(scenario, split.dp, split.micro, pace, schedule.filled * each)
-    optimizer, between = _optimizer(scenario, split.dp), number(scenario.compute.step_fixed_s)
+    owners = shard_ranks(scenario, split.dp)
+    optimizer, between = optimizer_s(scenario, split.dp, owners), number(scenario.compute.step_fixed_s)
+    shards = owners * scenario.layouts.cp
+    host = host_s(scenario, split.dp, shards, split.micro, pace, held.held_bytes, held.offloaded_bytes)
     return Step(
-        total=(split.micro * pace + bubble + pipeline + data + optimizer + between) * schedule.drag,
+        total=(split.micro * pace + bubble + pipeline + data + optimizer + host + between) * schedule.drag,
         compute=split.micro * fullest.compute,
         memory_bound=split.micro * fullest.memory_bound,
         tensor=split.micro * fullest.tensor,
@@ -156,6 +173,7 @@ def _timed(
         data=data,
         bubble=bubble,
         optimizer=optimizer,
+        host=host,
         between=between,
         peak_bytes=held.peak_bytes,
         held_bytes=held.held_bytes,
@@ -167,7 +185,7 @@ def _timed(
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """Memory and validity of a layout, before anything is timed: see ``Step``. ``again``: share of layers
-    recomputed.
+    recomputed; ``offloaded_bytes``: activations of a micro-batch that go to the host.
     """
 
     peak_bytes: Array
@@ -175,6 +193,7 @@ class Footprint:
     fits: Mask
     divides: Mask
     again: Array
+    offloaded_bytes: Array
 
 
 def footprint(scenario: Scenario, gpus: Array) -> Footprint:
@@ -185,13 +204,14 @@ def footprint(scenario: Scenario, gpus: Array) -> Footprint:
 def _footprint(scenario: Scenario, split: Split) -> Footprint:
     shards = shard_ranks(scenario, split.dp) * scenario.layouts.cp
     memory = rank_memory(scenario, split.dp, split.micro, split.interleave, shards)
-    return Footprint(memory.peak, memory.held, memory.fits, split.divides, memory.again)
+    return Footprint(memory.peak, memory.held, memory.fits, split.divides, memory.again, memory.offloaded)
 
 
 def split_batch(scenario: Scenario, gpus: Array) -> Split:
     """How the batch is divided over ranks, and whether that is possible.
 
-    If sequences do not divide evenly, ranks idle at the end of a step: micro-batches are rounded up.
+    If sequences do not divide evenly, ranks idle at the end of a step: micro-batches are rounded up. The two
+    answers of a pair (DPO) run together.
     """
     shapes, layouts, sequences = scenario.shapes, scenario.layouts, scenario.run.sequences
     dp = gpus / layouts.ranks_per_copy
@@ -201,6 +221,8 @@ def split_batch(scenario: Scenario, gpus: Array) -> Split:
     enough = sequences >= dp * layouts.micro_batch
     ranks_of_experts = xp.minimum(dp * layouts.tp * layouts.cp, xp.maximum(shapes.experts, 1.0))
     experts = layouts.ep <= xp.maximum(ranks_of_experts, 1.0)
+    if scenario.run.method.objective is Objective.DPO:
+        enough = enough & (layouts.micro_batch == 2.0 * xp.floor(layouts.micro_batch / 2.0))
     return Split(dp, micro, _interleave(scenario, micro), whole & enough & experts)
 
 
@@ -226,6 +248,7 @@ def _stages(scenario: Scenario, nodes: Array, again: Array) -> tuple[_Stage, _St
     hand-overs go one way only, and ``ramp_waits`` of the host's wait for them is exposed.
     """
     compute, small = _forward_backward(scenario, layer_forward(scenario), again)
+    small = small + _base_s(scenario, again)
     host = scenario.software.host_s_per_layer * _host_factor(scenario) + _expert_host(scenario)
     small = small + xp.maximum(host - compute - small, 0.0)
     tensor, expert = _tensor(scenario, again), _expert(scenario, again)
@@ -242,7 +265,44 @@ def _stages(scenario: Scenario, nodes: Array, again: Array) -> tuple[_Stage, _St
     share = head / scenario.layouts.pp
     ramp, steady = small + scenario.compute.ramp_waits * waits, small + waits
     average = _Stage(layers * compute + share, layers * ramp, layers * tensor, layers * expert)
-    return average, _Stage(count * compute + with_head, count * steady, count * tensor, count * expert)
+    fullest = _Stage(count * compute + with_head, count * steady, count * tensor, count * expert)
+    if scenario.forward is None:
+        return average, fullest
+    only = _forward_stage(replace(scenario, shapes=scenario.forward, adapters=None, forward=None))
+    return average.plus(only), fullest.plus(only)
+
+
+def _forward_stage(scenario: Scenario) -> _Stage:
+    """A forward pass of one micro-batch on a stage, without gradients: of a reference or a teacher."""
+    stages, one, slow = scenario.layouts.pp, layer_forward(scenario), scenario.software.slowdown
+    layers, once = scenario.shapes.layers / stages, xp.zeros_like(stages)
+    return _Stage(
+        layers * slow * (one.products + one.attention) + head_forward(scenario) / stages,
+        layers * slow * one.elementwise,
+        layers * _tensor(scenario, once) / 2.0,
+        layers * _expert(scenario, once) / 2.0,
+    )
+
+
+def _base_s(scenario: Scenario, again: Array) -> Array:
+    """Time of a layer and micro-batch for what a frozen base adds, limited by memory bandwidth.
+
+    Weights in another format than products read are written in 16 bits before every pass: forward, backward,
+    and where layers are rebuilt. DoRA adds the adapters to the weights beside them and takes the length of
+    the rows, forward alone.
+    """
+    if scenario.adapters is None:
+        return xp.zeros_like(again)
+    shapes, layouts, size = scenario.shapes, scenario.layouts, xp.zeros_like(again)
+    if scenario.run.unpacks_base:
+        dense = (shapes.dense_params - shapes.embedding_params) / layouts.tp
+        experts = shapes.expert_params / xp.maximum(layouts.tp, layouts.ep)
+        moved = BASE_BYTES[scenario.run.base_format] + BF16
+        size = size + moved * (2.0 + again) * (dense + experts) / shapes.layers
+    if scenario.has_long_outputs:
+        beside = scenario.adapters.target_params / shapes.layers / layouts.tp
+        size = size + scenario.compute.dora_bytes_per_param * (1.0 + again) * beside
+    return size / (scenario.hw.hbm_bytes_per_s * scenario.compute.hbm_share)
 
 
 def _fullest(scenario: Scenario, body: Array, head: Array) -> tuple[Array, Array]:
@@ -270,7 +330,7 @@ def _forward_backward(scenario: Scenario, forward: LayerTime, rebuilt: Array) ->
     Adapters need gradients of inputs only, so the backward pass takes one forward.
     """
     software, recompute = scenario.software, scenario.layouts.recompute
-    passes = 2.0 if scenario.run.adapters else 3.0
+    passes = 3.0 if scenario.adapters is None else 2.0
     again = rebuilt if software.flash_attention else xp.where(recompute == 1.0, 1.0, rebuilt)
     attention = forward.attention * (1.0 + scenario.compute.attention_backward_factor + again)
     part = xp.where(recompute == 1.0, software.selective_again, rebuilt * software.full_again)
@@ -406,15 +466,3 @@ def _stalled(scenario: Scenario, schedule: _Schedule, held: Footprint) -> Array:
     shared = (layouts.sharding >= 1.0) & (xp.minimum(schedule.split.dp, nodes) >= software.stall_ranks)
     wide = shared | (layouts.tp >= software.stall_ranks)
     return xp.where((nodes > 1.0) & (many | wide | full), schedule.stalls, 0.0)
-
-
-def _optimizer(scenario: Scenario, dp: Array) -> Array:
-    """Adam over the rank's share of the states, limited by memory bandwidth; adapters have almost none."""
-    if scenario.run.adapters:
-        return xp.zeros_like(dp)
-    layouts, compute = scenario.layouts, scenario.compute
-    dense, experts = rank_params(scenario.shapes, layouts)
-    owners = shard_ranks(scenario, dp)
-    mine = dense / (owners * layouts.cp) + experts / expert_replicas(layouts, owners)
-    moved: Array = compute.optimizer_bytes_per_param * mine
-    return moved / (scenario.hw.hbm_bytes_per_s * compute.hbm_share)

@@ -217,7 +217,8 @@ def _physics_of(workload: Training) -> Hashable:
     """Cache key of a step: runs that differ only in tokens, dates or policy share their search."""
     sequences = float(run_of(workload).sequences)
     asked = max(workload.planned_confidence, MEMORY_LEAST)
-    return workload.model, workload.sequence_length, sequences, workload.precision, workload.software, asked
+    run = (workload.sequence_length, sequences, workload.precision, workload.software)
+    return workload.model, workload.training_method, *run, asked
 
 
 def search(

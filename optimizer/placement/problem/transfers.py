@@ -96,20 +96,20 @@ def weights_of(problem: Problem, service: Serving, after: Place | None) -> Datas
     if after is None or service.starts_after is None:
         return service.weights
     run = problem.request.workload(service.starts_after)
-    return OwnData(finished_weights_gb(run.model), after.provider, after.region, after.operator)
+    return OwnData(finished_weights_gb(run), after.provider, after.region, after.operator)
 
 
 def handover_s(problem: Problem, run: Training, first: int, second: int) -> float:
     """Seconds to copy a run's checkpoint from one offer to another."""
     source, to = place_of(problem, first), place_of(problem, second)
-    return problem.terms.staging(source, to, checkpoint_gb(run.model)) / timedelta(seconds=1)
+    return problem.terms.staging(source, to, checkpoint_gb(run)) / timedelta(seconds=1)
 
 
 def handovers(problem: Problem, run: Training, first: Ints, second: Ints) -> tuple[Floats, Floats]:
     """Seconds and USD to copy a checkpoint between each of M pairs of offers."""
     places, of_each = _places(problem)
     sellers, outward, inward = problem.once_for_market(("copies",), lambda: _copy_prices(problem, places))
-    gb, a, b = checkpoint_gb(run.model), of_each[first], of_each[second]
+    gb, a, b = checkpoint_gb(run), of_each[first], of_each[second]
     apart = a != b
     usd = np.round(np.where(sellers[a] == sellers[b], inward[a], outward[a]) * gb, 2) * apart
     seconds = problem.terms.copy_time(gb) / timedelta(seconds=1)
@@ -172,7 +172,7 @@ def transfers_of(problem: Problem, column: Column) -> tuple[tuple[Transfer, ...]
 def _checkpoint(problem: Problem, run: Training, first: int, second: int) -> Iterator[Transfer]:
     """The copy of a run's checkpoint to its next part."""
     source = place_of(problem, first)
-    data = OwnData(checkpoint_gb(run.model), source.provider, source.region, source.operator)
+    data = OwnData(checkpoint_gb(run), source.provider, source.region, source.operator)
     found = transfer_of(problem.terms, TransferKind.CHECKPOINT, data, place_of(problem, second))
     if found is not None:
         yield found

@@ -90,7 +90,7 @@ def _begin_of(case: Case, run: Training, left: Offer, after: Known) -> datetime:
     """The latest end of a part with which the next one begins as planned."""
     _, placement, _, offer = after
     stretches = usable_stretches(placement, offer, case.not_before(run, offer))
-    copied = case.terms.staging(Place.of(left), Place.of(offer), checkpoint_gb(run.model))
+    copied = case.terms.staging(Place.of(left), Place.of(offer), checkpoint_gb(run))
     return (stretches[0][0] if stretches else placement.segments[0].start) - copied
 
 

@@ -76,7 +76,7 @@ def _run_parts(case: Case, workload: Training, rows: Sequence[Known]) -> Iterato
         end = run_end(before, left, case.not_before(workload, left))
         stretches = usable_stretches(after, offer, case.not_before(workload, offer))
         places = [Place.of(one) for one in (left, offer)]
-        copied = case.terms.staging(places[0], places[1], checkpoint_gb(workload.model))
+        copied = case.terms.staging(places[0], places[1], checkpoint_gb(workload))
         if end is not None and stretches and stretches[0][0] < end + copied - NEAR:
             yield f"{later}: begins before the previous part has ended and its checkpoint has been copied"
 

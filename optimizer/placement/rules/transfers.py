@@ -62,7 +62,7 @@ def _checkpoint(case: Case, workload: Workload, before: Offer | None, offer: Off
         return
     source, to = Place.of(before), Place.of(offer)
     if not source.is_at(to):
-        gb = checkpoint_gb(workload.model)
+        gb = checkpoint_gb(workload)
         usd, hours = case.terms.transfer_usd(source, to, gb), case.terms.staging(source, to, gb) / HOUR
         yield Transfer(TransferKind.CHECKPOINT, gb, source.provider, source.region, usd, hours)
 
@@ -73,7 +73,7 @@ def _weights(case: Case, service: Serving) -> Dataset | None:
     for _, _, run, offer in case.placed.get(service.starts_after, ())[-1:]:
         place = Place.of(offer)
         if not case.terms.is_free(place):
-            return OwnData(finished_weights_gb(run.model), place.provider, place.region, place.operator)
+            return OwnData(finished_weights_gb(run), place.provider, place.region, place.operator)
     return service.weights
 
 
