@@ -50,8 +50,8 @@ def init(
         Path | None,
         typer.Option(
             "--from",
-            help="A config.json, a SkyPilot task, or a file with the command of a server (vllm, SGLang, "
-            "TensorRT-LLM) or of a run (torchrun, accelerate, deepspeed); - for stdin.",
+            help="A config.json, a SkyPilot task, a dstack, axolotl or torchtune configuration, a Kubernetes "
+            "manifest, or a file with the command of a server or of a training run; - for stdin.",
         ),
     ] = None,
     team: Annotated[str, typer.Option(help="The team that asks.")] = "research",
