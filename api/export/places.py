@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from api.export.servers import SERVED, engine_of, held_span
 from api.export.targets import Target, Unsaid, Words, load_engine_words, load_unsaid_rules
 from api.export.workload_facts import WorkloadFacts
+from api.figures import plural
 from api.plan_words import listed
 from api.schemas.base.times import format_time
 from broker.catalogue import load_gpus
@@ -16,6 +17,10 @@ from broker.domain.planning.workload import WorkloadKind
 
 MANY_HOSTS = frozenset({"tensordock", "vast"})
 """Sellers of many owners' machines, of which a tool takes any."""
+
+
+USUAL_VENDOR = "NVIDIA"
+"""Whose GPUs the packages and images of engines are for."""
 
 
 def place_problems(
@@ -86,13 +91,14 @@ def _rule(placement: Placement, rule: str) -> str:
     """A rule of the placement in words; empty where it has none."""
     begin, end = held_span(placement)
     serves = placement.kind is WorkloadKind.SERVING
-    engine = engine_of(placement)
+    engine, vendor = engine_of(placement), load_gpus()[placement.gpu].vendor
     words = {
         "place": f"place {placement.provider} {placement.zone or placement.region}",
         "gpu": f"{placement.gpus} × {placement.gpu}",
         "tier": f"tier {placement.tier}",
         "hours": f"hours {format_time(begin)} to {format_time(end)}",
-        "replicas": f"{placement.replicas} replicas" if serves and placement.replicas else "",
+        "replicas": plural(placement.replicas or 0, "replica") if serves else "",
+        "vendor": "" if vendor == USUAL_VENDOR else f"software for GPUs of {vendor}",
         "engine": f"{engine} {load_engine_words(engine).version}" if placement.kind in SERVED else "",
     }
     return words[rule]

@@ -227,6 +227,12 @@ def test_of_a_reserved_plan_only_what_no_machine_settles_is_named() -> None:
     }  # fmt: skip
 
 
+def test_software_for_another_vendor_is_named() -> None:
+    plan = chat("verda", "FIN-02", gpu="MI300X-192GB")
+    for target in (Target.SKYPILOT, Target.KUEUE):
+        assert "software for GPUs of AMD" in [row.what for row in EXPORTS[target](plan, facts(), "p").unsaid]
+
+
 def test_a_gpu_whose_form_the_tool_cannot_tell_is_named() -> None:
     exported = skypilot_files(chat("verda", "FIN-02", gpu="H100-SXM-80GB"), facts(), "p")
     assert ("form of H100-SXM-80GB", "skypilot calls H100-PCIe-80GB H100 too") in [
