@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from api.schemas.imports.shell import Shell
 from api.schemas.imports.starting_points import read_starting_point
 from api.schemas.imports.tables import import_words, option_table, word
 from broker.domain.basics.errors import InputError
 from broker.domain.planning.workload import WorkloadKind
+from tests.depth import examples
 from tests.schemas.test_imports import left_out
 from tests.schemas.test_starting_points import begin
 
@@ -317,6 +321,43 @@ def test_a_variable_with_several_values_has_none() -> None:
     )
     (command,) = list(Shell("if x; then M=a; fi\necho $M", {}).commands())[-1:]
     assert command.words == ["echo", "a"]
+
+
+SAMPLES = [
+    yaml.safe_load(
+        dstack(env=["A=1"], backends=["aws"], resources={"gpu": "H100:4"}, replicas=[{"count": 1}])
+    ),
+    json.loads(json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "chat"}, "spec": POD})),
+    AXOLOTL,
+    yaml.safe_load(recipe()),
+    {
+        "name": "t",
+        "num_nodes": 2,
+        "resources": {"any_of": [{"infra": "aws"}]},
+        "envs": {"A": 1},
+        "run": SERVER,
+    },
+]
+VALUES = st.sampled_from(
+    [None, 0, -1, 3.5, True, "", "x", "..", "${X}", [], [None], [[1]], ["a"], {}, {"a": 1}]
+)
+
+
+@given(st.sampled_from(SAMPLES), st.data())
+@settings(max_examples=examples(150), deadline=None)
+def test_a_file_with_an_odd_value_anywhere_is_read_or_refused(
+    sample: dict[str, Any], data: st.DataObject
+) -> None:
+    node: Any = (told := json.loads(json.dumps(sample)))
+    while True:
+        key = data.draw(st.sampled_from(sorted(node) if isinstance(node, dict) else range(len(node))))
+        if not isinstance(node[key], dict | list) or not node[key] or data.draw(st.booleans()):
+            break
+        node = node[key]
+    node[key] = data.draw(VALUES)
+    for kind in (None, WorkloadKind.TRAINING):
+        with suppress(InputError):
+            assert read_starting_point(json.dumps(told), "t", kind=kind).workload
 
 
 def test_every_reason_of_the_tables_is_a_sentence() -> None:

@@ -190,6 +190,11 @@ def mapping(told: Any) -> Mapping[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
+def listed(told: Any) -> list[Any]:
+    """A list; text alone is a list of it, anything else an empty one."""
+    return told if isinstance(told, list) else [told] if isinstance(told, str) else []
+
+
 def items(told: Any) -> Iterator[tuple[Any, Any]]:
     """Names and values of a mapping, of a list of ``NAME=VALUE`` and ``{name, value}``, or of neither."""
     if isinstance(told, dict):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from api.schemas.imports.draft import whole
-from api.schemas.imports.jobs import Accelerators, Job, Place, items, mapping
+from api.schemas.imports.jobs import Accelerators, Job, Place, items, listed, mapping
 from broker.domain.planning.workload import WorkloadKind
 
 SERVED = frozenset({"InferenceService", "LLMInferenceService"})
@@ -124,7 +124,9 @@ def _nodes(spec: Mapping[str, Any]) -> int | None:
 
 def _line(container: Mapping[str, Any], variables: Mapping[str, str]) -> str:
     """The command of a container as a line of shell, with its image where it has no command of its own."""
-    words = [str(one) for name in ("command", "args") for one in container.get(name) or [] if one is not None]
+    words = [
+        str(one) for name in ("command", "args") for one in listed(container.get(name)) if one is not None
+    ]
     words = [
         _REFERENCE.sub(lambda one: f"${{{one[1]}}}" if one[1] in variables else one[0], one) for one in words
     ]
@@ -158,9 +160,9 @@ def _served(kind: str, spec: Mapping[str, Any], containers: Sequence[Any], lines
         return list(lines)
     uri = str(told.get("uri") or told.get("storageUri") or "")
     hub = _HUB.fullmatch(uri)
-    args = [str(one) for one in told.get("args") or []]
+    args = [str(one) for one in listed(told.get("args"))]
     for one in containers:
-        args += [str(each) for each in one.get("args") or []]
+        args += [str(each) for each in listed(one.get("args"))]
         args += [str(value) for name, value in items(one.get("env")) if name == "VLLM_ADDITIONAL_ARGS"]
     is_named = any(one.lstrip("-").replace("_", "-").startswith("model-id") for one in args)
     model = hub[1] if hub else "" if is_named else str(told.get("name") or uri)
@@ -173,10 +175,10 @@ def _labels(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield str(key), str(value)
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     affinity = mapping(mapping(mapping(pod.get("affinity")).get("nodeAffinity")).get(required))
-    for term in affinity.get("nodeSelectorTerms") or []:
-        for one in mapping(term).get("matchExpressions") or []:
+    for term in listed(affinity.get("nodeSelectorTerms")):
+        for one in listed(mapping(term).get("matchExpressions")):
             if mapping(one).get("operator") == "In":
-                for value in one.get("values") or []:
+                for value in listed(one.get("values")):
                     yield str(one.get("key")), str(value)
 
 

@@ -7,16 +7,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from api.schemas.imports.draft import whole
-from api.schemas.imports.jobs import Accelerators, Job, items, mapping, place_of
+from api.schemas.imports.jobs import Accelerators, Job, items, listed, mapping, place_of
 from api.schemas.imports.tables import clouds
 from broker.domain.planning.workload import WorkloadKind
 
 ALTERNATIVES = ("any_of", "ordered")
 PLACED = frozenset({"accelerators", "use_spot", "region", "cloud", "infra", "zone", *ALTERNATIVES})
 DSTACK_TYPES = frozenset({"service", "task", "dev-environment", "fleet", "gateway", "volume", "endpoint"})
+DSTACK_READ = frozenset({
+    "type", "name", "commands", "nodes", "resources", "env", "backends", "regions", "spot_policy", "groups",
+})  # fmt: skip
 RUN_TYPES = frozenset({"service", "task"})
 SPOT: Mapping[str, list[bool]] = {"spot": [True], "on-demand": [False], "auto": [True, False]}
 VENDORS = frozenset({"nvidia", "amd", "intel", "google", "tpu", "tenstorrent"})
+LONGEST_AMOUNT = 40
 _COUNT = re.compile(r"(\d+)?(\.\.(\d+)?)?")
 _MEMORY = re.compile(r"[\d.]*(gb|tb|mb)?(\.\.[\d.]*(gb|tb|mb)?)?", re.IGNORECASE)
 
@@ -28,7 +32,7 @@ def is_task(data: Mapping[str, Any]) -> bool:
 
 def is_dstack(data: Mapping[str, Any]) -> bool:
     """Whether this is a dstack configuration."""
-    return data.get("type") in DSTACK_TYPES and "base_model" not in data
+    return str(data.get("type")) in DSTACK_TYPES and "base_model" not in data
 
 
 def job_of_task(task: Mapping[str, Any]) -> Job:
@@ -109,11 +113,12 @@ def _place(resources: Mapping[str, Any]) -> Any:
 
 def job_of_dstack(told: Mapping[str, Any]) -> Job:
     """A dstack service or task as a job."""
-    parts = [mapping(one) for name in ("replicas", "groups") for one in _listed(told.get(name))]
+    groups = [(name, one) for name in ("replicas", "groups") for one in listed(told.get(name))]
+    parts = [one for _, one in groups if isinstance(one, dict)]
     holders = [told, *parts]
     job = Job(f"a dstack {told['type']}", "dstack")
     job.commands = "\n".join(
-        str(line).strip("\n") for one in holders for line in _listed(one.get("commands")) if line is not None
+        str(line).strip("\n") for one in holders for line in listed(one.get("commands")) if line is not None
     )
     job.name = told["name"] if isinstance(told.get("name"), str) else None
     job.kind = WorkloadKind.SERVING if told["type"] == "service" else None
@@ -122,7 +127,7 @@ def job_of_dstack(told: Mapping[str, Any]) -> Job:
     job.accelerators = [
         kind for one in holders for kind in _dstack_gpus(mapping(one.get("resources")).get("gpu"))
     ]
-    backends, regions = (_listed(told.get(name)) or [None] for name in ("backends", "regions"))
+    backends, regions = (listed(told.get(name)) or [None] for name in ("backends", "regions"))
     if backends != [None] or regions != [None]:
         job.places = [place_of(one, here, None, clouds("dstack")) for one in backends for here in regions]
     job.spot = SPOT.get(str(told.get("spot_policy")), [])
@@ -130,29 +135,13 @@ def job_of_dstack(told: Mapping[str, Any]) -> Job:
     job.environment = [str(name) for name, _ in items(told.get("env"))]
     job.variables = {str(name): str(value) for name, value in items(told.get("env")) if value is not None}
     _count(job, "DSTACK_NODES_NUM", "DSTACK_GPUS_PER_NODE", "DSTACK_GPUS_NUM")
-    read = {
-        "type",
-        "name",
-        "commands",
-        "nodes",
-        "resources",
-        "env",
-        "backends",
-        "regions",
-        "spot_policy",
-        "groups",
-    }
     job.unused = [
         f"resources.{name}" for one in holders for name in mapping(one.get("resources")) if name != "gpu"
     ]
-    job.unused += [str(one) for one in told if one not in read and not (one == "model" and job.kind)]
-    job.unused += [f"{name}.{one}" for name in ("replicas", "groups") for part in _listed(told.get(name))
-                   for one in mapping(part) if one not in read | {"count"}]  # fmt: skip
+    job.unused += [str(one) for one in told if one not in DSTACK_READ and not (one == "model" and job.kind)]
+    known = DSTACK_READ | {"count"}
+    job.unused += [f"{name}.{field}" for name, one in groups for field in mapping(one) if field not in known]
     return job
-
-
-def _listed(told: Any) -> list[Any]:
-    return told if isinstance(told, list) else []
 
 
 def _dstack_gpus(told: Any) -> Iterator[Accelerators]:
@@ -171,6 +160,8 @@ def _dstack_gpus(told: Any) -> Iterator[Accelerators]:
 
 
 def _is_amount(word: str) -> bool:
+    if len(word) > LONGEST_AMOUNT:
+        return False
     return word.lower() in VENDORS or bool(_COUNT.fullmatch(word) or _MEMORY.fullmatch(word))
 
 
