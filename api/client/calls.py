@@ -175,7 +175,7 @@ class PublishedCalls(Requests):
         return await self._do(call, COST_ESTIMATE.read)
 
     async def read_source(self, text: str, kind: str | None = None) -> StartingPoint:
-        """The workload that a SkyPilot task, a ``config.json`` or a command describes, and what is left out.
+        """The workload that a tool's file, a ``config.json`` or a command describes, and what is left out.
 
         Raises InputError for what cannot be planned, and for a source of another ``kind``.
         """

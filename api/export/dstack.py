@@ -16,7 +16,7 @@ import yaml
 from api.export.engines import command_problems, commands_of
 from api.export.environment import MODEL_GUARD, RUN_GUARD, batch_guard, environment
 from api.export.hosts import pool_name
-from api.export.places import place_problems, unsaid_places
+from api.export.places import place_problems, unsaid
 from api.export.servers import PORT, gpus_per_node, nodes_per_server, replicas_per_server, servers
 from api.export.targets import (
     Exported,
@@ -72,9 +72,7 @@ def dstack_files(plan: Plan, facts: Facts, source: str, *, reserved: bool = Fals
             made[f"{run}.dstack.yml"] = _run(run, fleet, placement, known, node) | place
         return {file: top + _yaml(document) for file, document in made.items()}
 
-    if reserved:
-        return export_each(plan, source, problems_of, files_of)
-    return export_each(plan, source, problems_of, files_of, partial(unsaid_places, words=words))
+    return export_each(plan, source, problems_of, files_of, partial(unsaid, words=words, reserved=reserved))
 
 
 def _yaml(document: Mapping[str, Any]) -> str:

@@ -7,12 +7,14 @@ placement has a queue of its own, which is held until its window begins, and a r
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import yaml
 
 from api.export.engines import command_problems, commands_of
 from api.export.environment import MODEL_GUARD, RUN_GUARD, batch_guard, environment
+from api.export.places import unsaid_rules
 from api.export.servers import PORT, engine_of, gpus_per_node, held_span, nodes_per_server, servers
 from api.export.targets import Exported, Target, export_each, heading, load_images
 from api.export.vllm import batch_command
@@ -46,7 +48,8 @@ def kueue_files(plan: Plan, facts: Facts, source: str, *, reserved: bool = False
     def problems_of(at: str, placement: Placement) -> Iterator[FieldProblem]:
         return _problems(at, placement, facts_for(facts, placement))
 
-    return export_each(plan, source, problems_of, files_of)
+    unsaid = partial(unsaid_rules, target=Target.KUEUE, reserved=reserved)
+    return export_each(plan, source, problems_of, files_of, unsaid)
 
 
 def _problems(at: str, placement: Placement, facts: WorkloadFacts) -> Iterator[FieldProblem]:

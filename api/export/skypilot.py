@@ -15,7 +15,7 @@ import yaml
 from api.export.engines import command_problems, commands_of
 from api.export.environment import MODEL_GUARD, RUN_GUARD, batch_guard, environment
 from api.export.hosts import pool_name
-from api.export.places import place_problems, unsaid_places
+from api.export.places import place_problems, unsaid
 from api.export.servers import PORT, SERVED, gpus_per_node, nodes_per_server, replicas_per_server, servers
 from api.export.targets import (
     Exported,
@@ -62,9 +62,7 @@ def skypilot_files(plan: Plan, facts: Facts, source: str, *, reserved: bool = Fa
         task = _task(name, placement, facts_for(facts, placement), resources)
         return {f"{name}.sky.yaml": top + yaml.safe_dump(task, sort_keys=False, width=200)}
 
-    if reserved:
-        return export_each(plan, source, problems_of, files_of)
-    return export_each(plan, source, problems_of, files_of, partial(unsaid_places, words=words))
+    return export_each(plan, source, problems_of, files_of, partial(unsaid, words=words, reserved=reserved))
 
 
 def _task(name: str, placement: Placement, facts: WorkloadFacts, resources: dict[str, Any]) -> dict[str, Any]:

@@ -7,11 +7,13 @@ without a zone in that of the shell that submits, hence ``TZ=UTC``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from shlex import quote
 
 from api.export.engines import command_problems, commands_of
 from api.export.environment import MODEL_GUARD, RUN_GUARD, batch_guard, environment
 from api.export.hosts import pool_name
+from api.export.places import unsaid_rules
 from api.export.servers import gpus_per_node, held_span, nodes_per_server, servers
 from api.export.targets import Exported, Target, export_each, heading
 from api.export.vllm import batch_command
@@ -45,7 +47,8 @@ def slurm_files(plan: Plan, facts: Facts, source: str, *, reserved: bool = False
     def problems_of(at: str, placement: Placement) -> Iterator[FieldProblem]:
         return _problems(at, placement, facts_for(facts, placement))
 
-    return export_each(plan, source, problems_of, files_of)
+    unsaid = partial(unsaid_rules, target=Target.SLURM, reserved=reserved)
+    return export_each(plan, source, problems_of, files_of, unsaid)
 
 
 def _problems(at: str, placement: Placement, facts: WorkloadFacts) -> Iterator[FieldProblem]:

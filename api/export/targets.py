@@ -110,6 +110,30 @@ def load_own_code_models() -> frozenset[str]:
     return frozenset(_export_words()["models"]["own_code"])
 
 
+@dataclass(frozen=True, slots=True)
+class UnsaidRules:
+    """What a tool's files cannot say of a placement (``rules``), and why. ``tiers``: of these alone; empty:
+    of all. ``of_reserved``: also where the files are those of machines that are held.
+    """
+
+    rules: tuple[str, ...]
+    why: str
+    tiers: tuple[str, ...] = ()
+    of_reserved: bool = False
+
+
+@cache
+def load_unsaid_rules(target: Target) -> tuple[UnsaidRules, ...]:
+    """What the files of a tool cannot say."""
+    rows: list[dict[str, Any]] = _export_words()[target]["unsaid"]
+    return tuple(
+        UnsaidRules(
+            tuple(row["rules"]), row["why"], tuple(row.get("tiers", ())), row.get("of_reserved", False)
+        )
+        for row in rows
+    )
+
+
 def memory_gib(memory_gb: float) -> int:
     """Whole GiB, in which SkyPilot's catalogue and gpuhunt's lists count main memory."""
     return math.floor(round(memory_gb / GB_PER_GIB, 6))
@@ -179,7 +203,7 @@ def export_each(
     source: str,
     problems_of: Callable[[str, Placement], Iterable[FieldProblem]],
     files_of: Callable[[str, Placement], Mapping[str, str]],
-    unsaid_of: Callable[[Placement], Iterable[Unsaid]] = lambda _: (),
+    unsaid_of: Callable[[Placement], Iterable[Unsaid]],
 ) -> Exported:
     """The files of every placement without a problem. InputError with all problems where none is left.
 

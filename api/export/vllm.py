@@ -6,9 +6,11 @@ Fields: the long options of ``vllm serve``, as documented under ``--config``.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import yaml
 
+from api.export.places import unsaid_rules
 from api.export.servers import PORT, SERVED, Settings, engine_of, options, replicas_per_server, sequences_most
 from api.export.targets import Exported, Target, export_each, heading, load_engine_words
 from api.export.workload_facts import Facts, WorkloadFacts, checkpoint_problems, facts_for, model_settings
@@ -67,7 +69,8 @@ def vllm_files(plan: Plan, facts: Facts, source: str, *, reserved: bool = False)
         settings = vllm_settings(placement, known, known.model or None)
         return {f"{name}.vllm.yaml": top + yaml.safe_dump(settings, sort_keys=False)}
 
-    return export_each(plan, source, problems_of, files_of)
+    unsaid = partial(unsaid_rules, target=Target.VLLM, reserved=reserved)
+    return export_each(plan, source, problems_of, files_of, unsaid)
 
 
 def _not_served(at: str, placement: Placement) -> Iterator[FieldProblem]:

@@ -210,7 +210,7 @@ async def estimate_workloads(request: Request, caller: PlanReader) -> Response:
 async def read_source(
     request: Request, caller: PlanReader, source: Annotated[StartingPointQuestion, Body()]
 ) -> Response:
-    """Makes a workload of a SkyPilot task, a `config.json`, or the command of a server or of a training run.
+    """Makes a workload of a tool's file, a `config.json`, or the command of a server or of a training run.
 
     `left_out` names everything of the source that is not used. What would be another workload, such as
     adapters, and a source of another `kind` than was asked for is an error. Nothing is stored.

@@ -76,6 +76,25 @@ def test_the_config_of_an_own_model_stays_a_file_beside_the_document(tmp_path: P
     assert yaml.safe_load(file.read_text())["workloads"][0]["model"] == "config.json"
 
 
+def test_without_a_market_neither_planner_nor_store_is_loaded(tmp_path: Path) -> None:
+    """They take seconds to load, and a document needs none of them."""
+    (tmp_path / "serve.sh").write_text("vllm serve Qwen/Qwen3-8B")
+    code = (
+        "import sys; from api.cli.main import main\n"
+        "sys.argv = ['broker', 'init', '-', '--from', 'serve.sh']\n"
+        "try: main()\n"
+        "except SystemExit: print(*sys.modules, file=sys.stderr)"
+    )
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("BROKER_")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environ, capture_output=True, text=True, check=True
+    )
+    assert "model: Qwen3-8B" in done.stdout
+    loaded = set(done.stderr.split())
+    assert "api.schemas.imports.starting_points" in loaded
+    assert not loaded & {"ortools", "numba", "sqlalchemy", "fastapi", "api.bootstrap", "optimizer.planner"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -13,15 +13,18 @@ import pytest
 import yaml
 
 from api.export.dstack import dstack_files
+from api.export.kueue import kueue_files
 from api.export.skypilot import skypilot_files
-from api.export.targets import Exported
+from api.export.slurm import slurm_files
+from api.export.targets import Exported, Target, load_engine_words, load_words
 from api.export.vllm import vllm_files
 from api.export.workload_facts import Facts, facts_of
 from api.schemas.plans.plan import PLAN
 from api.schemas.workloads.workloads import read_workloads
 from broker.domain.basics.errors import InputError
 from broker.domain.basics.estimate import Estimate, Parallelism
-from broker.domain.planning.plan import Plan
+from broker.domain.market.offer import Tier
+from broker.domain.planning.plan import Placement, Plan
 from broker.domain.planning.workload import Policy, Precision, ServingEngine, WorkloadKind
 from tests.cli.running import broker
 from tests.fakes.clock import NOON
@@ -135,8 +138,105 @@ def test_without_a_rule_the_file_is_written_and_says_what_it_cannot_say() -> Non
     exported = skypilot_files(chat("vast", "Bavaria, DE"), facts(), "p")
     assert sky(exported)["resources"]["infra"] == "vast"
     assert [(row.workload, row.what) for row in exported.unsaid] == [
+        ("chat", "hours 2026-11-23T12:00:00Z to 2026-11-23T22:00:00Z"),
         ("chat", "region Bavaria, DE"),
         ("chat", "host of vast/x"),
+    ]
+
+
+EXPORTS = {
+    Target.SKYPILOT: skypilot_files,
+    Target.DSTACK: dstack_files,
+    Target.VLLM: vllm_files,
+    Target.KUEUE: kueue_files,
+    Target.SLURM: slurm_files,
+}
+PLACED = [
+    chat("verda", "FIN-02"),
+    chat("runpod", "EU-SE-1", tier=Tier.SPOT),
+    chat("vast", "Bavaria, DE", gpu="H100-SXM-80GB"),
+    chat("lambda", "us-west-2", sku="gpu_8x_h100_sxm5", gpu="H100-SXM-80GB", gpus=8, gpus_per_replica=8,
+         parallelism=Parallelism(tp=8)),
+    chat("aws", "us-east-1", zone="us-east-1a", sku="p5.48xlarge", gpu="H100-SXM-80GB", gpus=8,
+         gpus_per_replica=4, parallelism=Parallelism(tp=4)),
+    chat("verda", "FIN-02", tier=Tier.COMMITTED),
+    chat("oci", "eu-frankfurt-1", tier=Tier.WINDOW, gpus_per_replica=1),
+    chat("verda", "FIN-02", engine=ServingEngine.SGLANG),
+    chat("gcp", "europe-west4", Precision.BF16, engine=ServingEngine.TENSORRT_LLM, zone="europe-west4-a"),
+    chat("digitalocean", "ams3", gpu="H200-SXM-141GB"),
+]  # fmt: skip
+
+
+def stated(placement: Placement, target: Target) -> dict[str, list[str]]:
+    """The rules of a plan, each with the words of which one must stand in a file of the tool."""
+    words = load_words(target) if target in (Target.SKYPILOT, Target.DSTACK) else None
+    gpu = placement.gpu if words is None else words.gpus[placement.gpu]
+    engine = placement.engine or ServingEngine.VLLM
+    version = load_engine_words(engine).version
+    place = None if words is None else words.place_of(placement)
+    return {
+        "place": [place or "nowhere"],
+        "gpu": [f"{gpu}:{placement.gpus}", f"name: {gpu}\n", f"instance_type: {placement.sku}",
+                f"gpu:{gpu.split('-')[0].lower()}:{placement.gpus}"],
+        "tier": [f"use_spot: {str(placement.tier is Tier.SPOT).lower()}",
+                 f"spot_policy: {'spot' if placement.tier is Tier.SPOT else 'on-demand'}"],
+        "hours": ["--begin=2026-11-23T12:00:00", "Held from 2026-11-23T12:00:00Z until"],
+        "format": [str(placement.precision), "bfloat16"],
+        "engine": [f"=={version}", f":v{version}", f":{version}"],
+        "length": ["max-model-len", "context-length", "max_seq_len"],
+        "parallelism": [f"tensor-parallel-size{mark} {placement.parallelism.tp}" for mark in ("", ":")]
+        + [f"{name} {placement.parallelism.tp}" for name in ("--tp", "--tp-size", "--tp_size")],
+    }  # fmt: skip
+
+
+SPOKEN = {"place": ("place ", "region "), "gpu": (" × ",), "tier": ("tier ",), "hours": ("hours ",),
+          "engine": ("vllm ", "sglang ", "tensorrt_llm ")}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", EXPORTS)
+@pytest.mark.parametrize(
+    "plan", PLACED, ids=lambda plan: f"{plan.placements[0].provider}-{plan.placements[0].tier}"
+)
+def test_every_rule_of_the_plan_stands_in_the_file_or_is_named(plan: Plan, target: Target) -> None:
+    (placement,) = plan.placements
+    known = facts(precisions=[str(placement.precision)])
+    engine = placement.engine or ServingEngine.VLLM
+    if target is Target.VLLM and engine is not ServingEngine.VLLM:
+        with pytest.raises(InputError, match="/placements/0/engine"):
+            EXPORTS[target](plan, known, "p")
+        return
+    exported = EXPORTS[target](plan, known, "p")
+    text = "\n".join(exported.files.values())
+    said = ", ".join(row.what for row in exported.unsaid)
+    for rule, words in stated(placement, target).items():
+        is_named = any(start in said for start in SPOKEN.get(rule, ()))
+        assert is_named or any(word in text for word in words), (rule, words, text)
+    is_bought_by_the_hour = target in (Target.SKYPILOT, Target.DSTACK)
+    if is_bought_by_the_hour and placement.tier in (Tier.COMMITTED, Tier.WINDOW):
+        assert f"tier {placement.tier}" in said
+
+
+def test_of_a_reserved_plan_only_what_no_machine_settles_is_named() -> None:
+    plan = chat("verda", "FIN-02", Precision.FP8, tier=Tier.COMMITTED)
+    named = {target: [row.what for row in write(plan, facts(), "p", reserved=True).unsaid]
+             for target, write in EXPORTS.items()}  # fmt: skip
+    version = f"vllm {load_engine_words(ServingEngine.VLLM).version}"
+    assert named == {
+        Target.SKYPILOT: [], Target.DSTACK: [], Target.KUEUE: [],
+        Target.VLLM: [version], Target.SLURM: [version],
+    }  # fmt: skip
+
+
+def test_software_for_another_vendor_is_named() -> None:
+    plan = chat("verda", "FIN-02", gpu="MI300X-192GB")
+    for target in (Target.SKYPILOT, Target.KUEUE):
+        assert "software for GPUs of AMD" in [row.what for row in EXPORTS[target](plan, facts(), "p").unsaid]
+
+
+def test_a_gpu_whose_form_the_tool_cannot_tell_is_named() -> None:
+    exported = skypilot_files(chat("verda", "FIN-02", gpu="H100-SXM-80GB"), facts(), "p")
+    assert ("form of H100-SXM-80GB", "skypilot calls H100-PCIe-80GB H100 too") in [
+        (row.what, row.why) for row in exported.unsaid
     ]
 
 
@@ -256,7 +356,8 @@ def test_the_command_says_what_is_not_written_and_why(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
     assert set(told["files"]) == {"chat-1.sky.yaml"}
-    (skipped,) = told["skipped"]
+    skipped, *unsaid = told["skipped"]
+    assert [one["what"].split()[0] for one in unsaid] == ["hours"]
     assert (skipped["workload"], skipped["what"]) == ("chat", "the placement")
     assert "as the document rules geography" in skipped["why"]
     wrong = broker("export", tmp_path / "plan.json", "--to", "vllm", "--model", "talk=a/b")

@@ -142,7 +142,7 @@ def test_a_command_line_becomes_a_card(shopping: Open) -> None:
     pasted = page.get_by_label("The command of a server or of a training run")
     pasted.fill("ls -l")
     page.get_by_role("button", name="Add its workload").click()
-    expect(page.get_by_role("alert")).to_contain_text("a SkyPilot task, or a command line")
+    expect(page.get_by_role("alert")).to_contain_text("a Kubernetes manifest, a configuration of axolotl")
     expect(pasted).to_have_value("ls -l")
     line = "vllm serve meta-llama/Llama-3.1-70B-Instruct \\\n  --quantization fp8"
     pasted.fill(f"{line} --served-model-name pasted")

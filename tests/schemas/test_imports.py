@@ -163,7 +163,7 @@ def test_another_engine_is_an_error() -> None:
 def test_a_task_that_serves_by_a_module_is_a_service() -> None:
     found = begin(API_SERVER)
     assert (found.workload["kind"], found.workload["model"]) == ("serving", "Llama-3.1-8B")
-    assert {"--tensor-parallel-size 8", "setup", "envs HF_TOKEN", "resources.ports"} <= set(left_out(found))
+    assert {"--tensor-parallel-size 8", "setup", "HF_TOKEN", "resources.ports"} <= set(left_out(found))
 
 
 def test_the_kind_is_binding() -> None:
@@ -232,7 +232,7 @@ def test_options_of_a_full_run_are_all_used_or_listed() -> None:
     found = begin(
         "torchrun --nproc_per_node 8 --master_port 1 train.py --use_lora False --lora_r 8 --bf16 True "
         "--optim adamw_torch --max_steps 10 --num_train_epochs 3 --deepspeed ds.json --my_trick 7 "
-        "--seed 1 recipe.yaml"
+        "--seed 1 --model Qwen/Qwen3-8B recipe.yaml"
     )
     listed = left_out(found)
     assert {

@@ -155,7 +155,7 @@ def test_a_config_of_an_own_model_is_named_by_its_file() -> None:
     "text", ["", "hello", "ls -l", "vllm bench", '{"a": 1}', "torchrun 'unclosed", "[1, 2]"]
 )
 def test_what_is_none_of_them_is_told_what_would_be(text: str) -> None:
-    with pytest.raises(InputError, match="a SkyPilot task, or a command line with"):
+    with pytest.raises(InputError, match=r"a dstack service or task, .* or a command line with"):
         read_starting_point(text, "test")
 
 

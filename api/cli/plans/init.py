@@ -6,18 +6,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from api.cli.market_source import find_market, named_server
 from api.cli.output import Json, print_json, read_text, require_writable, say, write_text
-from api.cli.plans.asked import MarketFile
-from api.client import BrokerClient
-from api.planning.planning_call import build_planner
+from api.given_settings import load_environment
 from api.schemas.imports.starting_points import StartingPoint, read_starting_point
-from api.schemas.market.market import Market
 from api.schemas.workloads.document_edit import EditedDocument, empty_document, field_of
 from api.schemas.workloads.form_fields import (
     DOCUMENT_FIELDS,
@@ -32,12 +29,12 @@ from api.schemas.workloads.form_fields import (
 )
 from api.schemas.workloads.workloads import read_workloads
 from api.schemas.workloads.written_values import exact_time, meaning, start_of
-from broker.domain.basics.errors import BrokerError, Conflict, FieldProblem, InputError, NotFound
-from broker.domain.planning.cost_estimate import WorkloadEstimate
-from broker.domain.planning.workload import PlanRequest, WorkloadKind
+from broker.domain.basics.errors import FieldProblem, InputError
+from broker.domain.planning.workload import WorkloadKind
 
 app = typer.Typer(add_completion=False)
 
+ESTIMATES = "api.cli.plans.first_estimate"
 SOURCE = "answers"
 STDOUT = Path("-")
 
@@ -53,8 +50,8 @@ def init(
         Path | None,
         typer.Option(
             "--from",
-            help="A config.json, a SkyPilot task, or a file with the command of a server (vllm, SGLang, "
-            "TensorRT-LLM) or of a run (torchrun, accelerate, deepspeed); - for stdin.",
+            help="A config.json, a SkyPilot task, a dstack, axolotl or torchtune configuration, a Kubernetes "
+            "manifest, or a file with the command of a server or of a training run; - for stdin.",
         ),
     ] = None,
     team: Annotated[str, typer.Option(help="The team that asks.")] = "research",
@@ -62,7 +59,7 @@ def init(
     put: Annotated[
         list[str] | None, typer.Option("--set", help="A field, as FIELD=VALUE; may be repeated.")
     ] = None,
-    market: MarketFile = None,
+    market: Annotated[Path | None, typer.Option(help="A market file, for a first estimate.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Write over a file.")] = False,
     as_json: Json = False,
@@ -71,7 +68,7 @@ def init(
 
     In a terminal it asks, with what is known as the default; elsewhere, and with --yes, it asks nothing and
     says which fields have examples. It names each part of --from that is not used. It tells a first estimate
-    of the server that BROKER_URL names, or over a market at hand.
+    over the market of --market, else of the server that BROKER_URL names.
 
     Example: broker init chat.yaml --from serve.sh --set traffic.peak_requests_per_s=12 --yes
     """
@@ -89,9 +86,11 @@ def init(
     document.add(begun.workload if begun is not None else NEW_WORKLOADS[kind or WorkloadKind.TRAINING])
     fields = list(_fields(document))
     given = [*(put or ()), *([f"model={model}"] if model is not None else ())]
-    server = named_server() if market is None else None
-    found = _market(market) if server is None else None
-    now = datetime.now(UTC) if found is None else found.as_of
+    estimates: Any = (
+        import_module(ESTIMATES) if market is not None or "BROKER_URL" in load_environment() else None
+    )
+    offers = None if market is None else estimates.open_market(market)
+    now = datetime.now(UTC) if offers is None else offers.as_of
     touched = {_take(document, fields, words, now) for words in given}
     if not yes and sys.stdin.isatty() and start != STDOUT:
         _ask(document, fields, now)
@@ -100,7 +99,7 @@ def init(
     request = read_workloads(document.text, source=SOURCE, base=base, now=now)
     if output != STDOUT:
         write_text(output, document.text)
-    estimates = _estimates(request, document.text, found, server)
+    told = () if estimates is None else estimates.estimate(request, document.text, offers)
     missing = _missing(begun, [one.label for at, one in fields if at not in touched])
     if as_json:
         print_json(
@@ -110,7 +109,7 @@ def init(
                 "source": None if begun is None else begun.found,
                 "missing": missing,
                 "left_out": [asdict(one) for one in begun.left_out] if begun is not None else [],
-                "estimates": [{"workload": one.workload, "says": one.says} for one in estimates],
+                "estimates": [{"workload": one.workload, "says": one.says} for one in told],
             }
         )
         return
@@ -119,26 +118,10 @@ def init(
     else:
         say(f"wrote {output}")
     _tell(begun, missing)
-    for one in estimates:
+    for one in told:
         say(f"{one.workload}: {one.says}")
     if output != STDOUT:
         say(f"next: broker plan {output}, or broker plans --new {output}")
-
-
-def _estimates(
-    request: PlanRequest, text: str, found: Market | None, server: BrokerClient | None
-) -> Sequence[WorkloadEstimate]:
-    """A first estimate of each workload: of the server, or over a market at hand; none where neither is."""
-    if found is not None:
-        return build_planner().estimate(request, found.offers, found.as_of).workloads
-    if server is None:
-        return ()
-    try:
-        with server:
-            return server.estimate(text).workloads
-    except BrokerError as error:
-        say(f"no estimate: {error}")
-        return ()
 
 
 def _model_file(start: Path, output: Path) -> str | None:
@@ -213,16 +196,6 @@ def _ask_for(document: EditedDocument, at: str, one: FormField, now: datetime) -
     choices = f" [{', '.join(one.choices)}]" if one.entry is Entry.CHOICE else ""
     answer = typer.prompt(f"{one.label}{hint}{choices}", default=known, show_default=bool(known), err=True)
     _put(document, at, one, str(answer), now)
-
-
-def _market(path: Path | None) -> Market | None:
-    """The market of the file, else that of the database if it was polled."""
-    try:
-        return find_market(path)
-    except (InputError, Conflict, NotFound):
-        if path is not None:
-            raise
-        return None
 
 
 def _missing(begun: StartingPoint | None, untouched: Sequence[str]) -> list[str]:

@@ -13,7 +13,7 @@ from broker.domain.planning.workload import WorkloadKind
 
 
 class StartingPointQuestion(BaseModel):
-    """A source: a ``config.json``, a SkyPilot task, or the command of a server or of a training run."""
+    """A source: a ``config.json``, a task or manifest, or the command of a server or of a training run."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
-from api.schemas.imports.draft import NO_FIELD, Draft, is_on
+from api.schemas.imports.draft import Draft, is_on
 from api.schemas.imports.shell import options_of, pair_at
+from api.schemas.imports.tables import import_words, option_table
 from broker.catalogue import named_format
 from broker.domain.planning.workload import ServingEngine, WorkloadKind
 from broker.models.weight_formats import PLANNED, format_of_method
@@ -35,78 +37,9 @@ MODULES: Mapping[str, tuple[ServingEngine, bool]] = {
     "tensorrt_llm.commands.serve": (ServingEngine.TENSORRT_LLM, False),
 }
 """Modules of ``python -m`` that serve; true: a file of requests."""
-IMAGE = re.compile(r"([\w.:-]+/)*(vllm/vllm-openai[\w-]*|rocm/vllm[\w-]*|vllm/vllm-tpu)([:@]\S+)?")
-OTHER_SERVERS: Mapping[str, str] = {
-    "text-generation-launcher": "Text Generation Inference",
-    "llama-server": "llama.cpp",
-    "lmdeploy": "LMDeploy",
-    "ollama": "Ollama",
-    "tritonserver": "Triton",
-    "mlc_llm": "MLC LLM",
-    "aphrodite": "Aphrodite",
-    "lightllm.server.api_server": "LightLLM",
-    "xinference": "Xinference",
-}
-OTHER_IMAGE = re.compile(r"(\S*/)?text-generation-inference([:@]\S+)?")
-FLAGS = frozenset({
-    "enforce-eager", "trust-remote-code", "enable-prefix-caching", "no-enable-prefix-caching",
-    "enable-chunked-prefill", "no-enable-chunked-prefill", "disable-log-stats",
-    "disable-log-requests", "enable-lora", "enable-auto-tool-choice", "enable-expert-parallel",
-    "enable-reasoning", "disable-cuda-graph", "disable-radix-cache", "enable-metrics",
-    "enable-torch-compile", "enable-dp-attention", "disable-overlap-schedule", "disable-overlap",
-    "use-v2-block-manager", "disable-custom-all-reduce", "enable-mixed-chunk", "enable-p2p-check",
-    "headless", "async-scheduling", "is-embedding", "enable-sleep-mode", "skip-tokenizer-init",
-    "enable-server-load-tracking", "data-parallel-hybrid-lb",
-})  # fmt: skip
-"""Options without a value."""
-SHORT: Mapping[str, str] = {
-    "tp": "tensor-parallel-size", "tp-size": "tensor-parallel-size", "pp": "pipeline-parallel-size",
-    "pp-size": "pipeline-parallel-size", "dp": "data-parallel-size", "dp-size": "data-parallel-size",
-    "ep": "expert-parallel-size", "ep-size": "expert-parallel-size", "q": "quantization",
-    "model-path": "model", "m": "model",
-}  # fmt: skip
-LAYOUT = "the planner chooses how GPUs share a replica, and the number of replicas"
-LENGTHS = "the lengths of requests are the traffic's"
-MEMORY = "the engine's usual setting is planned; state measured for the rate of yours"
-SPECULATION = "state speculation, with the acceptance that you measured"
-PREFIX = "state prefix_cache_hit_share, the share of prompts that it holds"
-EAGER = "planned with CUDA graphs; without them tokens take up to twice as long: drop it, or state measured"
-CONTEXT = "name a config.json whose rope_scaling extends the context"
-ADAPTERS = "adapters beside the model are not planned"
-OFFLOAD = "weights and cache are planned in GPU memory alone"
-CACHE = "the cache is planned in 16 bits"
+IMAGE = re.compile(r"([\w.:-]+/)*(vllm/vllm-openai|rocm/vllm[\w-]*|vllm-openai)([:@]\S+)?")
+NAMES = frozenset({"served-model-name", "model-name"})
 SET_UP = "they set up the server and change nothing that is planned"
-NOTED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern), why)
-    for pattern, why in (
-        (r"(tensor|pipeline|data|expert|decode-context)-parallel.*|enable-expert-parallel", LAYOUT),
-        (r"enable-dp-attention|nnodes|node-rank|moe-.*-parallel.*|enable-ep.*|cp-size", LAYOUT),
-        (r"max-model-len|context-length|max-seq-len|max-input-len|max-total-tokens", LENGTHS),
-        (r"gpu-memory-utilization|mem-fraction-static|(kv-cache-)?free-gpu-memory-fraction", MEMORY),
-        (r"max-num-seqs|max-num-batched-tokens|max-running-requests|max-batch-size|max-num-tokens", MEMORY),
-        (r"(no-)?enable-chunked-prefill|chunked-prefill-size|schedule-.*|compilation-config|O\d?", MEMORY),
-        (r"cuda-graph-.*|enable-torch-compile|attention-backend|extra-llm-api-options|config", MEMORY),
-        (r"kv-cache-free-gpu-memory-fraction|kv-cache-memory.*|num-gpu-blocks.*", MEMORY),
-        (r"spec.*|num-speculative-tokens|ngram-.*", SPECULATION),
-        (r"(no-)?enable-prefix-caching|disable-radix-cache", PREFIX),
-        (r"enforce-eager|disable-cuda-graph", EAGER),
-        (r"rope-.*|hf-overrides|json-model-override-args", CONTEXT),
-        (r"enable-lora.*|(max-)?lora-.*|max-loras.*|fully-sharded-loras", ADAPTERS),
-        (r"cpu-offload.*|swap-space|offload.*|.*hicache.*|kv-transfer-config|kv-offload.*", OFFLOAD),
-        (r"kv-cache-dtype.*|calculate-kv-scales", CACHE),
-        (r"task|runner|convert|is-embedding|pooler-config|override-pooler-config",
-         "planned as a model that generates text"),
-    )
-)  # fmt: skip
-HARMLESS = re.compile(
-    r"host|port|api-key.*|admin-api-key|uvicorn-.*|ssl-.*|.*log.*|chat-template.*|tool-.*|enable-auto-tool.*|"
-    r"reasoning-.*|enable-reasoning|trust-remote-code|download-dir|(code-)?revision|.*tokenizer.*|seed|random-seed|"
-    r"load-format|allow.*|root-path|middleware|enable-metrics|distributed-executor-backend|device|disable-custom.*|"
-    r"served-model-name|limit-mm.*|mm-.*|watchdog.*|dist-.*|nccl-.*|master-.*|response-role|guided.*|grammar.*|"
-    r"structured-.*|block-size|page-size|backend|disable-overlap.*|enable-p2p.*|worker.*|headless|ray-.*|"
-    r"generation-config|override-generation-config|otlp-.*|collect-.*|disable-uvicorn.*|i|o|input-file|output-file|"
-    r"num-gpus|gpus|skip-.*|show-.*|numa.*|stream-.*|model-loader-extra-config|disable-frontend.*|h(elp)?"
-)
 OF_CHECKPOINT = frozenset({
     "auto", "none", "marlin", "compressed-tensors", "compressed_tensors", "modelopt", "quark", "torchao",
     "inc", "gguf", "bitsandbytes",
@@ -121,14 +54,35 @@ def find_server(words: Sequence[str]) -> Server | str | None:
         if found is not None:
             return replace(found, before=tuple(words[:index]))
         base = word.rpartition("/")[2]
-        if base in OTHER_SERVERS or OTHER_IMAGE.fullmatch(word):
-            return OTHER_SERVERS.get(base, "Text Generation Inference")
+        if _others().fullmatch(base) and _is_run(words, index):
+            return _name_of_other(base)
     for index, word in enumerate(words):
         if IMAGE.fullmatch(word):
             title = word.partition(":")[0].partition("@")[0]
             rest, before = tuple(words[index + 1 :]), tuple(words[:index])
             return Server(ServingEngine.VLLM, title, rest, before=before)
     return None
+
+
+def _is_run(words: Sequence[str], index: int) -> bool:
+    """Whether a word is a program, a module or an image that a command runs, and no argument of another."""
+    return index == 0 or words[index - 1] == "-m" or words[0].rpartition("/")[2] in RUNNERS
+
+
+RUNNERS = frozenset({"docker", "podman", "nerdctl", "srun", "singularity", "apptainer", "numactl", "python3"})
+VERSION = r"([:@].*)?"
+"""What an image's name ends with."""
+
+
+@cache
+def _others() -> re.Pattern[str]:
+    """Programs and images of servers that cannot be planned."""
+    return re.compile(f"({'|'.join(import_words()['servers']['others'])}){VERSION}")
+
+
+def _name_of_other(base: str) -> str:
+    others: Mapping[str, str] = import_words()["servers"]["others"]
+    return next(name for pattern, name in others.items() if re.fullmatch(f"({pattern}){VERSION}", base))
 
 
 def _server_at(words: Sequence[str], index: int) -> Server | None:
@@ -150,20 +104,30 @@ def _server_at(words: Sequence[str], index: int) -> Server | None:
 def draft_of_server(server: Server, source: str, kind: WorkloadKind | None = None) -> Draft:
     """The workload of a server's command; ``kind``: a service or a batch of requests to it."""
     draft = Draft(kind or (WorkloadKind.BATCH if server.is_batch else WorkloadKind.SERVING), source)
-    options, rest = options_of(server.arguments, FLAGS, SHORT)
+    table = option_table("servers")
+    options, rest = options_of(server.arguments, table.flags, table.short)
+    _require_values(options, draft)
     model = options.pop("model", None) or (rest.pop(0) if rest else None)
     if model is None:
         draft.leave("the model", f"{server.title} names none here")
     draft.name_model(model, _method(options, model or "", draft))
     _tell_dtype(options, draft)
-    draft.tell("name", _name(options.get("served-model-name", "")))
+    draft.tell("name", _name(options.get("served-model-name", options.get("model-name", ""))))
     if server.engine is not ServingEngine.VLLM:
         draft.tell("engine", server.engine.value)
     for name in ("quantization", "dtype"):
         options.pop(name, None)
-    _leave_options(options, draft)
+    unused = {name: value for name, value in options.items() if value != "auto" and name not in NAMES}
+    draft.leave_options(unused, table, SET_UP)
     draft.leave_together(rest, "no option's value", prefix="")
     return draft
+
+
+def _require_values(options: Mapping[str, str], draft: Draft) -> None:
+    """Raises InputError for an option that makes another workload of the server than one that is planned."""
+    for name, known in import_words()["servers"]["must"].items():
+        if name in options and options[name].lower() not in known["values"]:
+            draft.refuse(f"--{name} {options[name]}".rstrip(), known["expected"])
 
 
 def _name(told: str) -> str | None:
@@ -199,20 +163,3 @@ def _tell_dtype(options: Mapping[str, str], draft: Draft) -> None:
         draft.refuse(f"--dtype {dtype}", "auto, bfloat16 or float16")
     if "precisions" not in draft.fields and found is not None:
         draft.tell("precisions", [found])
-
-
-def _leave_options(options: Mapping[str, str], draft: Draft) -> None:
-    """Names every option that is not used, those that only set up the server together."""
-    set_up: list[str] = []
-    for name, value in options.items():
-        why = next((why for pattern, why in NOTED if pattern.fullmatch(name)), None)
-        if value == "auto":
-            continue
-        if why is not None:
-            draft.leave(f"--{name} {value}".rstrip(), why)
-        elif HARMLESS.fullmatch(name):
-            if name != "served-model-name":
-                set_up.append(name)
-        else:
-            draft.leave(f"--{name} {value}".rstrip(), NO_FIELD)
-    draft.leave_together(set_up, SET_UP)

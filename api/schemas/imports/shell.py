@@ -6,6 +6,7 @@ unknown and stays a variable.
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,13 +14,19 @@ from dataclasses import dataclass, field
 
 UNKNOWN = "$OUTPUT_OF_A_COMMAND"
 _CONTINUED = re.compile(r"\\\r?\n")
+_COMPUTED = re.compile(r"\$\(\(([^()]*)\)\)")
+_SUM = re.compile(r"\s*\d{1,6}(\s*[*+]\s*\d{1,6}){0,9}\s*")
+_NAME = re.compile(r"\$?\{?\b([A-Za-z_]\w*)\}?")
 _SUBSTITUTED = re.compile(r"\$\([^()]*\)|`[^`]*`")
 _VARIABLE = re.compile(r"'[^']*'|\$\{(\w+)(?::?[-=]([^{}]*))?\}|\$(\w+)")
 _NEXT = re.compile(r"""'[^']*'|"[^"]*"|;|&&|\|\|""")
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _ENDS = frozenset(";&|()")
 _DIRECTS = frozenset("<>")
-_PREFIXES = frozenset({"export", "local", "declare", "env", "readonly"})
+_PREFIXES = frozenset({
+    "export", "local", "declare", "env", "readonly", "then", "else", "do", "exec", "nohup", "sudo", "time",
+})  # fmt: skip
+_BEGINS, _CLOSES = frozenset({"if", "case"}), frozenset({"fi", "esac"})
 MOST_EXPANSIONS = 8
 MOST_REPLACED = 100_000
 """All text together that takes the place of variables and of what commands print."""
@@ -40,6 +47,8 @@ class Shell:
         self._lines = _CONTINUED.sub(" ", text).splitlines()
         self._variables = dict(variables or {})
         self._room = MOST_REPLACED
+        self._branches = 0
+        self._in_branches: set[str] = set()
         self.used: set[str] = set()
         self.exported: dict[str, str] = {}
 
@@ -54,9 +63,21 @@ class Shell:
             for words in _split(self._expanded(part)):
                 command = self._command(words)
                 if command.words:
+                    first = command.words[0]
+                    self._branches += (first in _BEGINS) - (first in _CLOSES)
                     yield command
                     continue
-                self._variables |= command.environment
+                self._assign(command.environment)
+
+    def _assign(self, environment: Mapping[str, str]) -> None:
+        """Sets variables. One that has another value by branch of an ``if`` has none."""
+        for name, value in environment.items():
+            if self._branches > 0 and name in self._in_branches and self._variables.get(name) != value:
+                self._variables.pop(name, None)
+                continue
+            if self._branches > 0:
+                self._in_branches.add(name)
+            self._variables[name] = value
 
     def _command(self, words: Sequence[str]) -> Command:
         """The words after the assignments at the beginning of a command."""
@@ -76,13 +97,21 @@ class Shell:
         return found
 
     def _expanded(self, line: str) -> str:
-        line = _SUBSTITUTED.sub(self._printed, line)
+        line = _SUBSTITUTED.sub(self._printed, _COMPUTED.sub(self._computed, line))
         for _ in range(MOST_EXPANSIONS):
             replaced = _VARIABLE.sub(self._value, line)
             if replaced == line:
                 break
             line = replaced
         return line
+
+    def _computed(self, found: re.Match[str]) -> str:
+        """The value of a sum of products of variables and whole numbers; else what a command would print."""
+        text = _NAME.sub(lambda name: self._variables.get(name[1], name[0]), found[1])
+        self.used |= {name[1] for name in _NAME.finditer(found[1])}
+        if not _SUM.fullmatch(text):
+            return self._printed(found)
+        return str(sum(math.prod(map(int, part.split("*"))) for part in text.split("+")))
 
     def _printed(self, found: re.Match[str]) -> str:
         self._room -= len(UNKNOWN)
@@ -152,6 +181,9 @@ def options_of(
     rest: list[str] = []
     name: str | None = None
     for word in words:
+        if word == "--":
+            name = None
+            continue
         is_option = word.startswith("-") and len(word) > 1 and not re.fullmatch(r"-[\d.]+(e-?\d+)?", word)
         if is_option:
             told, equals, value = word.lstrip("-").partition("=")

@@ -1,4 +1,4 @@
-"""Workloads from what a team already has: a model's ``config.json``, a SkyPilot task, a command line.
+"""Workloads from what a team already has: a model's ``config.json``, a task, a manifest, a command line.
 
 What is known is filled in. ``missing`` are needed fields that the source does not tell, which have examples
 in their place; ``left_out`` names everything of the source that is not used, and why.
@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from api.schemas.base.document import read_document
+from api.schemas.base.document import describe, read_document
 from api.schemas.imports.draft import Draft
+from api.schemas.imports.jobs import Job, complete
+from api.schemas.imports.manifests import is_manifest, jobs_of_manifests
+from api.schemas.imports.recipes import recipe_options, recipe_title
 from api.schemas.imports.server_lines import draft_of_server, find_server
 from api.schemas.imports.shell import Command, Shell
-from api.schemas.imports.skypilot_tasks import complete, environment_of
-from api.schemas.imports.training_lines import draft_of_launcher, find_launcher
+from api.schemas.imports.tasks import RUN_TYPES, is_dstack, is_task, job_of_dstack, job_of_task
+from api.schemas.imports.training_lines import draft_of_launcher, draft_of_recipe, find_launcher
 from api.schemas.workloads.form_fields import NEW_WORKLOADS, WORKLOAD_FIELDS, value_at
 from broker.catalogue import known_model, load_models, named_format
 from broker.domain.basics.errors import FieldProblem, InputError
@@ -29,13 +32,22 @@ from broker.models.weight_formats import format_of_config
 
 COMMANDS = (
     "vllm serve, python -m vllm.entrypoints.openai.api_server, docker run vllm/vllm-openai, "
-    "python -m sglang.launch_server, trtllm-serve, torchrun, accelerate launch or deepspeed"
+    "python -m sglang.launch_server, trtllm-serve, torchrun, accelerate launch, deepspeed, axolotl train, "
+    "tune run or trl sft"
 )
-EXPECTED = f"a Hugging Face config.json, a SkyPilot task, or a command line with {COMMANDS}"
+EXPECTED = (
+    "a Hugging Face config.json, a SkyPilot task, a dstack service or task, a Kubernetes manifest, a "
+    f"configuration of axolotl, torchtune, TRL or LLaMA-Factory, or a command line with {COMMANDS}"
+)
 ENVIRONMENT = "the environment of the program is not planned"
 SAME_SIZE = 0.01
 SHOWN = 60
 MOST_CHARACTERS = 200_000
+POINTERS = {"skypilot": "/run", "dstack": "/commands", "kubernetes": "/spec"}
+_SEPARATOR = re.compile(r"^---(?:[ \t].*)?$", re.MULTILINE)
+_OF_TOOL = re.compile(
+    r"^(apiVersion|resources|num_nodes|base_model|model_name_or_path|type):\s", re.MULTILINE
+)
 _OPTION = re.compile(r"-(?!(u|m)$)-?[A-Za-z]")
 
 
@@ -52,12 +64,14 @@ class StartingPoint:
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What was asked of a source: its name in messages, the kind of workload that it must be (None: any), and
-    the name under which a ``config.json`` of a model without a name can be found.
+    the name under which a ``config.json`` of a model without a name can be found. ``gpus``: those of the job
+    that runs its commands.
     """
 
     source: str
     kind: WorkloadKind | None = None
     model_file: str | None = None
+    gpus: int | None = None
 
 
 def read_starting_point(
@@ -72,11 +86,12 @@ def read_starting_point(
         problem = FieldProblem("", f"{len(text):,} characters", f"at most {MOST_CHARACTERS:,}")
         raise InputError(source, (problem,))
     asked = Asked(source, kind, model_file)
-    data = _plain(text, source)
-    if isinstance(data, dict) and ("architectures" in data or "model_type" in data):
-        return _finished("a Hugging Face config.json", _of_config(data, asked))
-    if isinstance(data, dict) and ("resources" in data or "run" in data or "num_nodes" in data):
-        return _finished("a SkyPilot task", _of_task(data, asked))
+    documents = _documents(text, source)
+    data = documents[0] if documents else None
+    if documents and all(is_manifest(one) for one in documents):
+        return _of_manifests(documents, asked)
+    if isinstance(data, dict):
+        return _of_data(data, asked)
     shell = Shell(text)
     found = _of_shell(shell, asked)
     if found is not None:
@@ -86,21 +101,63 @@ def read_starting_point(
         _leave_environment(draft, shell)
         return _finished(title, draft)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    shown = next((line for line in lines if not line.startswith("#")), lines[0] if lines else "nothing")[
-        :SHOWN
-    ]
-    raise InputError(source, (FieldProblem("", repr(shown), EXPECTED),))
+    shown = next((line for line in lines if not line.startswith("#")), lines[0] if lines else "nothing")
+    raise InputError(source, (FieldProblem("", repr(shown[:SHOWN]), EXPECTED),))
 
 
-def _plain(text: str, source: str) -> Any:
-    """The data of a YAML or JSON text; None for other text."""
-    try:
-        return read_document(text, source).data
-    except InputError as error:
-        several = any(problem.found == "a second document" for problem in error.problems)
-        if several and "resources:" in text:
-            raise
-        return None
+def _documents(text: str, source: str) -> list[dict[str, Any]]:
+    """The objects of a YAML or JSON text; none of other text. Raises InputError for broken files of tools."""
+    found: list[dict[str, Any]] = []
+    for part in _SEPARATOR.split(text):
+        try:
+            data = read_document(part, source).data
+        except InputError:
+            if _OF_TOOL.search(text):
+                raise
+            return []
+        if isinstance(data, dict):
+            found.append(data)
+        elif data is not None:
+            return []
+    if len(found) > 1 and not all(is_manifest(one) for one in found):
+        raise InputError(source, (FieldProblem("", "a second document", "one document"),))
+    return found
+
+
+def _of_data(data: dict[str, Any], asked: Asked) -> StartingPoint:
+    """The workload of a file of one object that is no manifest."""
+    title = recipe_title(data)
+    if title is not None:
+        _require_kind(asked, title, (WorkloadKind.TRAINING,))
+        return _finished(title, draft_of_recipe(recipe_options(data), asked.source))
+    if is_dstack(data):
+        if data["type"] not in RUN_TYPES:
+            problem = FieldProblem("/type", str(data["type"]), f"a dstack {' or '.join(sorted(RUN_TYPES))}")
+            raise InputError(asked.source, (problem,))
+        job = job_of_dstack(data)
+        return _finished(job.title, _of_job(job, asked))
+    if "architectures" in data or "model_type" in data:
+        return _finished("a Hugging Face config.json", _of_config(data, asked))
+    if is_task(data):
+        return _finished("a SkyPilot task", _of_job(job_of_task(data), asked))
+    raise InputError(asked.source, (FieldProblem("", describe(data), EXPECTED),))
+
+
+def _of_manifests(objects: Sequence[Mapping[str, Any]], asked: Asked) -> StartingPoint:
+    """The workload of the first object with a command that is read; the others are left out."""
+    jobs, beside = jobs_of_manifests(objects)
+    read = next((job for job in jobs if any(_known(Shell(job.commands, job.variables)))), None)
+    read = read or next(iter(jobs), None)
+    if read is None:
+        expected = "an object with pods that serve a model or train one"
+        raise InputError(asked.source, (FieldProblem("/kind", ", ".join(beside), expected),))
+    read.beside = [*beside, *(f"{job.title} {job.name or ''}".rstrip() for job in jobs if job is not read)]
+    return _finished(read.title, _of_job(read, asked))
+
+
+def _known(shell: Shell) -> Iterator[Command]:
+    """The commands that start a server or a training run."""
+    return (one for one in shell.commands() if find_server(one.words) or find_launcher(one.words))
 
 
 def _finished(found: str, draft: Draft) -> StartingPoint:
@@ -175,27 +232,25 @@ def _is_alike(known: ModelShape, shape: ModelShape) -> bool:
     return told == asked and abs(known.total_params - shape.total_params) <= SAME_SIZE * shape.total_params
 
 
-def _of_task(task: Mapping[str, Any], asked: Asked) -> Draft:
-    """A SkyPilot task: its command, and what stands beside it."""
-    run = task.get("run")
-    text = run if isinstance(run, str) else ""
-    shell = Shell(text, environment_of(task))
-    found = _of_shell(shell, asked)
-    draft = _of_other_command(task, text, asked) if found is None else found[1]
-    complete(draft, task, shell.used)
+def _of_job(job: Job, asked: Asked) -> Draft:
+    """A task, a service or a manifest: its command, and what stands beside it."""
+    shell = Shell(job.commands, job.variables)
+    found = _of_shell(shell, replace(asked, gpus=job.gpus))
+    draft = _of_other_command(job, asked) if found is None else found[1]
+    complete(draft, job, shell.used)
     return draft
 
 
-def _of_other_command(task: Mapping[str, Any], run: str, asked: Asked) -> Draft:
-    """The draft of a task without a known command: of the kind that was asked for, or of its ``service``."""
-    kind = asked.kind or (WorkloadKind.SERVING if "service" in task else None)
-    first = next((line.strip() for line in run.splitlines() if line.strip()), "no command")
+def _of_other_command(job: Job, asked: Asked) -> Draft:
+    """The draft of a job without a known command: of the kind that was asked for, or a SkyPilot service."""
+    kind = asked.kind or (job.kind if job.tool == "skypilot" else None)
+    first = next((line.strip() for line in job.commands.splitlines() if line.strip()), "no command")
     if kind is None:
         expected = f"a command with {COMMANDS}; or the kind of workload: --kind training, serving or batch"
-        problem = FieldProblem("/run", repr(first[:SHOWN]), expected)
+        problem = FieldProblem(POINTERS[job.tool], repr(first[:SHOWN]), expected)
         raise InputError(asked.source, (problem,))
     draft = Draft(kind, asked.source)
-    if run.strip():
+    if job.commands.strip():
         draft.leave(f"run {first[:SHOWN]!r}", "no command that is read")
     return draft
 
@@ -226,10 +281,10 @@ def _of_command(command: Command, asked: Asked) -> tuple[str, Draft] | None:
     elif launcher is None:
         return None
     else:
-        title = f"a {launcher.name} line"
+        title = f"{'an' if launcher.name[0] in 'aeiou' else 'a'} {launcher.name} line"
         _require_kind(asked, title, (WorkloadKind.TRAINING,))
         before = launcher.before
-        draft = draft_of_launcher(launcher, asked.source)
+        draft = draft_of_launcher(launcher, asked.source, asked.gpus)
     names = dict.fromkeys(word.partition("=")[0] for word in before if _OPTION.match(word))
     draft.leave_together(list(names), "the planner chooses the machines that run it", prefix="")
     draft.leave_together(list(command.environment), ENVIRONMENT, prefix="")
