@@ -55,6 +55,9 @@ UNCHECKED = {
     "says",
     "fixes",
     "reason",
+    # What the next best costs is a statement of the search about the whole market.
+    "more_usd",
+    "missing_usd",
 }
 # The asked gap is not part of a plan, so these two cannot be told apart.
 CLAIMS_OF_QUALITY = {PlanStatus.OPTIMAL, PlanStatus.FEASIBLE}

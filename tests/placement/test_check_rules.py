@@ -144,6 +144,14 @@ def _window_use() -> Checked:
     return first_changed(found, window_use=replace(use, unwanted_usd=use.unwanted_usd + 1)), asked, offers
 
 
+def _relaunches() -> Checked:
+    asked, offers = request(serving(hourly=[3.0, 0.0, 0.0, 0.0, 3.0, 3.0]), hours=6), [offer("od", "1.00")]
+    found = plan(asked, offers)
+    told = found.placements[0].relaunch
+    assert told is not None
+    return first_changed(found, relaunch=replace(told, starts=told.starts + 1)), asked, offers
+
+
 def _recourses() -> Checked:
     found, asked, offers = recourse_plan()
     told = found.placements[0].recourse
@@ -170,6 +178,7 @@ ALONE: dict[str, tuple[Callable[[], Checked], str]] = {
     "totals": (_totals, "cost_usd"),
     "window_use": (_window_use, "unwanted_usd"),
     "recourses": (_recourses, "recourse hours is"),
+    "relaunches": (_relaunches, "relaunch starts is"),
     "identity": (_identity, "zone"),
 }
 

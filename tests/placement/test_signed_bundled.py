@@ -68,6 +68,9 @@ DOCUMENTS = {
     "helpdesk": document("helpdesk-closed-at-night") | {"confidence": 0.5},
 }
 
+WIDER_GAPS = {"insurer": 0.07}
+"""Where sizes of one seller's node differ in their launch chance, the bound counts all starts at the best."""
+
 CHEAPER_DAYS = "/to-"
 """In the names of SF Compute's offers of days that cost less than its dearest one."""
 
@@ -104,7 +107,7 @@ def test_a_service_over_the_bundled_market_is_one_to_sign(bundled: Market, name:
     plan, request = signed(bundled, written)
     (row,) = written["workloads"]
     assert plan.gap is not None
-    assert plan.gap <= 0.01
+    assert plan.gap <= WIDER_GAPS.get(name, 0.01)
     assert_demand_is_carried(plan, request, row, on_sale)
     assert_few_pools(plan, row, on_sale)
     assert_stock_is_true(plan, on_sale)

@@ -53,9 +53,10 @@ def test_a_dstack_service_is_a_service_where_it_may_run() -> None:
     service = found.workload
     assert (service["kind"], service["model"], service["precisions"]) == ("serving", "Qwen3-32B", ["fp8"])
     assert service["policy"] == {"providers": {"only": ["aws", "vast"]}, "regions": ["us-east-1"]}
+    assert service["min_replicas"] == 1
     listed = left_out(found)
     assert {
-        "--tensor-parallel-size 4", "accelerators H100:4", "at least 1 replicas", "HF_TOKEN, UNUSED",
+        "--tensor-parallel-size 4", "accelerators H100:4", "HF_TOKEN, UNUSED",
         "resources.disk", "replicas", "scaling", "max_price",
     } <= set(listed)  # fmt: skip
     assert listed["max_price"] == "a document limits money in all: state budget.usd"
@@ -223,11 +224,9 @@ def test_an_axolotl_configuration_is_a_run() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        {"adapter": "qlora"},
         {"load_in_4bit": True},
-        {"rl": "dpo"},
-        {"optimizer": "paged_adamw_8bit"},
-        {"optimizer": "muon"},
+        {"rl": "grpo"},
+        {"optimizer": "lion"},
         {"fsdp_config": {"offload_params": True}},
         {"activation_offloading": True},
         {"qat": {"weight_dtype": "int4"}},
@@ -238,6 +237,19 @@ def test_another_method_of_a_configuration_is_refused(other: dict[str, Any]) -> 
     found, expected = refused(yaml.safe_dump(AXOLOTL | other))
     assert next(iter(other)) in found
     assert "cannot be planned yet" in expected
+
+
+@pytest.mark.parametrize(
+    ("other", "field", "value"),
+    [
+        ({"adapter": "qlora", "lora_r": 32}, "adapter", {"kind": "lora", "rank": 32, "base": "int4"}),
+        ({"rl": "dpo"}, "method", "dpo"),
+        ({"optimizer": "paged_adamw_8bit"}, "optimizer", {"name": "paged_adamw8bit"}),
+        ({"optimizer": "muon"}, "optimizer", {"name": "muon"}),
+    ],
+)
+def test_how_a_configuration_trains_is_read(other: dict[str, Any], field: str, value: object) -> None:
+    assert begin(yaml.safe_dump(AXOLOTL | other)).workload[field] == value
 
 
 def recipe(**fields: Any) -> str:
@@ -257,9 +269,8 @@ def test_a_torchtune_recipe_is_a_run() -> None:
     run = begin(recipe()).workload
     assert (run["model"], run["sequence_length"], run["precision"]) == ("Llama-3.1-8B", 2048, "bf16")
     assert begin(recipe(checkpointer={"checkpoint_dir": "/data"})).workload["model"] == "Llama-3.1-8B"
-    assert (
-        "PagedAdamW8bit" in refused(recipe(optimizer={"_component_": "bitsandbytes.optim.PagedAdamW8bit"}))[0]
-    )
+    paged = begin(recipe(optimizer={"_component_": "bitsandbytes.optim.PagedAdamW8bit"})).workload
+    assert paged["optimizer"] == {"name": "paged_adamw8bit"}
     lora = {"_component_": "torchtune.models.llama3_1.lora_llama3_1_8b", "lora_rank": 8}
     assert "lora_llama3_1_8b" in refused(recipe(model=lora))[0]
     assert "DPOLoss" in refused(DPO_RECIPE)[0]
@@ -273,7 +284,8 @@ def test_the_options_of_a_trainer_may_stand_in_a_file() -> None:
         "finetuning_type": "full",
     }
     assert begin(json.dumps(told)).workload["sequence_length"] == 1024
-    assert refused(json.dumps(told | {"stage": "dpo"}))[0] == "stage: dpo"
+    assert begin(json.dumps(told | {"stage": "dpo"})).workload["method"] == "dpo"
+    assert refused(json.dumps(told | {"stage": "ppo"}))[0] == "stage: ppo"
 
 
 @pytest.mark.parametrize(
@@ -299,7 +311,7 @@ def test_runs_are_known_however_they_are_started(line: str, gpus: dict[str, int]
         ("accelerate launch --num_processes 8 sft.py --config sft.yaml", "sft.yaml"),
         ("tune run --nproc_per_node 2 lora_finetune_distributed --config x", "lora_finetune_distributed"),
         ("accelerate launch -m axolotl.cli.train qlora.yml", "qlora.yml"),
-        ("trl dpo --model_name_or_path Qwen/Qwen3-8B", "dpo"),
+        ("trl grpo --model_name_or_path Qwen/Qwen3-8B", "grpo"),
         ("vllm serve Qwen/Qwen3-8B --task embed", "--task embed"),
         ("vllm serve Qwen/Qwen3-8B --device cpu", "--device cpu"),
         ("docker run ollama/ollama:latest", "Ollama"),
@@ -368,4 +380,4 @@ def test_every_reason_of_the_tables_is_a_sentence() -> None:
     }
     assert used <= words["reasons"].keys() | words["words"].keys()
     assert option_table("servers").why("tensor-parallel-size") == words["reasons"]["layout"]
-    assert word("gpus").why == "the planner chooses the kind of GPU"
+    assert word("gpus").why == "state policy.gpus, the GPUs that may be used"

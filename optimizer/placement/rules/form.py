@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from broker.domain.planning.plan import Placement
 from broker.domain.planning.recourse import Recourse
+from broker.domain.planning.relaunch import Relaunch
 from broker.domain.planning.workload import Serving, Training, Workload
 from optimizer.placement.rules.case import Case, label
 
@@ -53,6 +54,7 @@ def violations(case: Case) -> Iterator[str]:
         yield from _layout(where, placement)
         yield from _amounts(where, placement)
         yield from _recourse(where, placement.recourse)
+        yield from _relaunch(where, placement.relaunch)
         if placement.workload in case.workloads:
             yield from _metrics(where, placement, case.workloads[placement.workload])
     for left_out in case.plan.unplaced:
@@ -79,6 +81,15 @@ def _recourse(where: str, told: object) -> Iterator[str]:
         yield f"{where}: recourse is {told!r}, expected chance, offer_id, hours and usd"
     elif not (0 <= told.chance <= 1 and 0 <= told.hours < math.inf and told.usd.is_finite()):
         yield f"{where}: recourse has chance {told.chance}, hours {told.hours} and usd {told.usd}"
+
+
+def _relaunch(where: str, told: object) -> Iterator[str]:
+    if told is None:
+        return
+    if not isinstance(told, Relaunch):
+        yield f"{where}: relaunch is {told!r}, expected starts, chance, offer_id, more_usd and missing_usd"
+    elif not (0 <= told.chance <= 1 and told.more_usd.is_finite() and told.missing_usd.is_finite()):
+        yield f"{where}: relaunch has chance {told.chance}, {told.more_usd} and {told.missing_usd} USD"
 
 
 def _layout(where: str, placement: Placement) -> Iterator[str]:
