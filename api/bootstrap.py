@@ -56,10 +56,10 @@ from broker.domain.holding.order_rules import OrderRules, Orders
 from broker.domain.market.contract_prices import ContractPrice
 from broker.domain.market.polling import PollPlan
 from broker.domain.market.seller_mode import Modes, real_sellers
-from broker.domain.planning.startup import StartupSecrets
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.spend.intervals import IntervalRules
 from broker.domain.spend.spending_caps import SpendingCap, SpendingCaps
+from broker.domain.workloads.startup import StartupSecrets
 from broker.ports.unit_of_work import Clock
 from broker.services.accounts.accounts import AccountsService
 from broker.services.accounts.keys import KeysService

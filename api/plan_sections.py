@@ -31,9 +31,9 @@ from broker.domain.holding.capacity_promise import CapacityPromise
 from broker.domain.market.billing import node_hours
 from broker.domain.planning.comparison import Objective, tightest_objective
 from broker.domain.planning.plan import Alternative, Baseline, ConfidencePrice, Placement, Plan
-from broker.domain.planning.repeats import is_repeated, series_of
 from broker.domain.planning.workload import Slo, WorkloadKind
 from broker.domain.spend.order_quote import planned_promise
+from broker.domain.workloads.repeats import is_repeated, series_of
 
 NAME_WIDTH = 22
 LEVELS = "▁▂▃▄▅▆▇█"

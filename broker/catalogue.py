@@ -36,8 +36,8 @@ from broker.domain.market.operators import Operator, Operators
 from broker.domain.market.price_gate import GateRules
 from broker.domain.market.sku import Form
 from broker.domain.moving.moving_costs import MovingTerms
-from broker.domain.planning.model_shape import GpuSpec, ModelShape
 from broker.domain.spend.energy import EnergyFacts, GridFigure
+from broker.domain.workloads.model_shape import GpuSpec, ModelShape
 from broker.models.config import model_from_hf_config
 from broker.models.rows import model_of
 from broker.models.weight_formats import TUNED, without_format

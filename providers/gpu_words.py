@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from broker.catalogue import CONFIG, load_gpus
-from broker.domain.planning.model_shape import GpuSpec
+from broker.domain.workloads.model_shape import GpuSpec
 
 MEMORY_TOLERANCE = 0.12
 """Share by which a payload may differ from a card's nominal memory (Verda prints 268 for B300's 288)."""

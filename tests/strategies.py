@@ -56,10 +56,10 @@ from broker.domain.planning.plan import (
     Wait,
     Why,
 )
-from broker.domain.planning.reoptimize_policy import ReoptimizeMode
 from broker.domain.planning.window_use import WindowUse
 from broker.domain.planning.workload import Precision, WorkloadKind
 from broker.domain.spend.approvals import Decision, SeenFigures, Verdict
+from broker.domain.workloads.reoptimize_policy import ReoptimizeMode
 from broker.ports.planning import PlanOptions, PlanRecord, PlanState
 
 EPOCH = datetime(2026, 11, 23, tzinfo=UTC)

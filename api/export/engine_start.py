@@ -15,8 +15,8 @@ from api.export.workload_facts import WorkloadFacts, facts_for, facts_of, writte
 from broker.catalogue import load_gpus
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.planning.plan import Placement
-from broker.domain.planning.startup import Startup
 from broker.domain.planning.workload import PlanRequest, ServingEngine
+from broker.domain.workloads.startup import Startup
 
 VENDOR = "NVIDIA"
 """Whose GPUs the images are for."""

@@ -13,7 +13,6 @@ from broker.domain.basics.errors import FieldProblem
 from broker.domain.market.offer import HostKind
 from broker.domain.planning.effective_rules import rules_of
 from broker.domain.planning.plan import Placement
-from broker.domain.planning.training_method import Objective, Offload, OptimizerName
 from broker.domain.planning.workload import (
     Batch,
     PlanRequest,
@@ -24,6 +23,7 @@ from broker.domain.planning.workload import (
     Training,
     Workload,
 )
+from broker.domain.workloads.training_method import Objective, Offload, OptimizerName
 
 LENGTH_STEP = 16
 """Lengths of contexts are multiples of the blocks of a cache."""

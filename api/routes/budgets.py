@@ -24,8 +24,8 @@ from api.routes.parameters import OfTeam, Period
 from api.schemas.finance.finance import BudgetForm, BudgetPage, NewBudget, budget_to_document
 from broker.domain.basics.access import scope_of
 from broker.domain.basics.account import Caller
-from broker.domain.planning.document_fields import TRIMMED
 from broker.domain.spend.budgets import Budget, BudgetPeriod, BudgetStatus
+from broker.domain.workloads.document_fields import TRIMMED
 
 router = APIRouter(prefix="/v1/budgets", tags=["budgets"], dependencies=[KNOWN_NAMES], route_class=FormRoute)
 WHOSE = "The team of the budget; `*` stands for all teams together"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from broker.domain.planning.model_shape import Attention, CacheIndex, MixedWeights, ModelShape
+from broker.domain.workloads.model_shape import Attention, CacheIndex, MixedWeights, ModelShape
 from broker.models.fields import count, needed
 from broker.models.mixers import Mixers, mixers_of
 from broker.models.weight_formats import MXFP4_BYTES, PLANNED, format_of_config, format_of_method

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from broker.domain.planning.model_shape import StateLayers
+from broker.domain.workloads.model_shape import StateLayers
 from broker.models.fields import count, needed
 
 LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from broker.domain.planning.model_shape import Attention, ModelShape
+from broker.domain.workloads.model_shape import Attention, ModelShape
 
 UNEQUAL_LAYERS = 0.05
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from broker.domain.planning.model_shape import Attention, ModelShape
+from broker.domain.workloads.model_shape import Attention, ModelShape
 
 LISTS = ("ignore", "modules_to_not_convert", "exclude_modules", "exclude", "ignored_layers")
 MOST_NAMES = 100_000

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.market.sku import Sku
-from broker.domain.planning.model_shape import GpuSpec
 from broker.domain.planning.workload import Batch, Precision, Serving, Training
+from broker.domain.workloads.model_shape import GpuSpec
 from optimizer.memo_cache import MemoCache
 from optimizer.performance.arrays import number
 from optimizer.performance.constants.calibrated import Calibration

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.domain.market.sku import Sku
-from broker.domain.planning.model_shape import ModelShape
-from broker.domain.planning.training_method import FP32, Offload, OptimizerName
 from broker.domain.planning.workload import Precision, Training
+from broker.domain.workloads.model_shape import ModelShape
+from broker.domain.workloads.training_method import FP32, Offload, OptimizerName
 from optimizer.performance.constants.calibrated import Calibration
 from optimizer.performance.serving.estimate import format_of
 from optimizer.performance.serving.served_model import stored_bytes

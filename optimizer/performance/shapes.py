@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
-from broker.domain.planning.model_shape import Attention, ModelShape
+from broker.domain.workloads.model_shape import Attention, ModelShape
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, Places, as_array, number
 from optimizer.performance.constants.groups import Compute

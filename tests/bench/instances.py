@@ -24,7 +24,6 @@ from broker.domain.market.offer import (
     WindowTerms,
 )
 from broker.domain.market.sku import Fabric, FabricKind, Form, GpuVendor, IntraNode, LinkKind, Sku
-from broker.domain.planning.gpu_rules import GpuRules
 from broker.domain.planning.workload import (
     PlanRequest,
     Policy,
@@ -32,11 +31,11 @@ from broker.domain.planning.workload import (
     Redundancy,
     Serving,
     Slo,
-    Traffic,
-    TrafficShape,
     Training,
     Workload,
 )
+from broker.domain.workloads.gpu_rules import GpuRules
+from broker.domain.workloads.traffic import Traffic, TrafficShape
 
 START = datetime(2026, 11, 23, tzinfo=UTC)
 DAYS = 30

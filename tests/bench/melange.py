@@ -33,15 +33,8 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.window import Window
 from broker.domain.market.offer import NativePrice, Offer, Stock, Tier
 from broker.domain.market.sku import IntraNode, LinkKind, Sku
-from broker.domain.planning.workload import (
-    Measurement,
-    PlanRequest,
-    RequestSize,
-    Serving,
-    Slo,
-    Traffic,
-    TrafficShape,
-)
+from broker.domain.planning.workload import Measurement, PlanRequest, Serving, Slo
+from broker.domain.workloads.traffic import RequestSize, Traffic, TrafficShape
 from broker.ports.planning import PlanOptions
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator

@@ -13,7 +13,8 @@ from api.schemas.base.document import read_document
 from api.schemas.plans.division import divided_document
 from api.schemas.workloads.workloads import read_workloads
 from broker.domain.planning.lanes import DividedService, Division, Lane
-from broker.domain.planning.workload import RequestSize, Serving
+from broker.domain.planning.workload import Serving
+from broker.domain.workloads.traffic import RequestSize
 from tests.cli.running import broker, offer
 from tests.placement.market import T0, plan, serving
 from tests.placement.market import offer as priced

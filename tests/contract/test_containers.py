@@ -11,7 +11,7 @@ import pytest
 import respx
 
 from broker.domain.market.offer import Tier
-from broker.domain.planning.startup import Container
+from broker.domain.workloads.startup import Container
 from providers.registry import SPECS
 from providers.spec import ProviderAdapter, settings_from_environment
 from tests.contract.journey import HOST, KEYS, LATER_S, START, Market, order_of

@@ -12,13 +12,13 @@ from broker.catalogue import load_energy_facts
 from broker.domain.basics.window import Wish
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.moving.savings import NotCompared, savings_of
-from broker.domain.planning.bursts import Burst
 from broker.domain.planning.plan import Baseline
 from broker.domain.planning.workload import Serving, WorkloadKind
 from broker.domain.spend.charging import plan_charges, reservation_charges
 from broker.domain.spend.energy import EnergyFacts, GridFigure, energy_of
 from broker.domain.spend.spend import ChargeBasis, Commitment, CostView
 from broker.domain.spend.unit_costs import Job, Work, day_work_of, unit_costs, work_of
+from broker.domain.workloads.bursts import Burst
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_request, a_segment, an_offer, listed_terms
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.catalogue import load_models
-from broker.domain.planning.model_shape import Attention
+from broker.domain.workloads.model_shape import Attention
 from broker.models.config import model_from_hf_config
 
 

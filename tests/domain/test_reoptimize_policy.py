@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode, ReoptimizePolicy, rules_of
+from broker.domain.workloads.reoptimize_policy import MoveRules, ReoptimizeMode, ReoptimizePolicy, rules_of
 
 M = ReoptimizeMode
 TEAM = ReoptimizePolicy(M.AUTO, Decimal(5), Decimal("0.10"), cooldown_hours=6.0, lapse_hours=48.0)

@@ -22,9 +22,9 @@ from broker.domain.moving.reoptimization import RiskKind
 from broker.domain.moving.reoptimizing import Decision, decide_moves
 from broker.domain.planning.assumed_stock import most_gpus, most_nodes
 from broker.domain.planning.plan import Assumption, Plan
-from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode, ReoptimizePolicy, rules_of
 from broker.domain.planning.workload import Checkpoints, PlanRequest, Training, WorkloadKind
 from broker.domain.reconciling.held_offers import with_held
+from broker.domain.workloads.reoptimize_policy import MoveRules, ReoptimizeMode, ReoptimizePolicy, rules_of
 from tests.depth import examples
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_request, a_segment, an_offer

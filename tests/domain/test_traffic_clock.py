@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.domain.planning.bursts import Burst, Weekday
-from broker.domain.planning.workload import Serving, Slo, Traffic, TrafficShape
+from broker.domain.planning.workload import Serving, Slo
+from broker.domain.workloads.bursts import Burst, Weekday
+from broker.domain.workloads.traffic import Traffic, TrafficShape
 from tests.depth import examples
 from tests.placement.market import MODEL
 

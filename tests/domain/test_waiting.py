@@ -15,8 +15,8 @@ from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.moving.reoptimizing import decide_moves
 from broker.domain.planning.delay_cost import average_usd_per_hour, wait_of
 from broker.domain.planning.plan import Plan, Wait
-from broker.domain.planning.reoptimize_policy import MoveRules
 from broker.domain.planning.workload import PlanRequest, Serving, Starts, WorkloadKind
+from broker.domain.workloads.reoptimize_policy import MoveRules
 from tests.fakes.clock import NOON
 from tests.fakes.examples import a_placement, a_plan, a_request, a_segment, an_offer
 

@@ -19,7 +19,7 @@ from broker.domain.market.freshness import fresh_offers
 from broker.domain.market.market import ChangeKind, diff_rounds
 from broker.domain.market.offer import Stock, StockLevel
 from broker.domain.market.sku import LinkKind
-from broker.domain.planning.workload import Traffic, TrafficShape
+from broker.domain.workloads.traffic import Traffic, TrafficShape
 from broker.provider_facts import infer_intra_node
 from tests.domain.test_billing import T0, at, offer
 

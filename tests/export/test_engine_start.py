@@ -15,8 +15,8 @@ from api.schemas.workloads.workloads import read_workloads
 from broker.domain.basics.errors import InputError
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.planning.plan import Placement
-from broker.domain.planning.startup import SecretName, Startup
 from broker.domain.planning.workload import Precision, ServingEngine, WorkloadKind
+from broker.domain.workloads.startup import SecretName, Startup
 from tests.export.test_export import METRICS, placed
 from tests.fakes.clock import NOON
 

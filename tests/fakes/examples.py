@@ -25,18 +25,10 @@ from broker.domain.market.offer import (
     WindowTerms,
 )
 from broker.domain.market.sku import Sku
-from broker.domain.planning.model_shape import Attention, ModelShape
 from broker.domain.planning.plan import CandidateCounts, Placement, Plan, PlanStatus, SpendLine, Unplaced, Why
-from broker.domain.planning.workload import (
-    PlanRequest,
-    Precision,
-    Serving,
-    Slo,
-    Traffic,
-    TrafficShape,
-    Training,
-    WorkloadKind,
-)
+from broker.domain.planning.workload import PlanRequest, Precision, Serving, Slo, Training, WorkloadKind
+from broker.domain.workloads.model_shape import Attention, ModelShape
+from broker.domain.workloads.traffic import Traffic, TrafficShape
 from broker.ports.planning import (
     InForce,
     PlanCall,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 
-from broker.domain.planning.startup import SecretName, Startup, startup_script
+from broker.domain.workloads.startup import SecretName, Startup, startup_script
 from broker.redaction import redacted, register_environment
 
 

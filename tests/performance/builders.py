@@ -12,7 +12,8 @@ import numpy as np
 from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.estimate import Parallelism
 from broker.domain.market.sku import Fabric, FabricKind, Form, Sku
-from broker.domain.planning.workload import Batch, Precision, Serving, Slo, Traffic, TrafficShape, Training
+from broker.domain.planning.workload import Batch, Precision, Serving, Slo, Training
+from broker.domain.workloads.traffic import Traffic, TrafficShape
 from optimizer.calibration.evaluation.report import Report
 from optimizer.calibration.tables.serving_reading import ServingRow, read_row
 from optimizer.calibration.tables.serving_rows import predict_serving

@@ -10,8 +10,8 @@ from functools import cache
 
 from broker.catalogue import load_gpus, load_models
 from broker.domain.market.sku import Sku
-from broker.domain.planning.model_shape import ModelShape
 from broker.domain.planning.workload import Precision
+from broker.domain.workloads.model_shape import ModelShape
 from optimizer.calibration.tables.cells import Prediction, Unreadable
 from optimizer.calibration.tables.names import find_model
 from optimizer.calibration.tables.observations import Observation, observations

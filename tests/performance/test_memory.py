@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus
-from broker.domain.planning.model_shape import Attention, ModelShape
-from broker.domain.planning.training_method import Adapter, TrainingMethod, adapter_params
+from broker.domain.workloads.model_shape import Attention, ModelShape
+from broker.domain.workloads.training_method import Adapter, TrainingMethod, adapter_params
 from optimizer.calibration.own.predictions import predict_rows
 from optimizer.calibration.tables.training_rows import fit_probability
 from optimizer.performance.arrays import as_array

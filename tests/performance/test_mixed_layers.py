@@ -9,7 +9,7 @@ import pytest
 
 from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.estimate import Parallelism
-from broker.domain.planning.model_shape import CacheIndex, ModelShape
+from broker.domain.workloads.model_shape import CacheIndex, ModelShape
 from optimizer.calibration.own.predictions import predict_rows
 from optimizer.calibration.table_constants import load_table_constants
 from optimizer.performance.arrays import as_array

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from broker.catalogue import load_gpus
-from broker.domain.planning.workload import RequestSize, Serving, Traffic, TrafficShape
+from broker.domain.planning.workload import Serving
+from broker.domain.workloads.traffic import RequestSize, Traffic, TrafficShape
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from tests.performance.builders import batch, serving, sku

@@ -10,8 +10,9 @@ import pytest
 from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.estimate import Parallelism
 from broker.domain.market.sku import IntraNode, LinkKind, Sku
-from broker.domain.planning.model_shape import MixedWeights
-from broker.domain.planning.workload import Precision, Slo, Traffic, TrafficShape
+from broker.domain.planning.workload import Precision, Slo
+from broker.domain.workloads.model_shape import MixedWeights
+from broker.domain.workloads.traffic import Traffic, TrafficShape
 from broker.models.config import model_from_hf_config
 from optimizer.performance.arrays import number
 from optimizer.performance.constants.calibrated import load_calibration

@@ -13,7 +13,7 @@ from itertools import pairwise
 import pytest
 
 from broker.catalogue import load_gpus, load_models
-from broker.domain.planning.model_shape import GpuSpec, ModelShape
+from broker.domain.workloads.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.own.predictions import predict_rows
 from optimizer.calibration.tables.rows import read_rows
 from optimizer.calibration.tables.serving_reading import ServingRow

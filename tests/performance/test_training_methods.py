@@ -10,7 +10,8 @@ import pytest
 
 from broker.catalogue import load_models
 from broker.domain.moving.moving_costs import checkpoint_gb, finished_weights_gb
-from broker.domain.planning.training_method import (
+from broker.domain.planning.workload import Training, TrainingStack
+from broker.domain.workloads.training_method import (
     Adapter,
     AdapterKind,
     BaseFormat,
@@ -24,7 +25,6 @@ from broker.domain.planning.training_method import (
     adapter_params,
     target_params,
 )
-from broker.domain.planning.workload import Training, TrainingStack
 from optimizer.performance.arrays import number
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.host_needs import training_needs

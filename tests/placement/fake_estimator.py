@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from broker.domain.basics.confidence import MEDIAN, deviation_of, quantile_factor, work_factors
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.market.sku import Sku
-from broker.domain.planning.model_shape import GpuSpec
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.workload import Batch, Precision, Serving, Training
+from broker.domain.workloads.model_shape import GpuSpec
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import ServingConfig
 

@@ -26,11 +26,10 @@ from broker.domain.planning.workload import (
     Serving,
     Slo,
     Starts,
-    Traffic,
-    TrafficShape,
     Training,
     Workload,
 )
+from broker.domain.workloads.traffic import Traffic, TrafficShape
 from broker.ports.planning import PlanOptions
 from optimizer.performance.estimator import Estimator
 from optimizer.planner import JointPlanner

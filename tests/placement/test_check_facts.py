@@ -16,7 +16,6 @@ from broker.domain.market.offer import HostKind, Tier, WindowKind
 from broker.domain.market.sku import GpuClass, GpuVendor
 from broker.domain.moving.moving_costs import MovingTerms, finished_weights_gb
 from broker.domain.planning.effective_rules import EffectiveRules
-from broker.domain.planning.gpu_rules import GpuRules, allowed_gpus
 from broker.domain.planning.plan import Obstacle, PlanStatus, SpendKind, Unplaced
 from broker.domain.planning.transfer import Transfer, TransferKind
 from broker.domain.planning.workload import (
@@ -28,6 +27,7 @@ from broker.domain.planning.workload import (
     Starts,
     Training,
 )
+from broker.domain.workloads.gpu_rules import GpuRules, allowed_gpus
 from optimizer.performance.estimator import Estimator
 from optimizer.placement.rules import available, identity, totals, transfers
 from optimizer.placement.rules.case import Case, run_end, usable_stretches

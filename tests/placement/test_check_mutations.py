@@ -15,7 +15,6 @@ from broker.catalogue import load_gpus
 from broker.domain.basics.window import Segment, Window
 from broker.domain.market.offer import GpuPool, HostKind, Offer, Tier, WindowKind
 from broker.domain.market.sku import GpuClass, GpuVendor
-from broker.domain.planning.gpu_rules import GpuRules
 from broker.domain.planning.plan import Plan, PlanStatus
 from broker.domain.planning.workload import (
     NO_LIMIT,
@@ -28,9 +27,9 @@ from broker.domain.planning.workload import (
     Providers,
     Redundancy,
     Survival,
-    Traffic,
-    TrafficShape,
 )
+from broker.domain.workloads.gpu_rules import GpuRules
+from broker.domain.workloads.traffic import Traffic, TrafficShape
 from broker.ports.planning import PlanOptions
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator

@@ -11,16 +11,8 @@ import pytest
 
 from broker.domain.basics.window import Segment, Window
 from broker.domain.market.offer import Offer
-from broker.domain.planning.workload import (
-    FleetLimits,
-    HeldNodes,
-    Policy,
-    Quota,
-    Redundancy,
-    Survival,
-    Traffic,
-    TrafficShape,
-)
+from broker.domain.planning.workload import FleetLimits, HeldNodes, Policy, Quota, Redundancy, Survival
+from broker.domain.workloads.traffic import Traffic, TrafficShape
 from optimizer.placement.rules import pools, quotas, serving, waiting
 from tests.placement.market import at, offer, request
 from tests.placement.market import serving as a_service

@@ -20,7 +20,8 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.confidence import chance_below, mean_factor, quantile_factor
 from broker.domain.market.offer import Offer, Tier, WindowKind
 from broker.domain.planning.plan import Obstacle, Plan
-from broker.domain.planning.workload import Serving, TrafficUncertainty, Workload
+from broker.domain.planning.workload import Serving, Workload
+from broker.domain.workloads.traffic import TrafficUncertainty
 from broker.ports.planning import PlanOptions
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import load_calibration

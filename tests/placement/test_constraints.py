@@ -15,9 +15,9 @@ import pytest
 
 from broker.domain.market.offer import HostKind, Offer, Stock, StockLevel, Tier, WindowKind
 from broker.domain.market.sku import GpuVendor
-from broker.domain.planning.gpu_rules import GpuRules
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.workload import GpuRange, Policy, Precision, Providers, Training
+from broker.domain.workloads.gpu_rules import GpuRules
 from tests.fakes.examples import waiting_terms
 from tests.placement.market import (
     at,

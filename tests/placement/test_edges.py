@@ -14,15 +14,8 @@ from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_gpus
 from broker.domain.basics.estimate import Parallelism
 from broker.domain.market.sku import Sku
-from broker.domain.planning.workload import (
-    Policy,
-    Precision,
-    Providers,
-    RequestSize,
-    Serving,
-    Traffic,
-    TrafficShape,
-)
+from broker.domain.planning.workload import Policy, Precision, Providers, Serving
+from broker.domain.workloads.traffic import RequestSize, Traffic, TrafficShape
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
 from optimizer.performance.serving.estimate import ServingCore

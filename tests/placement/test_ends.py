@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.domain.basics.window import Segment
-from broker.domain.planning.bursts import Burst
-from broker.domain.planning.workload import Serving, Starts, Traffic, TrafficShape
+from broker.domain.planning.workload import Serving, Starts
+from broker.domain.workloads.bursts import Burst
+from broker.domain.workloads.traffic import Traffic, TrafficShape
 from broker.ports.planning import LimitClock
 from tests.depth import examples
 from tests.placement.market import at, offer, plan, planner, request, serving, total, training

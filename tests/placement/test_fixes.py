@@ -21,8 +21,6 @@ from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.money import ZERO
 from broker.domain.market.offer import HostKind, Offer, Tier
 from broker.domain.market.sku import GpuVendor, Sku
-from broker.domain.planning.bursts import Burst
-from broker.domain.planning.gpu_rules import GpuRules
 from broker.domain.planning.plan import Fix, Obstacle, Plan, Unplaced
 from broker.domain.planning.workload import (
     FleetLimits,
@@ -33,12 +31,13 @@ from broker.domain.planning.workload import (
     Quota,
     Serving,
     Slo,
-    Traffic,
-    TrafficShape,
     TrainingStack,
     Workload,
 )
 from broker.domain.planning.workload_document import to_document
+from broker.domain.workloads.bursts import Burst
+from broker.domain.workloads.gpu_rules import GpuRules
+from broker.domain.workloads.traffic import Traffic, TrafficShape
 from broker.ports.planning import PlanOptions
 from broker.provider_facts import infer_intra_node
 from optimizer.performance.constants.calibrated import load_calibration

@@ -19,16 +19,8 @@ from broker.domain.market.offer import Offer
 from broker.domain.market.sku import Sku
 from broker.domain.planning.lanes import Division, lane_service
 from broker.domain.planning.plan import Plan
-from broker.domain.planning.workload import (
-    Batch,
-    PlanRequest,
-    Policy,
-    Precision,
-    Quota,
-    RequestSize,
-    Serving,
-    Starts,
-)
+from broker.domain.planning.workload import Batch, PlanRequest, Policy, Precision, Quota, Serving, Starts
+from broker.domain.workloads.traffic import RequestSize
 from broker.ports.planning import PlanOptions
 from optimizer.placement.fleets.lanes import LaneDemand, LaneOptions, find_lanes
 from optimizer.placement.runtime.tuning import TUNING

@@ -9,7 +9,8 @@ import pytest
 from broker.catalogue import load_gpus
 from broker.domain.market.offer import Stock
 from broker.domain.planning.plan import BindingRule, Why
-from broker.domain.planning.workload import Measurement, Serving, Traffic, TrafficShape
+from broker.domain.planning.workload import Measurement, Serving
+from broker.domain.workloads.traffic import Traffic, TrafficShape
 from tests.placement import market
 from tests.placement.market import at, plan, request, training
 from tests.placement.test_physics_moves_the_choice import CHAT, ONE_A100, placed, planned

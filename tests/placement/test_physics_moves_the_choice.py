@@ -27,19 +27,10 @@ from broker.domain.market.offer import (
     WindowTerms,
 )
 from broker.domain.market.sku import Fabric, FabricKind, Form, Sku
-from broker.domain.planning.model_shape import GpuSpec
 from broker.domain.planning.plan import Placement, Plan
-from broker.domain.planning.workload import (
-    GpuRange,
-    PlanRequest,
-    Precision,
-    Serving,
-    Slo,
-    Traffic,
-    TrafficShape,
-    Training,
-    Workload,
-)
+from broker.domain.planning.workload import GpuRange, PlanRequest, Precision, Serving, Slo, Training, Workload
+from broker.domain.workloads.model_shape import GpuSpec
+from broker.domain.workloads.traffic import Traffic, TrafficShape
 from broker.ports.planning import PlanOptions
 from broker.provider_facts import infer_intra_node
 from optimizer.performance.constants.calibrated import load_calibration

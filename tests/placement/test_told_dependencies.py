@@ -9,7 +9,8 @@ import pytest
 
 from broker.domain.market.offer import Tier
 from broker.domain.planning.plan import Obstacle, Plan, PlanStatus
-from broker.domain.planning.workload import GpuRange, PlanRequest, Policy, Slo, Traffic, TrafficShape
+from broker.domain.planning.workload import GpuRange, PlanRequest, Policy, Slo
+from broker.domain.workloads.traffic import Traffic, TrafficShape
 from broker.ports.planning import LimitClock, PlanOptions
 from optimizer.placement.replan.warm import WarmStart
 from tests.placement.market import T0, at, offer, plan, planner, request, serving, training

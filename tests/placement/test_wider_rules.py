@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from broker.domain.market.offer import HostKind, Offer
 from broker.domain.market.sku import GpuClass, GpuVendor, Sku
-from broker.domain.planning.gpu_rules import GpuRules
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.workload import FleetLimits, PlanRequest, Policy, Providers, Training
+from broker.domain.workloads.gpu_rules import GpuRules
 from tests.depth import examples
 from tests.placement.market import at, offer, plan, request, serving, total, training
 

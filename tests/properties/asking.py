@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import settings
 
 from broker.catalogue import load_gpus, load_models
-from broker.domain.planning.model_shape import GpuSpec
+from broker.domain.workloads.model_shape import GpuSpec
 from optimizer.calibration.tables.cells import Prediction
 from optimizer.calibration.tables.rows import predictions, read_rows
 from optimizer.performance.arrays import Array

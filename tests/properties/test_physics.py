@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.estimate import Parallelism
 from broker.domain.market.sku import Fabric, FabricKind, IntraNode, LinkKind
-from broker.domain.planning.model_shape import GpuSpec
 from broker.domain.planning.workload import Precision
+from broker.domain.workloads.model_shape import GpuSpec
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.catalogue import load_gpus
-from broker.domain.planning.model_shape import GpuSpec
+from broker.domain.workloads.model_shape import GpuSpec
 from optimizer.performance.constants.calibrated import Calibration, load_calibration
 from optimizer.performance.hardware.sku_arrays import GIB, build_hardware
 from tests.performance.builders import rows_of, sku

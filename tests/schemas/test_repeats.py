@@ -15,9 +15,9 @@ from api.plan_sections import tables_of, timeline_of
 from api.schemas.workloads.workloads import read_workloads
 from api.sections import Cell
 from broker.domain.basics.errors import FieldProblem, InputError
-from broker.domain.planning.repeats import Repeat, is_repeated, series_of
 from broker.domain.planning.workload import Batch, PlanRequest, Training
 from broker.domain.planning.workload_document import to_document
+from broker.domain.workloads.repeats import Repeat, is_repeated, series_of
 from tests.depth import examples
 from tests.placement.market import at, batch, offer, plan, request
 

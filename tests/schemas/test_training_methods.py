@@ -9,7 +9,9 @@ import pytest
 
 from api.schemas.workloads.workloads import read_workloads
 from broker.domain.basics.errors import InputError
-from broker.domain.planning.training_method import (
+from broker.domain.planning.workload import Training, TrainingStack
+from broker.domain.planning.workload_document import to_document
+from broker.domain.workloads.training_method import (
     Adapter,
     AdapterKind,
     BaseFormat,
@@ -18,8 +20,6 @@ from broker.domain.planning.training_method import (
     OptimizerName,
     Target,
 )
-from broker.domain.planning.workload import Training, TrainingStack
-from broker.domain.planning.workload_document import to_document
 from tests.placement.market import T0
 
 RUN: dict[str, Any] = {

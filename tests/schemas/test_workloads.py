@@ -21,7 +21,6 @@ from broker.domain.basics.window import Window
 from broker.domain.market.offer import HostKind, Tier
 from broker.domain.market.sku import GpuClass, GpuVendor
 from broker.domain.planning.effective_rules import EffectiveRules, assumed_nodes, rules_of
-from broker.domain.planning.gpu_rules import GpuRules, allowed_gpus
 from broker.domain.planning.workload import (
     NO_LIMIT,
     Batch,
@@ -32,11 +31,11 @@ from broker.domain.planning.workload import (
     Redundancy,
     Serving,
     Survival,
-    TrafficShape,
-    TrafficUncertainty,
     Training,
 )
 from broker.domain.planning.workload_document import to_document
+from broker.domain.workloads.gpu_rules import GpuRules, allowed_gpus
+from broker.domain.workloads.traffic import TrafficShape, TrafficUncertainty
 
 NOW = datetime(2026, 11, 23, 9, 30, tzinfo=UTC)
 EXAMPLES = sorted((Path(__file__).parents[2] / "fixtures" / "examples").glob("*.yaml"))

@@ -12,7 +12,9 @@ from api.schemas.workloads.document_form import WorkloadsForm
 from api.schemas.workloads.workloads import read_workloads
 from broker.catalogue import load_geographies
 from broker.domain.market.offer import HostKind, Tier
-from broker.domain.planning.training_method import (
+from broker.domain.planning.workload import Precision, ServingEngine, Survival, TrainingStack
+from broker.domain.workloads.traffic import TrafficShape
+from broker.domain.workloads.training_method import (
     AdapterKind,
     BaseFormat,
     Objective,
@@ -21,7 +23,6 @@ from broker.domain.planning.training_method import (
     Target,
     WeightMode,
 )
-from broker.domain.planning.workload import Precision, ServingEngine, Survival, TrafficShape, TrainingStack
 from tests.placement.market import T0
 
 PAGE = (Path(__file__).parents[2] / "docs" / "workloads.md").read_text()

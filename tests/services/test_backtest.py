@@ -14,8 +14,8 @@ from api.schemas.market.market import read_market
 from api.schemas.workloads.workloads import read_workloads
 from broker.domain.market.market import PricePoint
 from broker.domain.market.market_history import MarketHistory
-from broker.domain.planning.bursts import Burst
 from broker.domain.planning.workload import PlanRequest, Serving
+from broker.domain.workloads.bursts import Burst
 from broker.ports.planning import PlanOptions
 from broker.services.moving.all_knowing import all_knowing
 from broker.services.moving.backtest import BacktestRules, LookPolicy, Outcome, replay

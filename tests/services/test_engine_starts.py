@@ -12,7 +12,7 @@ from broker.domain.basics.machines import AccessWish
 from broker.domain.holding.holding_orders import Intent
 from broker.domain.holding.machine_setup import MachineSetup
 from broker.domain.planning.plan import Placement
-from broker.domain.planning.startup import Startup
+from broker.domain.workloads.startup import Startup
 from broker.services.holding.machine_setups import MachineSetups
 from broker.services.holding.reservation_creator import with_engine
 from broker.services.holding.reserving_requests import OfferOrder

@@ -15,7 +15,7 @@ from broker.domain.basics.machines import Access, AccessWish, Machine, SshKey
 from broker.domain.holding.reservation import Reservation, Unit
 from broker.domain.holding.starting import MOST_TRIES, StartReport, Unreached
 from broker.domain.holding.startup_run import StartupState
-from broker.domain.planning.startup import SecretName, Startup, StartupSecrets
+from broker.domain.workloads.startup import SecretName, Startup, StartupSecrets
 from broker.ports.holding import Start
 from broker.services.holding.machine_setups import MachineSetups
 from broker.services.holding.machine_starts import MachineStarts

@@ -27,10 +27,10 @@ from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.market.seller_mode import SellerMode
 from broker.domain.moving.reoptimization import MoveState, ProposalState, Reoptimization
 from broker.domain.planning.plan import Plan
-from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode, ReoptimizePolicy
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.spend.approvals import Decision, Verdict
 from broker.domain.spend.spending_caps import SpendingCap, SpendingCaps
+from broker.domain.workloads.reoptimize_policy import MoveRules, ReoptimizeMode, ReoptimizePolicy
 from broker.ports.planning import BudgetWatch, PlanOptions, PlanRecord, PlanState
 from broker.services.holding.order_gate import OrderGate
 from broker.services.moving.proposals import ProposalsService

@@ -10,8 +10,8 @@ from api.bootstrap import startup_secrets
 from broker.domain.basics.errors import InputError, OrderRejected
 from broker.domain.basics.machines import AccessWish
 from broker.domain.holding.machine_setup import MachineSetup
-from broker.domain.planning.startup import SecretName, Startup
 from broker.domain.reconciling.lease_steps import order_of
+from broker.domain.workloads.startup import SecretName, Startup
 from broker.services.holding.machine_setups import MachineSetups
 from tests.fakes.clock import NOON
 from tests.fakes.examples import ALICE

@@ -22,7 +22,7 @@ from api.sections import Section, section_of
 from broker.domain.basics.money import ZERO
 from broker.domain.planning.lanes import DividedService, Division, Lane
 from broker.domain.planning.plan import Plan
-from broker.domain.planning.workload import RequestSize
+from broker.domain.workloads.traffic import RequestSize
 from broker.ports.planning import LimitClock, PlanOptions
 
 app = typer.Typer(add_completion=False)

@@ -29,12 +29,12 @@ from broker.domain.holding.plan_holding import PlanHolding
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.market.offer import Tier
 from broker.domain.planning.plan import Baseline, Placement, Plan
-from broker.domain.planning.repeats import is_repeated, series_of
 from broker.domain.planning.workload import WorkloadKind
 from broker.domain.reconciling.reconciling import WITH_THE_REST
 from broker.domain.spend.approvals import ApprovalState
 from broker.domain.spend.charging import credited_usd, owed_usd
 from broker.domain.spend.order_quote import PlanQuote
+from broker.domain.workloads.repeats import is_repeated, series_of
 from broker.ports.planning import BusinessStatus, PlanRecord
 
 SERIES_OF_KIND = {WorkloadKind.TRAINING: 0, WorkloadKind.SERVING: 1, WorkloadKind.BATCH: 2}

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from api.schemas.base.forms import From, PageForm, write
 from api.schemas.base.times import Instant, ToldInstant
 from broker.domain.basics.account import ApiKey, Scope
-from broker.domain.planning.document_fields import TRIMMED
+from broker.domain.workloads.document_fields import TRIMMED
 
 LONGEST_INVITATION_HOURS = 30 * 24
 INVITATION = "/signin/invitation"

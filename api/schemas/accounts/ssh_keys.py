@@ -10,7 +10,7 @@ from api.schemas.accounts.keys import Words
 from api.schemas.base.forms import PageForm, write
 from api.schemas.base.times import Instant
 from broker.domain.basics.machines import SshKey
-from broker.domain.planning.document_fields import TRIMMED
+from broker.domain.workloads.document_fields import TRIMMED
 
 
 class NewSshKey(BaseModel):

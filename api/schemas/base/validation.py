@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from api.schemas.base.document import MAX_SHOWN, Document, describe, input_error, pointer_of
 from broker.domain.basics.errors import FieldProblem
-from broker.domain.planning.document_fields import NAME, TRIMMED
+from broker.domain.workloads.document_fields import NAME, TRIMMED
 
 NEAR_ENOUGH = 0.7
 """A slip of a field's name; ``vcpus`` is none of ``gpus``."""

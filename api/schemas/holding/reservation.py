@@ -34,11 +34,11 @@ from broker.domain.holding.reservation import (
 from broker.domain.holding.startup_run import StartupState
 from broker.domain.market.offer import Tier
 from broker.domain.market.seller_mode import SellerMode
-from broker.domain.planning.startup import Startup
 from broker.domain.reconciling.shortfalls import Shortfall
 from broker.domain.spend.charging import credited_usd, final_usd
 from broker.domain.spend.order_quote import ExtensionQuote, HoldQuote, OrderQuote, PlacementQuote, PlanQuote
 from broker.domain.spend.release_estimate import OwedAt, ReleaseEstimate, Resale
+from broker.domain.workloads.startup import Startup
 
 
 class Fit(StrEnum):

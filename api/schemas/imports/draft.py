@@ -11,8 +11,8 @@ from api.schemas.imports.tables import NO_FIELD, OptionTable, why_of_field, word
 from broker.catalogue import known_model, named_format
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.left_out import LeftOut
-from broker.domain.planning.training_method import BaseFormat
 from broker.domain.planning.workload import WorkloadKind
+from broker.domain.workloads.training_method import BaseFormat
 from broker.models.weight_formats import NEAREST, PLANNED
 
 FALSE_WORDS = frozenset({"false", "no", "0", "none", "off", "null", "auto"})

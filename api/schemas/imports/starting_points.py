@@ -25,8 +25,8 @@ from api.schemas.workloads.form_fields import NEW_WORKLOADS, WORKLOAD_FIELDS, va
 from broker.catalogue import known_model, load_models, named_format
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.left_out import LeftOut
-from broker.domain.planning.model_shape import ModelShape
 from broker.domain.planning.workload import ServingEngine, WorkloadKind
+from broker.domain.workloads.model_shape import ModelShape
 from broker.models.config import model_from_hf_config, quantization_of
 from broker.models.weight_formats import format_of_config
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from api.schemas.imports.draft import Draft, is_on, whole
-from broker.domain.planning.training_method import Target
+from broker.domain.workloads.training_method import Target
 
 ADAPTERS = ("adapter", "finetuning-type", "train-type", "tuner-type")
 SWITCHES: Mapping[str, str] = {

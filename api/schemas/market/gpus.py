@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from api.schemas.base.forms import From
 from broker.catalogue import other_names
 from broker.domain.market.sku import GpuClass
-from broker.domain.planning.model_shape import GpuSpec
+from broker.domain.workloads.model_shape import GpuSpec
 
 DensePeak = Annotated[
     float | None,

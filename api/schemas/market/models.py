@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from api.schemas.base.forms import From
-from broker.domain.planning.model_shape import ModelShape
+from broker.domain.workloads.model_shape import ModelShape
 
 
 @dataclass(frozen=True, slots=True)

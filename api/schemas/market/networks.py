@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.schemas.base.forms import Form
 from broker.domain.holding.seller_network import NetworkPart, NetworkPlan
-from broker.domain.planning.document_fields import TRIMMED
+from broker.domain.workloads.document_fields import TRIMMED
 
 MOST_SOURCES, MOST_REGIONS = 50, 100
 Word = Annotated[str, Field(min_length=1, max_length=100, pattern=TRIMMED)]

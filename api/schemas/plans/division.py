@@ -11,7 +11,7 @@ from api.schemas.base.forms import Form
 from broker.domain.basics.money import format_usd, to_cents
 from broker.domain.planning.lanes import DividedService, Division, Lane, Undivided
 from broker.domain.planning.plan import Plan
-from broker.domain.planning.workload import RequestSize
+from broker.domain.workloads.traffic import RequestSize
 
 SIZE = Form(RequestSize)
 LANE = Form(Lane)

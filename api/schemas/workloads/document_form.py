@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from broker.domain.planning.document_fields import Confidence, Days, NotEmpty, OrNull, OrObject, Team, Usd
 from broker.domain.planning.workload import Batch, Policy, Serving, Training
+from broker.domain.workloads.document_fields import Confidence, Days, NotEmpty, OrNull, OrObject, Team, Usd
 
 
 class WorkloadPart(BaseModel):

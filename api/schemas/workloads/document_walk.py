@@ -18,8 +18,8 @@ from pydantic import BaseModel
 from api.schemas.base.document import describe, pointer_of
 from api.schemas.base.validation import NEAR_ENOUGH
 from api.schemas.workloads.policy_words import Report, Unknown
-from broker.domain.planning.document_fields import ByProvider, NullMeans, OneOrList, OrObject, Told
 from broker.domain.planning.workload import Batch, Serving, Training, WorkloadBase
+from broker.domain.workloads.document_fields import ByProvider, NullMeans, OneOrList, OrObject, Told
 
 MOST_UNKNOWN = 100
 KINDS: Mapping[str, type] = {"training": Training, "serving": Serving, "batch": Batch}

@@ -14,20 +14,15 @@ from typing import Any
 from api.schemas.base.document import pointer_of
 from broker.domain.market.offer import Tier
 from broker.domain.market.sku import GpuClass, GpuVendor
-from broker.domain.planning.training_method import (
+from broker.domain.planning.workload import Precision, ServingEngine, TrainingStack, WorkloadKind
+from broker.domain.workloads.traffic import TrafficShape
+from broker.domain.workloads.training_method import (
     AdapterKind,
     BaseFormat,
     Objective,
     Offload,
     OptimizerName,
     WeightMode,
-)
-from broker.domain.planning.workload import (
-    Precision,
-    ServingEngine,
-    TrafficShape,
-    TrainingStack,
-    WorkloadKind,
 )
 
 

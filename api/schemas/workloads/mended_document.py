@@ -19,8 +19,8 @@ from api.schemas.base.document import pointer_of
 from api.schemas.base.validation import without_tags
 from broker.catalogue import load_models
 from broker.domain.basics.errors import FieldProblem
-from broker.domain.planning.document_fields import LONG_AGO
-from broker.domain.planning.model_shape import ModelShape
+from broker.domain.workloads.document_fields import LONG_AGO
+from broker.domain.workloads.model_shape import ModelShape
 
 MOST_ROUNDS = 12
 """A wrong field inside a wrong field is found a round later; documents are at most that deep."""

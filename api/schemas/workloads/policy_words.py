@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from broker.catalogue import load_compliance_tags, load_countries, load_geographies
 from broker.domain.basics.near_words import near_words, with_nearest
-from broker.domain.planning.document_fields import Told
 from broker.domain.planning.workload import Policy
+from broker.domain.workloads.document_fields import Told
 from broker.provider_facts import load_provider_names
 
 

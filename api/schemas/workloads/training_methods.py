@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.domain.planning.training_method import Objective, Offload, OptimizerName
 from broker.domain.planning.workload import Training, TrainingStack
+from broker.domain.workloads.training_method import Objective, Offload, OptimizerName
 
 EVERY = tuple(TrainingStack)
 HUGGING_FACE = (TrainingStack.EAGER, TrainingStack.FSDP, TrainingStack.FSDP_COMPILED, TrainingStack.DEEPSPEED)

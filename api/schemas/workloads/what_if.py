@@ -21,8 +21,8 @@ from api.schemas.workloads.policy_words import provider_expected
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.money import plain_digits
 from broker.domain.planning.comparison import AssumedPrices
-from broker.domain.planning.document_fields import TRIMMED
 from broker.domain.planning.patch import PatchOperation
+from broker.domain.workloads.document_fields import TRIMMED
 from broker.provider_facts import load_provider_names
 
 MOST_CHANGES = 20

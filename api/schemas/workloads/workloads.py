@@ -34,25 +34,21 @@ from api.schemas.workloads.training_methods import method_problems, stacks_of
 from broker.catalogue import load_gpus, load_models, named_format, resolve_gpu, resolve_gpus, resolve_model
 from broker.domain.basics.errors import FieldProblem, InputError
 from broker.domain.basics.window import Window
-from broker.domain.planning.document_fields import LONG_AGO, LONGEST_NAME, MOST_DAYS, MOST_TIMES, Told
-from broker.domain.planning.model_shape import ModelShape
-from broker.domain.planning.repeats import Repeat, is_repeated, name_of_time, series_of
-from broker.domain.planning.training_method import BaseFormat
 from broker.domain.planning.workload import (
-    HOURS_PER_WEEK,
     Batch,
     Measurement,
     PlanRequest,
     Policy,
     Precision,
-    RequestSize,
     Serving,
-    Traffic,
-    TrafficShape,
     Training,
     Workload,
-    mean_tokens,
 )
+from broker.domain.workloads.document_fields import LONG_AGO, LONGEST_NAME, MOST_DAYS, MOST_TIMES, Told
+from broker.domain.workloads.model_shape import ModelShape
+from broker.domain.workloads.repeats import Repeat, is_repeated, name_of_time, series_of
+from broker.domain.workloads.traffic import HOURS_PER_WEEK, RequestSize, Traffic, TrafficShape, mean_tokens
+from broker.domain.workloads.training_method import BaseFormat
 from broker.models.weight_formats import PLANNED
 from broker.provider_facts import load_provider_names
 

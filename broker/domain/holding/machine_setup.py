@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from broker.domain.basics.machines import AccessWish, PublicKey
-from broker.domain.planning.startup import Startup
+from broker.domain.workloads.startup import Startup
 
 
 @dataclass(frozen=True, slots=True)

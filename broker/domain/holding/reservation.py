@@ -17,8 +17,8 @@ from broker.domain.holding.startup_run import StartupRun
 from broker.domain.market.billing import holding_cost_usd
 from broker.domain.market.offer import Offer
 from broker.domain.market.window_grid import usable_window
-from broker.domain.planning.startup import Container
 from broker.domain.planning.window_use import WindowUse, use_of
+from broker.domain.workloads.startup import Container
 
 
 class ReservationState(StrEnum):

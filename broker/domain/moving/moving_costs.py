@@ -20,9 +20,9 @@ from broker.domain.holding.cost_of_keeping import HeldCapacity
 from broker.domain.market.launch_statistics import LAUNCH_PRIOR
 from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Placement
-from broker.domain.planning.training_method import PLAIN
 from broker.domain.planning.transfer import Place
 from broker.domain.planning.workload import Batch, Precision, Serving, Training, Workload
+from broker.domain.workloads.training_method import PLAIN
 
 WEIGHT_BYTES = {
     Precision.BF16: 2,

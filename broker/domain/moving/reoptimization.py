@@ -8,7 +8,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from broker.domain.basics.money import ZERO
-from broker.domain.planning.reoptimize_policy import ReoptimizeMode
+from broker.domain.workloads.reoptimize_policy import ReoptimizeMode
 
 
 class ProposalState(StrEnum):

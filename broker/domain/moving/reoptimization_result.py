@@ -15,8 +15,8 @@ from broker.domain.basics.money import ZERO, usd_words
 from broker.domain.moving.move_cost_benefit import PastMove
 from broker.domain.moving.reoptimization import Move, MoveState, ProposalState, Reoptimization
 from broker.domain.moving.reoptimizing import Decision
-from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode, rules_of
 from broker.domain.planning.workload import PlanRequest
+from broker.domain.workloads.reoptimize_policy import MoveRules, ReoptimizeMode, rules_of
 
 ACTOR = "reoptimizer"
 """The actor of re-optimizations that nobody requested."""

@@ -32,8 +32,8 @@ from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.moving.remaining import is_fixed
 from broker.domain.moving.reoptimization import Move
 from broker.domain.planning.plan import Plan
-from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode
 from broker.domain.planning.workload import PlanRequest
+from broker.domain.workloads.reoptimize_policy import MoveRules, ReoptimizeMode
 
 MOST_PLANS = 3
 

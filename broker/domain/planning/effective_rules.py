@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from broker.domain.market.offer import HostKind, Offer
-from broker.domain.planning.gpu_rules import AllowedGpus, allowed_gpus
 from broker.domain.planning.workload import FleetLimits, PlanRequest, Policy, Serving, Workload
+from broker.domain.workloads.gpu_rules import AllowedGpus, allowed_gpus
 
 Number = TypeVar("Number", int, float)
 

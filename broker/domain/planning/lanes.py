@@ -14,7 +14,8 @@ from decimal import Decimal
 
 from broker.domain.basics.money import to_cents
 from broker.domain.planning.plan import Plan
-from broker.domain.planning.workload import RequestSize, Serving, Traffic, mean_tokens
+from broker.domain.planning.workload import Serving
+from broker.domain.workloads.traffic import RequestSize, Traffic, mean_tokens
 
 
 @dataclass(frozen=True, slots=True)

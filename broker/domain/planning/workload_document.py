@@ -10,9 +10,6 @@ from enum import StrEnum
 from typing import Any
 
 from broker.domain.basics.money import format_usd
-from broker.domain.planning.gpu_rules import GpuRules
-from broker.domain.planning.model_shape import ModelShape
-from broker.domain.planning.training_method import Objective, Optimizer, WeightMode
 from broker.domain.planning.workload import (
     NO_LIMIT,
     FleetLimits,
@@ -21,9 +18,11 @@ from broker.domain.planning.workload import (
     PlanRequest,
     Quota,
     Starts,
-    Traffic,
-    TrafficShape,
 )
+from broker.domain.workloads.gpu_rules import GpuRules
+from broker.domain.workloads.model_shape import ModelShape
+from broker.domain.workloads.traffic import Traffic, TrafficShape
+from broker.domain.workloads.training_method import Objective, Optimizer, WeightMode
 
 WITH_NULLS = (GpuRange, Measurement, Quota)
 """Their fields are written also where they are None."""

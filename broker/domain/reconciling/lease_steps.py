@@ -20,12 +20,12 @@ from broker.domain.holding.reservation import (
     UnitState,
 )
 from broker.domain.holding.startup_run import StartupState
-from broker.domain.planning.startup import StartupSecrets, container_of, startup_script
 from broker.domain.reconciling.ending import never_came_up
 from broker.domain.reconciling.reconciling import (
     ended,
     settled_state,
 )
+from broker.domain.workloads.startup import StartupSecrets, container_of, startup_script
 
 
 def order_of(reservation: Reservation, unit: Unit, now: datetime, secrets: StartupSecrets) -> Order:

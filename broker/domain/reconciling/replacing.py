@@ -18,16 +18,10 @@ from broker.domain.market.offer import Offer
 from broker.domain.planning.batch_hours import REQUEST_RATE
 from broker.domain.planning.effective_rules import rules_of
 from broker.domain.planning.plan import Placement, Plan
-from broker.domain.planning.workload import (
-    FleetLimits,
-    PlanRequest,
-    Redundancy,
-    Serving,
-    Traffic,
-    TrafficShape,
-)
+from broker.domain.planning.workload import FleetLimits, PlanRequest, Redundancy, Serving
 from broker.domain.reconciling.orphaned_leases import UNATTRIBUTED
 from broker.domain.reconciling.reconciling import OVER
+from broker.domain.workloads.traffic import Traffic, TrafficShape
 
 AT_ONCE = timedelta(seconds=1)
 """A replacement starts this long after the loss was seen.

@@ -53,11 +53,11 @@ from broker.domain.holding.startup_run import StartupRun, StartupState
 from broker.domain.market.exchange import ExchangeRate, age_words, rate_on
 from broker.domain.market.offer import Offer
 from broker.domain.moving.moving import is_beside
-from broker.domain.planning.startup import StartupSecrets
 from broker.domain.reconciling.ending import end_times
 from broker.domain.reconciling.lease_steps import in_state, lease_for, order_of, progressed, without
 from broker.domain.reconciling.reconciling import DEAD, WITH_THE_REST, granted_window, let_go, replanned
 from broker.domain.reconciling.releases import TAKEN, because, release_bill, release_refused
+from broker.domain.workloads.startup import StartupSecrets
 from broker.ports.holding import Reserver
 from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
 from broker.services.holding.orphaned_leases import OrphanedLeases

@@ -14,8 +14,8 @@ from broker.domain.basics.person import is_same_actor
 from broker.domain.holding.machine_setup import NO_SETUP, MachineSetup, Served
 from broker.domain.holding.seller_network import SERVER_PORT
 from broker.domain.planning.plan import Placement
-from broker.domain.planning.startup import Startup, StartupSecrets
 from broker.domain.planning.workload import PlanRequest, Serving, Workload
+from broker.domain.workloads.startup import Startup, StartupSecrets
 from broker.ports.unit_of_work import UnitOfWork
 
 DRAIN_MINUTES = 5.0

@@ -21,7 +21,7 @@ from broker.domain.basics.machines import KeyPair, Machine, with_keys
 from broker.domain.holding.reservation import Reservation, ReservationState, Unit, UnitState
 from broker.domain.holding.starting import StartReport, Unreached, after_reports, is_due
 from broker.domain.holding.startup_run import StartupRun
-from broker.domain.planning.startup import Startup, StartupSecrets, startup_script
+from broker.domain.workloads.startup import Startup, StartupSecrets, startup_script
 from broker.ports.holding import MachineStarting, Start
 from broker.ports.unit_of_work import Clock, UnitOfWorkFactory
 from broker.redaction import MARK, redacted

@@ -9,7 +9,7 @@ from decimal import Decimal
 from broker.domain.basics.errors import BrokerError
 from broker.domain.basics.machines import AccessWish
 from broker.domain.holding.reservation import Reservation
-from broker.domain.planning.startup import Startup
+from broker.domain.workloads.startup import Startup
 
 
 @dataclass(frozen=True, slots=True)

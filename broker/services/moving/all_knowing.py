@@ -21,7 +21,8 @@ from broker.domain.basics.money import ZERO
 from broker.domain.basics.window import Window
 from broker.domain.market.market_history import MarketHistory, as_of_point
 from broker.domain.market.offer import Offer, Stock, Tier
-from broker.domain.planning.workload import PlanRequest, Serving, TrafficShape, Workload
+from broker.domain.planning.workload import PlanRequest, Serving, Workload
+from broker.domain.workloads.traffic import TrafficShape
 from broker.ports.planning import PlanCall, PlanOptions
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)

@@ -29,9 +29,9 @@ from broker.domain.moving.reoptimizing import MOST_PLANS, Decision, decide_besid
 from broker.domain.moving.replay_ledger import Ledger
 from broker.domain.moving.spot_fallback import behind_on_spot
 from broker.domain.planning.plan import Plan
-from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.reconciling.held_offers import with_held
+from broker.domain.workloads.reoptimize_policy import MoveRules, ReoptimizeMode
 from broker.ports.planning import InForce, PlanCall, PlanOptions, ReplanCall
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

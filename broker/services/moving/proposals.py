@@ -23,8 +23,8 @@ from broker.domain.moving.merging import merged
 from broker.domain.moving.reoptimization import Move, MoveState, ProposalState, Reoptimization
 from broker.domain.moving.reoptimization_result import ACTOR, entry_of
 from broker.domain.planning.plan import Plan
-from broker.domain.planning.reoptimize_policy import ReoptimizeMode
 from broker.domain.spend.approvals import ApprovalState
+from broker.domain.workloads.reoptimize_policy import ReoptimizeMode
 from broker.ports.holding import Mover
 from broker.ports.planning import BudgetWatch, PlanRecord, PlanState, RequestReader
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWorkFactory

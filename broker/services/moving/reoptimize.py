@@ -48,11 +48,11 @@ from broker.domain.moving.spot_fallback import behind_on_spot
 from broker.domain.planning.notes import quarantine_note
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.plan_turns import Turn, TurnClass, class_by_size
-from broker.domain.planning.reoptimize_policy import MoveRules, ReoptimizeMode
 from broker.domain.planning.workload import PlanRequest
 from broker.domain.reconciling.held_offers import less_others, less_refused, with_held
 from broker.domain.reconciling.shortfalls import refused_workloads
 from broker.domain.spend.approvals import ApprovalState
+from broker.domain.workloads.reoptimize_policy import MoveRules, ReoptimizeMode
 from broker.ports.planning import (
     BudgetWatch,
     InForce,

@@ -12,7 +12,7 @@ from broker.domain.basics.errors import NotFound
 from broker.domain.basics.money import from_micro_usd, to_micro_usd
 from broker.domain.basics.page import Page
 from broker.domain.moving.reoptimization import Move, ProposalState, Reoptimization
-from broker.domain.planning.reoptimize_policy import ReoptimizeMode
+from broker.domain.workloads.reoptimize_policy import ReoptimizeMode
 from broker.store.documents import from_document, to_document
 from broker.store.pages import fetch_page
 from broker.store.tables import ReoptimizationRow

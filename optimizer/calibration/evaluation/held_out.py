@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from broker.domain.planning.model_shape import GpuSpec
+from broker.domain.workloads.model_shape import GpuSpec
 from optimizer.calibration.tables.observations import Observation, log_errors
 from optimizer.calibration.tables.rows import ReadRows
 from optimizer.performance.arrays import Array, as_array

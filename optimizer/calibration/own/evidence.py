@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from broker.domain.planning.model_shape import GpuSpec, ModelShape
+from broker.domain.workloads.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.table_constants import fit_settings
 from optimizer.calibration.tables.observations import Observation, identifier_front, log_errors, observations
 from optimizer.calibration.tables.rows import ReadRows, read_rows

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from broker.domain.planning.model_shape import GpuSpec, ModelShape
+from broker.domain.workloads.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.own.evidence import MEASURES, describe, shrunk
 from optimizer.calibration.tables.cells import Prediction
 from optimizer.calibration.tables.rows import COLUMNS, ReadRows, predictions, read_rows

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.domain.basics.errors import FieldProblem, InputError
-from broker.domain.planning.model_shape import GpuSpec, ModelShape
+from broker.domain.workloads.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.own.evidence import MEASURES, features_of, is_evidence, residuals_of
 from optimizer.calibration.tables.cells import Unreadable, number
 from optimizer.calibration.tables.observations import (

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from math import log
 
-from broker.domain.planning.model_shape import GpuSpec, ModelShape
+from broker.domain.workloads.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.tables.cells import Unreadable
 
 FORMS = {"SXM": "SXM", "PCIE": "PCIE", "NVL": "NVL", "OAM": "OAM"}

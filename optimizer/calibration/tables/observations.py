@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from broker.domain.planning.model_shape import GpuSpec
+from broker.domain.workloads.model_shape import GpuSpec
 from optimizer.calibration.tables.cells import Prediction
 from optimizer.calibration.tables.rows import ReadRows, is_serving, predictions
 from optimizer.calibration.tables.serving_reading import RUN

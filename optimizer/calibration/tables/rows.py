@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from broker.domain.basics.left_out import LeftOut
-from broker.domain.planning.model_shape import GpuSpec, ModelShape
+from broker.domain.workloads.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.tables import serving_reading, serving_rows, training_rows
 from optimizer.calibration.tables.cells import Prediction, Unreadable
 from optimizer.calibration.tables.unread import left_out_of

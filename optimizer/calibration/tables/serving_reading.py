@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from broker.domain.market.sku import Fabric, FabricKind, Sku
-from broker.domain.planning.model_shape import GpuSpec, ModelShape
+from broker.domain.workloads.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.table_constants import BenchmarkClient, EarlyReleases, load_table_constants
 from optimizer.calibration.tables.cells import Unreadable, number
 from optimizer.calibration.tables.names import find_gpu, find_model

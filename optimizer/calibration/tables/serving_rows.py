@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from broker.domain.market.sku import Sku
-from broker.domain.planning.model_shape import GpuSpec
+from broker.domain.workloads.model_shape import GpuSpec
 from optimizer.calibration.regimes.closed_loops import uneven_share
 from optimizer.calibration.regimes.finite_runs import run_share
 from optimizer.calibration.regimes.load import Answer, LoadSpec, raised

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from broker.catalogue import named_format
-from broker.domain.planning.model_shape import Attention, GpuSpec, ModelShape
+from broker.domain.workloads.model_shape import Attention, GpuSpec, ModelShape
 from optimizer.calibration.table_constants import BenchmarkClient, EarlyReleases, load_table_constants
 from optimizer.calibration.tables.cells import NOTHING, Unreadable, number
 from optimizer.performance.constants.serving import engine_on

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from broker.domain.planning.model_shape import ModelShape
-from broker.domain.planning.training_method import Objective
+from broker.domain.workloads.model_shape import ModelShape
+from broker.domain.workloads.training_method import Objective
 from optimizer.calibration.tables.cells import NOTHING, Unreadable, number
 from optimizer.calibration.tables.training_methods import objective_of
 from optimizer.performance.training.layouts import (

@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import TypeVar
 
 from broker.catalogue import named_format
-from broker.domain.planning.model_shape import ModelShape
-from broker.domain.planning.training_method import (
+from broker.domain.workloads.model_shape import ModelShape
+from broker.domain.workloads.training_method import (
     Adapter,
     AdapterKind,
     BaseFormat,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker.domain.market.sku import Fabric, FabricKind, Form, IntraNode, LinkKind, Sku
-from broker.domain.planning.model_shape import GpuSpec
+from broker.domain.workloads.model_shape import GpuSpec
 from optimizer.calibration.tables.cells import number
 from optimizer.performance.constants.calibrated import Calibration
 from optimizer.performance.hardware.sku_arrays import implied_link

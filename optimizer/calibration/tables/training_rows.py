@@ -12,8 +12,8 @@ import numpy as np
 
 from broker.domain.basics.confidence import chance_below
 from broker.domain.market.sku import Sku
-from broker.domain.planning.model_shape import Attention, GpuSpec, ModelShape
-from broker.domain.planning.training_method import TrainingMethod
+from broker.domain.workloads.model_shape import Attention, GpuSpec, ModelShape
+from broker.domain.workloads.training_method import TrainingMethod
 from optimizer.calibration.table_constants import load_table_constants
 from optimizer.calibration.tables.cells import Prediction, Unreadable, assumptions_in, needed, number
 from optimizer.calibration.tables.names import find_gpu, find_model, known_model

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.domain.market.sku import IntraNode, LinkKind, Sku
-from broker.domain.planning.model_shape import GpuSpec
+from broker.domain.workloads.model_shape import GpuSpec
 from optimizer.performance.arrays import Array, as_array, number
 from optimizer.performance.constants.calibrated import Calibration
 from optimizer.performance.constants.groups import Compute, Table

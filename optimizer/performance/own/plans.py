@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.domain.market.sku import Fabric, FabricKind, Sku
-from broker.domain.planning.model_shape import GpuSpec
 from broker.domain.planning.workload import Batch, Measurement, Precision, Serving, Training
+from broker.domain.workloads.model_shape import GpuSpec
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.hardware.sku_arrays import build_hardware
 from optimizer.performance.intervals import Closeness

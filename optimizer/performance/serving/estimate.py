@@ -10,8 +10,8 @@ from typing import Protocol
 from broker.domain.basics.confidence import MEDIAN, memory_margin, quantile_factor, work_factors
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.market.sku import Sku
-from broker.domain.planning.model_shape import GpuSpec, MixedWeights
 from broker.domain.planning.workload import Batch, Precision, Serving, ServingEngine
+from broker.domain.workloads.model_shape import GpuSpec, MixedWeights
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, number
 from optimizer.performance.constants.calibrated import Calibration

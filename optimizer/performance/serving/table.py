@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from broker.domain.basics.confidence import MEDIAN
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.market.sku import Sku
-from broker.domain.planning.model_shape import MixedWeights
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.workload import Batch, Precision, Serving, ServingEngine
+from broker.domain.workloads.model_shape import MixedWeights
 from optimizer.performance.arrays import Array, Mask, Places, as_array, stacked
 from optimizer.performance.constants.serving import engine_on
 from optimizer.performance.hardware.sku_arrays import build_hardware, kinds_of

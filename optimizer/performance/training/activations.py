@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.domain.planning.training_method import Target
+from broker.domain.workloads.training_method import Target
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, Mask
 from optimizer.performance.training.layouts import AS_NEEDED, FULL_RECOMPUTE, SELECTIVE

@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from broker.domain.basics.confidence import MEDIAN, memory_margin, work_factors
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.market.sku import Sku
-from broker.domain.planning.model_shape import GpuSpec
-from broker.domain.planning.training_method import Objective, Offload
 from broker.domain.planning.workload import Measurement, Precision, Training, TrainingStack
+from broker.domain.workloads.model_shape import GpuSpec
+from broker.domain.workloads.training_method import Objective, Offload
 from optimizer.performance.arrays import Array, Mask, as_array, number
 from optimizer.performance.constants.calibrated import Calibration
 from optimizer.performance.constants.groups import Software

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.domain.planning.training_method import BF16, FP32, PLAIN, Offload, OptimizerName, TrainingMethod
+from broker.domain.workloads.training_method import BF16, FP32, PLAIN, Offload, OptimizerName, TrainingMethod
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array
 from optimizer.performance.training.memory import (

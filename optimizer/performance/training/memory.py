@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from broker.domain.planning.training_method import BF16, FP32, PLAIN, Offload, OptimizerName
+from broker.domain.workloads.training_method import BF16, FP32, PLAIN, Offload, OptimizerName
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, Mask
 from optimizer.performance.constants.groups import Memory

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from broker.domain.planning.model_shape import ModelShape
-from broker.domain.planning.training_method import (
+from broker.domain.workloads.model_shape import ModelShape
+from broker.domain.workloads.training_method import (
     BASE_BYTES,
     BF16,
     GROUPS,

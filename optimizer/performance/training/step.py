@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from broker.domain.planning.training_method import BASE_BYTES, BF16, Objective
+from broker.domain.workloads.training_method import BASE_BYTES, BF16, Objective
 from optimizer.performance import elementwise as xp
 from optimizer.performance.arrays import Array, Mask, number
 from optimizer.performance.hardware.collectives import (

@@ -12,8 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from broker.domain.planning.model_shape import GpuSpec
 from broker.domain.planning.workload import Serving, Training
+from broker.domain.workloads.model_shape import GpuSpec
 from optimizer.placement.columns.candidates import Candidates
 from optimizer.placement.columns.fleet_pool import remaining_nodes
 from optimizer.placement.fleets.columns import time_of

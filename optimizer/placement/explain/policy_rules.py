@@ -15,10 +15,10 @@ from broker.catalogue import load_geographies, load_gpus
 from broker.domain.market.offer import HostKind, Offer
 from broker.domain.market.sku import GpuClass, GpuVendor
 from broker.domain.planning.effective_rules import rules_of
-from broker.domain.planning.gpu_rules import GpuRules, is_named
 from broker.domain.planning.notes import geography_named
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.workload import PlanRequest, Policy, Providers
+from broker.domain.workloads.gpu_rules import GpuRules, is_named
 from optimizer.placement.explain.requirements import Asked, Change
 
 OUTSIDE = "(outside the policy: nothing that it allows can run this)"

@@ -20,8 +20,8 @@ from broker.domain.basics.money import usd_words
 from broker.domain.market.offer import HostKind
 from broker.domain.market.sku import GpuClass, GpuVendor
 from broker.domain.planning.effective_rules import rules_of
-from broker.domain.planning.gpu_rules import GpuRules, allowed_gpus
 from broker.domain.planning.workload import PlanRequest, Policy, Workload
+from broker.domain.workloads.gpu_rules import GpuRules, allowed_gpus
 from optimizer.placement.columns.candidates import Candidates, build_candidates
 from optimizer.placement.columns.run_pool import bare_pools
 from optimizer.placement.problem.columns import Column, in_usd

@@ -19,7 +19,8 @@ from broker.domain.market.offer import Offer
 from broker.domain.moving.moving_costs import MovingTerms
 from broker.domain.planning.lanes import DividedService, Division, Lane, Undivided, lane_service
 from broker.domain.planning.plan import Plan
-from broker.domain.planning.workload import PlanRequest, RequestSize, Serving
+from broker.domain.planning.workload import PlanRequest, Serving
+from broker.domain.workloads.traffic import RequestSize
 from optimizer.memo_cache import MemoCache
 from optimizer.performance.estimator import Estimator
 from optimizer.performance.serving.mixes import parts_of

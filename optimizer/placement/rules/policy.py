@@ -9,8 +9,8 @@ from broker.catalogue import load_geographies, load_gpus, load_operators
 from broker.domain.market.offer import HostKind, Offer, Tier
 from broker.domain.market.sku import GpuClass, GpuVendor
 from broker.domain.planning.effective_rules import EffectiveRules, rules_of
-from broker.domain.planning.gpu_rules import DEFAULT_CLASSES, DEFAULT_VENDORS, GpuRules
 from broker.domain.planning.workload import Policy, Serving, may_run_on_spot
+from broker.domain.workloads.gpu_rules import DEFAULT_CLASSES, DEFAULT_VENDORS, GpuRules
 from optimizer.placement.rules.case import Case
 
 

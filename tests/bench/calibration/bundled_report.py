@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 from api.cli.accuracy.accuracy_tables import Section, sections
 from api.cli.plain_table import markdown_lines
-from broker.domain.planning.model_shape import GpuSpec, ModelShape
+from broker.domain.workloads.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.evaluation.evaluate import evidence_of_rows, grid_report, report_of
 from optimizer.calibration.evaluation.report import STORED, Report
 from optimizer.calibration.tables.rows import read_rows

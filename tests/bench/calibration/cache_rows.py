@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from broker.domain.market.sku import Sku
-from broker.domain.planning.model_shape import GpuSpec, ModelShape
 from broker.domain.planning.workload import Precision
+from broker.domain.workloads.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.tables.cells import Unreadable, needed, number
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.constants.calibrated import Calibration

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from broker.domain.planning.model_shape import GpuSpec
+from broker.domain.workloads.model_shape import GpuSpec
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.constants.calibrated import Calibration
 from tests.bench.calibration.collectives import CollectiveRow, predict_collectives

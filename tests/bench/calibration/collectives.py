@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from broker.domain.market.sku import Fabric, FabricKind, IntraNode, Sku
-from broker.domain.planning.model_shape import GpuSpec
+from broker.domain.workloads.model_shape import GpuSpec
 from optimizer.calibration.tables.cells import Unreadable, needed, number
 from optimizer.performance.arrays import Array, as_array
 from optimizer.performance.constants.calibrated import Calibration

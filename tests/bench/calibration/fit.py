@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from scipy.optimize import least_squares
 
-from broker.domain.planning.model_shape import GpuSpec
+from broker.domain.workloads.model_shape import GpuSpec
 from optimizer.calibration.evaluation.errors import row_weights
 from optimizer.calibration.table_constants import fit_settings
 from optimizer.calibration.tables.observations import Observation, log_errors

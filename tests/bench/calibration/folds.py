@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from broker.domain.planning.model_shape import GpuSpec, ModelShape
+from broker.domain.workloads.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.evaluation.held_out import GPU, MODEL, SOURCE, fold_name
 from optimizer.calibration.table_constants import fit_settings
 from optimizer.calibration.tables.observations import RATIO_REGIME, Observation, observations

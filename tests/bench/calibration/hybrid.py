@@ -20,7 +20,7 @@ from rich.console import Console
 
 from api.cli.accuracy.accuracy_tables import short_metric, short_regime
 from api.cli.plain_table import PlainTable, text_lines
-from broker.domain.planning.model_shape import GpuSpec, ModelShape
+from broker.domain.workloads.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.evaluation.errors import inside, noise_floor_percent
 from optimizer.calibration.evaluation.evaluate import regime_group
 from optimizer.calibration.evaluation.held_out import SOURCE, held_out_errors

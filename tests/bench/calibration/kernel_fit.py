@@ -16,7 +16,7 @@ from datetime import date
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.domain.planning.model_shape import GpuSpec, ModelShape
+from broker.domain.workloads.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.evaluation.held_out import SOURCE, held_out_errors
 from optimizer.calibration.own.evidence import MEASURES, features_of, is_evidence, residuals_of
 from optimizer.calibration.own.rows import leave_out

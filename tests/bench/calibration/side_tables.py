@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from broker.domain.planning.model_shape import GpuSpec, ModelShape
+from broker.domain.workloads.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.evaluation.errors import FITTED, Entry, Evidence
 from optimizer.calibration.evaluation.held_out import SOURCE
 from optimizer.calibration.evaluation.report import COLLECTIVES

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from broker.domain.basics.confidence import NINTH_DECILE
-from broker.domain.planning.model_shape import GpuSpec, ModelShape
+from broker.domain.workloads.model_shape import GpuSpec, ModelShape
 from optimizer.calibration.evaluation.errors import coverage
 from optimizer.calibration.evaluation.held_out import SOURCE, held_out_errors
 from optimizer.calibration.table_constants import fit_settings, other_sources

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import timedelta
 
-from broker.domain.planning import document_fields as doc
+from broker.domain.workloads import document_fields as doc
 
 SEPARATOR = "#"
 _TIME = re.compile(rf"{SEPARATOR}\d+$", re.ASCII)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from decimal import Decimal
 from enum import StrEnum
 
-from broker.domain.planning.document_fields import DecimalShare, Hours, SomeHours, Usd
+from broker.domain.workloads.document_fields import DecimalShare, Hours, SomeHours, Usd
 
 
 class ReoptimizeMode(StrEnum):

@@ -13,7 +13,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Annotated
 
-from broker.domain.planning import document_fields as doc
+from broker.domain.workloads import document_fields as doc
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)

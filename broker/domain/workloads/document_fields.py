@@ -30,7 +30,7 @@ from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from broker.domain.basics.money import LARGEST_USD, plain_digits
 from broker.domain.basics.webhook import ALL_TEAMS
-from broker.domain.planning.model_shape import ModelShape
+from broker.domain.workloads.model_shape import ModelShape
 
 MOST_DAYS = 1830
 MOST_HOURS = MOST_DAYS * 24

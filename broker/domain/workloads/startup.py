@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Any
 
-from broker.domain.planning import document_fields as doc
+from broker.domain.workloads import document_fields as doc
 
 
 @dataclass(frozen=True, slots=True)

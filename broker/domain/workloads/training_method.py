@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-from broker.domain.planning import document_fields as doc
-from broker.domain.planning.model_shape import ModelShape
+from broker.domain.workloads import document_fields as doc
+from broker.domain.workloads.model_shape import ModelShape
 
 
 class Objective(StrEnum):

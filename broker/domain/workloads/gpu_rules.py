@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
 from broker.domain.market.sku import GpuClass, GpuVendor, Sku
-from broker.domain.planning import document_fields as doc
-from broker.domain.planning.model_shape import GpuSpec
+from broker.domain.workloads import document_fields as doc
+from broker.domain.workloads.model_shape import GpuSpec
 
 DEFAULT_VENDORS = frozenset({GpuVendor.NVIDIA})
 DEFAULT_CLASSES = frozenset({GpuClass.DATACENTER, GpuClass.WORKSTATION})
