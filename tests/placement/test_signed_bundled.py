@@ -69,7 +69,7 @@ DOCUMENTS = {
 }
 
 WIDER_GAPS = {"insurer": 0.07}
-"""Where sizes of one seller's node differ in their launch chance, the bound counts all starts at the best."""
+"""Two sizes of one lent machine have next bests that cost unlike much more: the bound counts the lesser one."""
 
 CHEAPER_DAYS = "/to-"
 """In the names of SF Compute's offers of days that cost less than its dearest one."""
