@@ -69,7 +69,7 @@ DOCUMENTS = {
 }
 
 WIDER_GAPS = {"insurer": 0.07}
-"""Two sizes of one lent machine have next bests that cost unlike much more: the bound counts the lesser one."""
+"""Two sizes of one lent machine differ in what their next best costs more: the bound counts the lesser."""
 
 CHEAPER_DAYS = "/to-"
 """In the names of SF Compute's offers of days that cost less than its dearest one."""

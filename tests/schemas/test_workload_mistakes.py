@@ -347,6 +347,7 @@ ROUNDS: list[tuple[dict[str, Any], set[str]]] = [
         {"/horizon", "/policy/countries/0", "/workloads/1/traffic"},
     ),
     ({"workloads": 4, "policy__countries": ["UK"]}, {"/workloads", "/policy/countries/0"}),
+    ({"workloads__1__kind": "surfing"}, {"/workloads/1/kind"}),  # of a service, which has no deadline
     ({"workloads__0": 4, "workloads__2__model": "x"}, {"/workloads/0", "/workloads/2/model"}),
     (
         {"team": ..., "workloads__2__measured": [{"gpu": "L5", "tokns_per_s": 3}]},

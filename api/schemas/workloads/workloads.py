@@ -350,7 +350,10 @@ class _Reader:
         within = None if row.repeat is None else row.repeat.within
         is_written = self.document.value_at(f"{at}/deadline") is not None
         if within is None and not is_written:
-            if not any(f"{at}/".startswith(f"{one}/") for one in self.wrong):  # else it stands in for another
+            stands_in = f"{at}/kind" in self.wrong or any(
+                f"{at}/".startswith(f"{one}/") for one in self.wrong
+            )
+            if not stands_in:
                 self._report(f"{at}/deadline", THIS_FIELD, "nothing")
             return self.horizon.end
         if within is None:
