@@ -201,7 +201,7 @@ def test_a_saving_is_told_only_against_what_was_completed() -> None:
     assert answer_of(dearer, str, told)[1] == (
         "It costs $200.00, $50.00 more than “one always-on pool”, "
         "the one simpler strategy that could be completed: "
-        "near ties pay that for fewer pools, sellers or starts, or an earlier end."
+        "near ties pay that for fewer pools or sellers, or an earlier end."
     )
 
 
