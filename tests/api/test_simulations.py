@@ -9,7 +9,8 @@ from broker.domain.basics.access import EVERY_TEAM
 from broker.domain.basics.account import Scope
 from broker.domain.market.offer import Offer
 from tests.api.house import DOCUMENT, Home, House
-from tests.fakes.clock import FakeClock
+from tests.fakes.clock import NOON, FakeClock
+from tests.fakes.examples import an_offer, slot_terms
 
 
 async def test_a_plan_is_drawn_again_alike_with_its_seed(home: Home) -> None:
@@ -72,6 +73,25 @@ async def test_a_plan_is_checked_at_the_prices_of_its_time(house: House) -> None
         told = (await team.get(path)).json()
         assert told["ok"] is False
         assert any(f"cost_usd is {cost_usd}" in one for one in told["violations"]), told
+
+
+async def test_a_plan_that_holds_its_window_is_checked_as_the_window_was_sold(house: House) -> None:
+    house.plan_call = plan_call
+    async with house.open() as home:
+        team = await home.team("research")
+        window = an_offer("w", "10", window=slot_terms(NOON, 240), stock=None)
+        house.provider.offers = (window,)
+        await home.product.offers.refresh()
+        hosts = {"policy": {"hosts": ["datacenter", "community"]}}
+        plan = await home.plan(team, DOCUMENT | hosts)
+        assert [p["offer_id"] for p in plan["placements"]] == ["w"]
+        reserved = await team.post(f"/v1/plans/{plan['plan_id']}/reserve")
+        assert reserved.status_code == 202, reserved.text
+        assert window.window is not None
+        house.provider.offers = (replace(window, window=replace(window.window, segments=())),)
+        await home.product.offers.refresh()
+        answer = (await team.get(f"/v1/plans/{plan['plan_id']}/check")).json()
+        assert (answer["ok"], answer["violations"]) == (True, [])
 
 
 def dearer(offer: Offer) -> Offer:

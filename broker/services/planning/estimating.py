@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from dataclasses import replace
+from datetime import timedelta
 from typing import TypeVar
 
 from broker.domain.basics.access import EVERY_TEAM, require_scope, scope_of
@@ -17,6 +19,7 @@ from broker.domain.basics.errors import (
     NotPermitted,
     TooManyEstimates,
 )
+from broker.domain.basics.window import Window
 from broker.domain.moving.reoptimization_result import ACTOR as REOPTIMIZER
 from broker.domain.planning.cost_estimate import MOST_ESTIMATED, CostEstimate
 from broker.domain.planning.simulation import Simulation
@@ -28,6 +31,7 @@ from broker.services.planning.market_beside_held import market_beside_held
 
 Result = TypeVar("Result")
 MOST_WAITING = 20
+INSTANT = timedelta(microseconds=1)
 RETRY_AFTER_S = 1
 
 
@@ -134,6 +138,13 @@ class EstimatingService:
             )
         async with self._uow_factory(EVERY_TEAM) as uow:
             offers = await usable_offers_at(uow, plan.as_of, self._rules)
+            # A window that the plan has bought was on sale as its reservation recorded it.
+            ends = [one.segments[-1].end for one in plan.placements]
+            rows = await uow.reservations.find_overlapping(
+                Window(plan.as_of, max(ends, default=plan.as_of + INSTANT))
+            )
+            windows = {row.offer.offer_id: row.offer.window for row in rows if row.plan_id == plan_id}
+        offers = tuple(replace(o, window=windows.get(o.offer_id) or o.window) for o in offers)
         if record.variant is not None and record.variant.prices is not None:
             offers = record.variant.prices.applied(offers)
         request = await asyncio.to_thread(self._read_request, record.document, plan.as_of)
