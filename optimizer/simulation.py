@@ -364,31 +364,64 @@ class _Fleet:
         return self.errors[key]
 
     def _cost_usd(self, rates: Sequence[Draws], level: Draws, growth: Draws) -> Draws:
-        """The first day as planned; then as many nodes as the measured rates need, where they may change, for
+        """The first day as planned; then what the measured rates need in each hour, where it may change, for
         traffic e^``level`` times that which is stated, and e^``growth`` times that of the week before.
 
-        Nodes that were planned for a rate carry at least what one less would not, so half a node is theirs
-        to spare. A replica that carries less than ``LEAST_SURE_SHARE`` of its median is replaced by one that
-        does not.
+        Each placement carries the share of an hour's traffic that it has of the planned capacity. Where it
+        has a node more than that takes, other rules ask for it, and half a node is taken as needed of it.
+        Fewer nodes are whole ones; what is needed beyond the planned ones is bought in sizes that fit, at the
+        same price per request. A replica that carries less than ``LEAST_SURE_SHARE`` of its median is
+        replaced by one that does not.
         """
         cost, kinds = np.zeros(len(rates[0])), len({row[1].gpu for row in self.rows})
-        known = min(row[1].segments[0].start for row in self.rows) + MEASURED_HOURS * HOUR
-        for (_, placement, _, offer), drawn in zip(self.rows, rates, strict=True):
-            median = placement.estimate[RATE]
+        horizon, known = self.case.request.horizon, self._measured_at
+        hour = np.arange(math.floor(known), math.ceil(horizon.hours), dtype=np.float64)
+        begins = [horizon.start + begin * HOUR for begin in hour.tolist()]
+        weeks = np.maximum(0.0, hour + 0.5 - known) / (WEEK / HOUR)
+        grown = np.array([growth_share(self.service, week) for week in weeks.tolist()])
+        demand = np.array([self.service.requests_per_s_at(begin, horizon.start) for begin in begins])
+        held, counted = [], []
+        for _, placement, _, _ in self.rows:
+            until = placement.stages[0].until if placement.stages else horizon.end
             sure = counted_rate(placement.estimate, self.service, kinds)
-            rate = np.maximum(drawn, LEAST_SURE_SHARE * median)
-            measured = placement.stages[0].until if placement.stages else None
-            planned_h, held = 0.0, np.zeros(len(rate))
-            for segment in placement.segments:
-                later = max(timedelta(0), segment.end - max(segment.start, known)) / HOUR
-                begin = max(segment.start, known)
-                weeks = max((begin - known) + (segment.end - begin) / 2, timedelta(0)) / WEEK
-                is_measured = measured is not None and segment.start >= measured
-                counted = median / growth_share(self.service, weeks) if is_measured else sure
-                needed = counted * np.exp(level + growth * weeks) / rate
-                nodes = np.maximum(1.0, np.ceil((segment.nodes - 0.5) * needed))
-                nodes = nodes if is_held_on(offer) else np.maximum(segment.nodes, nodes)
-                planned_h += segment.nodes * segment.hours
-                held += segment.nodes * (segment.hours - later) + nodes * later
-            cost += float(placement.cost_usd) * held / planned_h
+            is_measured = np.array([begin >= until for begin in begins], dtype=np.bool_)
+            counted.append(np.where(is_measured, placement.estimate[RATE] / grown, sure))
+            held.append(self._node_hours(placement, hour, known))
+        each = [one * row[1].replicas / row[1].nodes for one, row in zip(counted, self.rows, strict=True)]
+        capacity = np.sum([nodes * one for (nodes, _), one in zip(held, each, strict=True)], axis=0)
+        share = np.minimum(1.0, np.divide(demand, capacity, out=np.zeros(len(hour)), where=capacity > 0))
+        for row, drawn, (nodes, hours), of_hour in zip(self.rows, rates, held, counted, strict=True):
+            _, placement, _, offer = row
+            rate = np.maximum(drawn, LEAST_SURE_SHARE * placement.estimate[RATE])
+            is_loaded = (nodes * share > nodes - 1) | (nodes == 1)
+            load = np.where(is_loaded, nodes * share, nodes - 0.5)
+            ways = np.stack((nodes, load, of_hour, weeks * bool(growth.any())))[:, hours > 0]
+            kept, at = np.unique(ways, axis=1, return_inverse=True)
+            spans = np.bincount(at.reshape(-1), hours[hours > 0], kept.shape[1])
+            planned_h = sum(segment.nodes * segment.hours for segment in placement.segments)
+            followed = np.full(len(rate), planned_h)
+            for (planned, loaded, counts, week), span in zip(kept.T.tolist(), spans.tolist(), strict=True):
+                needed = loaded * counts * np.exp(level + growth * week) / rate
+                fewer = np.maximum(1.0 if is_held_on(offer) else planned, np.ceil(needed - 1e-9))
+                needed = np.where(needed > planned, needed, fewer)
+                followed += (needed - planned) * span
+            cost += float(placement.cost_usd) * followed / planned_h
         return cost
+
+    @property
+    def _measured_at(self) -> float:
+        """The hour of the horizon from which the service's rates are known."""
+        first = min(row[1].segments[0].start for row in self.rows)
+        return (first - self.case.request.horizon.start) / HOUR + MEASURED_HOURS
+
+    def _node_hours(self, placement: Placement, hour: Draws, known: float) -> tuple[Draws, Draws]:
+        """The nodes held in each hour [H] that begins at ``hour``, and how many hours of it each is held
+        after ``known``.
+        """
+        nodes, hours, origin = np.zeros(len(hour)), np.zeros(len(hour)), self.case.request.horizon.start
+        for segment in placement.segments:
+            begin, end = (segment.start - origin) / HOUR, (segment.end - origin) / HOUR
+            held = np.maximum(0.0, np.minimum(end, hour + 1) - np.maximum(np.maximum(begin, hour), known))
+            nodes = np.maximum(nodes, np.where(held > 0, segment.nodes, 0))
+            hours += held
+        return nodes, hours

@@ -17,7 +17,7 @@ from broker.domain.basics.money import to_cents
 from broker.domain.basics.window import Segment
 from broker.domain.market.launch_chance import launch_chance_of
 from broker.domain.market.launch_statistics import LaunchStatistics, StatisticsLevel
-from broker.domain.market.offer import Offer, Stock, StockLevel
+from broker.domain.market.offer import GpuPool, Offer, Stock, StockLevel
 from broker.domain.planning.plan import Plan
 from broker.domain.planning.relaunch import Relaunch
 from broker.domain.planning.workload import PlanRequest, Serving
@@ -129,6 +129,8 @@ def test_the_chance_follows_stock_seller_and_launches() -> None:
     assert seen == [0.6, 0.8, 0.85, 0.95]
     low = replace(unknown, stock=Stock(StockLevel.LOW))
     assert launch_chance_of(low) == launch_chance_of(replace(unknown, stock=Stock(nodes=1)))
+    pooled = Stock(StockLevel.UNKNOWN, pool=GpuPool("p", 8 * unknown.sku.gpus_per_node))
+    assert launch_chance_of(replace(unknown, stock=pooled)) == 0.95, "eight nodes can be cut from its pool"
     own = LaunchStatistics(0.7, 5.0, 9, StatisticsLevel.OFFER)
     assert launch_chance_of(replace(low, learned=own)) == 0.7
     seller = replace(own, basis=StatisticsLevel.PROVIDER)

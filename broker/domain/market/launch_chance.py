@@ -39,11 +39,14 @@ def launch_chance_of(offer: Offer) -> float:
 
 
 def nodes_seen(offer: Offer) -> int:
-    """Nodes of the offer that were on sale when it was polled: as stated, else the fewest of its level."""
+    """Nodes of the offer that were on sale when it was polled: as stated, else those that its pool's GPUs
+    make where the seller says nothing, else the fewest of its level.
+    """
     if offer.stock.nodes is not None:
         return offer.stock.nodes
     pool = offer.stock.pool
     fewest = FEWEST_NODES[offer.stock.level]
     if pool is None or pool.gpus is None:
         return fewest
-    return max(1, min(fewest, pool.gpus // offer.sku.gpus_per_node))
+    in_pool = max(1, pool.gpus // offer.sku.gpus_per_node)
+    return in_pool if offer.stock.level is StockLevel.UNKNOWN else min(fewest, in_pool)
