@@ -46,12 +46,22 @@ log = logging.getLogger(__name__)
 CONFIG = data_folder("config")
 SAME_FAMILY = 0.7
 OTHER_MODELS: Mapping[str, re.Pattern[str]] = {
-    "speech": re.compile(r"whisper|wav2vec|speech|audio|\b(asr|tts)\b|parakeet|canary|voxtral|kokoro|bark\b"),
+    "speech": re.compile(
+        r"whisper|\bdistil-(large|medium|small)|wav2vec|speech|audio|music|\b(asr|x?tts)\b|parakeet|canary"
+        r"|voxtral|kokoro|bark\b"
+    ),
     "images": re.compile(
-        r"diffusion|\bsdxl?\b|flux|\bvae\b|\b(clip|vit|siglip)\b|\bwan2|hunyuanvideo|cogvideo"
+        r"diffusion|\bsdxl?\b|flux|\bvae\b|\b(clip|vit|deit|siglip)\b|\bwan2|hunyuanvideo|cogvideo|-image\b"
+        r"|resne[tx]|efficientnet|convnext|mobilenet|densenet|\bvgg|inception-?v\d|\bswin|\bdino|yolo|detr\b"
+        r"|\bu-?net\b|\bsam\d?\b|segment-anything"
     ),
     "images and text": re.compile(r"-vl\b|-vl-|vision|llava|internvl|pixtral|-omni\b"),
     "embeddings": re.compile(r"embed|\b(bge|gte|e5|minilm|mpnet)\b|rerank|colbert|sentence"),
+    "encoded text": re.compile(
+        r"\b(al|bio|de|distil|fin|modern|ro|sci|xlm-ro)?berta?\b|\belectra\b|\b(flan-|by|m|u)?t5\b"
+    ),
+    "proteins": re.compile(r"(alpha|open|esm)fold|\besm(\d|c\b)|\bboltz|rosettafold|proteinmpnn"),
+    "weather": re.compile(r"graphcast|gencast|fourcastnet|weather"),
 }
 """Models that are no language models, by words of their names."""
 DATED = re.compile(r"-\d{4}$")

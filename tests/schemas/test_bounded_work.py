@@ -137,6 +137,13 @@ def test_a_quota_in_other_words_names_the_fields_that_it_has() -> None:
     ("model", "expected"),
     [
         ("openai/whisper-large-v3", "a model of speech cannot be planned yet"),
+        ("distil-whisper/distil-large-v3", "a model of speech cannot be planned yet"),
+        ("microsoft/resnet-50", "a model of images cannot be planned yet"),
+        ("stabilityai/stable-diffusion-xl-base-1.0", "a model of images cannot be planned yet"),
+        ("Qwen/Qwen-Image", "a model of images cannot be planned yet"),
+        ("FacebookAI/xlm-roberta-large", "a model of encoded text cannot be planned yet"),
+        ("facebook/esm2_t33_650M_UR50D", "a model of proteins cannot be planned yet"),
+        ("graphcast", "a model of weather cannot be planned yet"),
         ("my-org/private-32b", "for a model of your own the one that it was made of, or its config.json"),
         ("Qwen/Qwen3-VL-8B-Instruct", "a model of images and text cannot be planned yet"),
         ("Lama-3.1-8B", "nearest: Llama-3.1-8B"),
@@ -151,6 +158,17 @@ def test_a_model_that_is_not_planned_is_answered_by_its_kind(model: str, expecte
     assert expected in problem.expected
     assert "Mistral-Large" not in problem.expected
     assert "OPT" not in problem.expected
+
+
+@pytest.mark.parametrize(
+    "model", ["my-org/samba-7b", "my-org/R1-Distill-Large-7B", "my-org/laser-7b", "dolphin-t51"]
+)
+def test_a_name_that_only_resembles_another_kind_is_not_refused_for_it(model: str) -> None:
+    text = HEAD + f"workloads: [{RUN % ('a', model, '')}]\n"
+    with pytest.raises(InputError) as error:
+        read_workloads(text, source="w", base=None, now=NOON)
+    (problem,) = error.value.problems
+    assert "cannot be planned yet" not in problem.expected
 
 
 @pytest.mark.parametrize(
