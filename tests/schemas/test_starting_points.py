@@ -120,17 +120,18 @@ def test_a_skypilot_task_is_read_as_skypilot_reads_it(tmp_path: Path) -> None:
     assert tune["gpus"] == {"max": told["num_nodes"] * count}
     assert tune["interruptible"] is told["resources"]["use_spot"] is True
     cloud, _, region = told["resources"]["infra"].partition("/")
-    assert tune["policy"] == {"regions": [region], "providers": {"only": [cloud]}}
+    gpus = {"only": ["H100-SXM-80GB", "H100-PCIe-80GB"]}
+    assert tune["policy"] == {"regions": [region], "providers": {"only": [cloud]}, "gpus": gpus}
     assert tune["model"] == "Qwen3-8B"
 
     chat, told = begin(SERVE_TASK), theirs["chat.sky.yaml"]
     assert "service" in told
     cloud, _, region = told["resources"]["infra"].partition("/")
-    assert chat.workload["policy"] == {"regions": [region], "providers": {"only": [cloud]}}
+    gpus = {"only": ["A100-SXM-80GB", "A100-PCIe-80GB"]}
+    assert chat.workload["policy"] == {"regions": [region], "providers": {"only": [cloud]}, "gpus": gpus}
     assert (chat.workload["kind"], chat.workload["model"]) == ("serving", "Llama-3.1-8B")
-    assert (
-        LeftOut("accelerators A100-80GB:2", "state policy.gpus, the GPUs that may be used") in chat.left_out
-    )
+    why = "the planner chooses how many GPUs share a replica"
+    assert LeftOut("accelerators A100-80GB:2", why) in chat.left_out
 
 
 @pytest.mark.parametrize("name", sorted(NAMED))

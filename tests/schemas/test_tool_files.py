@@ -52,7 +52,11 @@ def test_a_dstack_service_is_a_service_where_it_may_run() -> None:
     )
     service = found.workload
     assert (service["kind"], service["model"], service["precisions"]) == ("serving", "Qwen3-32B", ["fp8"])
-    assert service["policy"] == {"providers": {"only": ["aws", "vast"]}, "regions": ["us-east-1"]}
+    assert service["policy"] == {
+        "providers": {"only": ["aws", "vast"]},
+        "regions": ["us-east-1"],
+        "gpus": {"only": ["H100"]},
+    }
     assert service["min_replicas"] == 1
     listed = left_out(found)
     assert {
@@ -120,7 +124,7 @@ def test_a_deployment_is_the_server_of_its_pods() -> None:
     found = begin(manifest("Deployment", {"replicas": 3, "template": {"spec": POD}}) + "---\n" + service)
     workload = found.workload
     assert (workload["name"], workload["kind"], workload["model"]) == ("chat", "serving", "Llama-3.1-8B")
-    assert workload["policy"] == {"regions": ["europe-west4"]}
+    assert workload["policy"] == {"regions": ["europe-west4"], "gpus": {"only": ["L4"]}}
     listed = left_out(found)
     assert {
         "--tensor-parallel-size 2", "--enable-lora", "accelerators nvidia-l4, nvidia.com/gpu 2", "HF_TOKEN",

@@ -5,15 +5,19 @@ What a source may use is never widened: of several places only those are taken t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from api.schemas.imports.draft import Draft, whole
+from api.schemas.imports.gpu_kinds import gpus_named
+from api.schemas.imports.tables import word
 from broker.domain.planning.workload import WorkloadKind
 from broker.provider_facts import load_provider_facts, load_provider_names
 
 MOST_ALTERNATIVES = 100
+_MEMORY = re.compile(r"(?P<least>[1-9]\d{0,3})gb((?P<open>\.\.)|\.\.\d{1,4}gb)?", re.IGNORECASE)
 READ_BY_PROGRAMS = frozenset({"VLLM_ADDITIONAL_ARGS"})
 """Variables whose values are arguments of the command."""
 
@@ -105,11 +109,28 @@ def complete(draft: Draft, job: Job, used: set[str]) -> None:
     draft.leave_together(job.beside, "an object beside the work", prefix="")
 
 
+def tell_gpu_kinds(draft: Draft, kinds: Sequence[str], tool: str) -> None:
+    """Notes the GPUs that a source names as the allowed ones; names that no GPU has are left out."""
+    known = {kind: gpus_named(kind, tool) for kind in kinds}
+    only = list(dict.fromkeys(gpu for gpus in known.values() for gpu in gpus))
+    if only:
+        draft.tell_word("gpus", only, "")
+    unread = [kind for kind, gpus in known.items() if not gpus]
+    draft.leave_together(unread, word("gpus").why, prefix="")
+
+
 def _tell_gpus(draft: Draft, job: Job) -> None:
+    kinds = list(dict.fromkeys(one.kind for one in job.accelerators if one.kind))
+    tell_gpu_kinds(draft, kinds, job.tool)
     named = list(dict.fromkeys(one.what for one in job.accelerators if one.what))
-    if named:
-        kinds = list(dict.fromkeys(one.kind for one in job.accelerators if one.kind))
-        draft.tell_word("gpus", kinds, f"accelerators {', '.join(named)}")
+    if named and draft.kind is not WorkloadKind.TRAINING:
+        draft.leave(f"accelerators {', '.join(named)}", "the planner chooses how many GPUs share a replica")
+    sizes = [size for one in named for size in map(_MEMORY.fullmatch, one.split(":")) if size]
+    if sizes:
+        draft.tell("policy/gpus/min_memory_gb", min(int(size["least"]) for size in sizes))
+    bounded = [size[0] for size in sizes if size["open"] is None]
+    if bounded:
+        draft.leave(f"at most {', '.join(bounded)} per GPU", "a policy has a least memory, and no most")
     if draft.kind is not WorkloadKind.TRAINING:
         if job.nodes is not None:
             draft.leave(f"nodes {job.nodes}", "the planner chooses how GPUs share a replica")

@@ -67,8 +67,9 @@ def _job(told: Mapping[str, Any]) -> Job:
     kinds = [value for key, value in labels if _KIND.fullmatch(key)]
     counts = [number for one in containers for number in _gpus(one)] + list(_predictor_gpus(spec))
     job.accelerators = [
-        Accelerators(", ".join([*kinds, f"{name} {count}"]), next(iter(kinds), None), count, count)
+        Accelerators(", ".join([*kinds, f"{name} {count}"]), kind or None, count, count)
         for name, count in dict.fromkeys(counts)
+        for kind in kinds or [""]
     ]
     job.places = [Place(None, None, value, None) for key, value in labels if key == REGION]
     job.places += [Place(None, None, None, value) for key, value in labels if key == ZONE]

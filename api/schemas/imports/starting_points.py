@@ -14,7 +14,8 @@ from typing import Any
 
 from api.schemas.base.document import describe, read_document
 from api.schemas.imports.draft import Draft
-from api.schemas.imports.jobs import Job, complete
+from api.schemas.imports.gpu_kinds import gpus_of_directives
+from api.schemas.imports.jobs import Job, complete, tell_gpu_kinds
 from api.schemas.imports.manifests import is_manifest, jobs_of_manifests
 from api.schemas.imports.recipes import recipe_options, recipe_title
 from api.schemas.imports.server_lines import draft_of_server, find_server
@@ -97,7 +98,8 @@ def read_starting_point(
     if found is not None:
         title, draft = found
         if shell.directives:
-            draft.leave("#SBATCH", "directives of the scheduler are not read; state gpus")
+            tell_gpu_kinds(draft, list(dict.fromkeys(gpus_of_directives(text))), "slurm")
+            draft.leave("#SBATCH", "directives are read for kinds of GPU alone; state gpus for their number")
         _leave_environment(draft, shell)
         return _finished(title, draft)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
