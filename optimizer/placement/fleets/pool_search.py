@@ -245,25 +245,47 @@ class SetSearch:
     def _covers(self, sets: Ints, most_work: int | None = None, limit: float | None = None) -> Floats:
         """Lower bounds of sets, summed over hours; inf from the limit on and for sets that break a rule, NaN
         if there was no time.
+
+        Pools count at the rates that hold in a fleet of as many kinds of GPU as their set has. Fleets on
+        fewer kinds are those of other sets.
         """
         limit = self.limit if limit is None else limit
         most_work = self.most_work if most_work is None else most_work
+        gpus = np.sort(self.table.gpu[sets], axis=1)
+        kinds = (np.diff(gpus, axis=1, prepend=-1) > 0).sum(axis=1)
+        least = np.zeros(len(sets))
+        for count in np.unique(kinds).tolist():
+            mine = kinds == count
+            rate = self._rates_beside(max(1, count))
+            least[mine] = self._covers_beside(sets[mine], rate, most_work, limit)
+        return least
+
+    def _rates_beside(self, kinds: int) -> Floats:
+        """The rate [P, L] of a level of each pool at each dual price, in a fleet of ``kinds`` of GPU."""
+        table, stands = self.table, self.table.place >= 0
+        deviation = np.zeros(len(table))
+        deviation[stands] = self.parts.deviation[table.parts.max(axis=1)[stands]]
+        share = self.rules.kinds_share(deviation, kinds)
+        return np.where(self.classes.stage[:, None] == 0, table.rate * share, table.rate)
+
+    def _covers_beside(self, sets: Ints, rate: Floats, most_work: int, limit: float) -> Floats:
+        """The same for sets whose pools serve ``rate`` [P, L]."""
         table, classes = self.table, self.classes
         every, onward = np.arange(len(table)), self.whole.onward
-        least = self._covered(sets, table.usd, table.rate, every, classes.dual, onward, most_work, limit)
+        least = self._covered(sets, table.usd, rate, every, classes.dual, onward, most_work, limit)
         for charged in TUNING.fleets.bands_charged if classes.bands is not None else ():
             left = np.flatnonzero(least < limit)
             if len(left):
                 pools, at = np.unique(sets[left], return_inverse=True)
-                usd, rate, dual = self._usd_in_bands(pools, charged)
-                at = at.reshape(len(left), sets.shape[1])
-                again = self._covered(at, usd, rate, pools, dual, np.zeros_like(onward), most_work, limit)
+                usd, dual, of_class = self._usd_in_bands(pools, charged)
+                at, some = at.reshape(len(left), sets.shape[1]), rate[dual][:, pools]
+                again = self._covered(at, usd, some, pools, of_class, np.zeros_like(onward), most_work, limit)
                 least[left] = np.where(np.isnan(again), least[left], np.maximum(least[left], again))
         return least
 
-    def _usd_in_bands(self, pools: Ints, charged: int) -> tuple[Floats, Floats, Ints]:
-        """USD [K, n, R] an hour and rates [K, n] of some pools if nodes with minimum terms are charged in the
-        first bands of demand only, and the index of each class [C] among the K prices.
+    def _usd_in_bands(self, pools: Ints, charged: int) -> tuple[Floats, Ints, Ints]:
+        """USD [K, n, R] an hour of some pools if nodes with minimum terms are charged in the first bands of
+        demand only, the dual price of each [K], and the index of each class [C] among the K prices.
         """
         table = self.table
         rows, of = np.unique(table.parts[pools], return_inverse=True)
@@ -272,7 +294,7 @@ class SetSearch:
         some = self.parts.take(rows[stands])
         usd, dual, of_class = priced_in_bands(some, self.classes, charged)
         joint = joined_usd(some, parts, usd, table.most[pools], table.usd.shape[2])
-        return joint, table.rate[dual][:, pools], of_class
+        return joint, dual, of_class
 
     def _covered(
         self, sets: Ints, usd: Floats, rate: Floats, pools: Ints, dual: Ints, onward: Floats, most_work: int,
