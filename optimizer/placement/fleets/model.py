@@ -224,7 +224,12 @@ def bound_alone(
     Where nodes of one pool differ in their rates, only the search at the highest rates is run;
     ``answer_fleet`` runs another one for the fleets. ``incumbent_usd``: cost of a known fleet, beside which
     only the bound is searched; ``most_work``: how many levels the search may try.
+
+    In a problem that is not small, a fleet of several kinds of GPU counts at the rates of each kind alone,
+    which are higher. Then kinds dominate one another, and the search ends in time.
     """
+    if not is_small(problem):
+        case = replace(case, service=replace(case.service, confidence=None))
     due = _due_s(problem, case, None)
     units = at_highest_rates(problem, case.units)
     if units is not None:
