@@ -56,10 +56,11 @@ OTHER_MODELS: Mapping[str, re.Pattern[str]] = {
         r"|\bu-?net\b|\bsam\d?\b|segment-anything"
     ),
     "images and text": re.compile(r"-vl\b|-vl-|vision|llava|internvl|pixtral|-omni\b"),
-    "embeddings": re.compile(r"embed|\b(bge|gte|e5|minilm|mpnet)\b|rerank|colbert|sentence"),
-    "encoded text": re.compile(
-        r"\b(al|bio|de|distil|fin|modern|ro|sci|xlm-ro)?berta?\b|\belectra\b|\b(flan-|by|m|u)?t5\b"
+    "embeddings": re.compile(
+        r"embed|\b(bge|gte|e5|minilm|mpnet|electra)\b|rerank|colbert|sentence"
+        r"|\b(al|bio|de|distil|fin|modern|ro|sci|xlm-ro)?berta?\b"
     ),
+    "text-to-text tasks": re.compile(r"\b(flan-|by|m|u)?t5\b"),
     "proteins": re.compile(r"(alpha|open|esm)fold|\besm(\d|c\b)|\bboltz|rosettafold|proteinmpnn"),
     "weather": re.compile(r"graphcast|gencast|fourcastnet|weather"),
 }

@@ -373,55 +373,60 @@ class _Fleet:
         same price per request. A replica that carries less than ``LEAST_SURE_SHARE`` of its median is
         replaced by one that does not.
         """
-        cost, kinds = np.zeros(len(rates[0])), len({row[1].gpu for row in self.rows})
-        horizon, known = self.case.request.horizon, self._measured_at
-        hour = np.arange(math.floor(known), math.ceil(horizon.hours), dtype=np.float64)
-        begins = [horizon.start + begin * HOUR for begin in hour.tolist()]
-        weeks = np.maximum(0.0, hour + 0.5 - known) / (WEEK / HOUR)
-        grown = np.array([growth_share(self.service, week) for week in weeks.tolist()])
+        horizon, placed = self.case.request.horizon, [row[1] for row in self.rows]
+        first = min(one.segments[0].start for one in placed)
+        measured_h = (first - horizon.start) / HOUR + MEASURED_HOURS
+        hours = np.arange(math.floor(measured_h), math.ceil(horizon.hours), dtype=np.float64)
+        begins = [horizon.start + hour * HOUR for hour in hours.tolist()]
+        weeks = np.maximum(0.0, hours + 0.5 - measured_h) / (WEEK / HOUR)
+        held = [self._held(one, hours, measured_h) for one in placed]
+        counted = [self._counted_rates(one, begins, weeks) for one in placed]
+        capacity = np.zeros(len(hours))
+        for one, (nodes, _), rate in zip(placed, held, counted, strict=True):
+            capacity += nodes * rate * one.replicas / one.nodes
         demand = np.array([self.service.requests_per_s_at(begin, horizon.start) for begin in begins])
-        held, counted = [], []
-        for _, placement, _, _ in self.rows:
-            until = placement.stages[0].until if placement.stages else horizon.end
-            sure = counted_rate(placement.estimate, self.service, kinds)
-            is_measured = np.array([begin >= until for begin in begins], dtype=np.bool_)
-            counted.append(np.where(is_measured, placement.estimate[RATE] / grown, sure))
-            held.append(self._node_hours(placement, hour, known))
-        each = [one * row[1].replicas / row[1].nodes for one, row in zip(counted, self.rows, strict=True)]
-        capacity = np.sum([nodes * one for (nodes, _), one in zip(held, each, strict=True)], axis=0)
-        share = np.minimum(1.0, np.divide(demand, capacity, out=np.zeros(len(hour)), where=capacity > 0))
-        for row, drawn, (nodes, hours), of_hour in zip(self.rows, rates, held, counted, strict=True):
-            _, placement, _, offer = row
-            rate = np.maximum(drawn, LEAST_SURE_SHARE * placement.estimate[RATE])
+        share = np.minimum(1.0, np.divide(demand, capacity, out=np.zeros(len(hours)), where=capacity > 0))
+        cost = np.zeros(len(level))
+        for row, drawn, (nodes, spans), rate in zip(self.rows, rates, held, counted, strict=True):
+            one, offer = row[1], row[3]
+            planned_h = sum(segment.nodes * segment.hours for segment in one.segments)
+            real = np.maximum(drawn, LEAST_SURE_SHARE * one.estimate[RATE])
             is_loaded = (nodes * share > nodes - 1) | (nodes == 1)
-            load = np.where(is_loaded, nodes * share, nodes - 0.5)
-            ways = np.stack((nodes, load, of_hour, weeks * bool(growth.any())))[:, hours > 0]
-            kept, at = np.unique(ways, axis=1, return_inverse=True)
-            spans = np.bincount(at.reshape(-1), hours[hours > 0], kept.shape[1])
-            planned_h = sum(segment.nodes * segment.hours for segment in placement.segments)
-            followed = np.full(len(rate), planned_h)
-            for (planned, loaded, counts, week), span in zip(kept.T.tolist(), spans.tolist(), strict=True):
-                needed = loaded * counts * np.exp(level + growth * week) / rate
+            load = np.where(is_loaded, nodes * share, nodes - 0.5) * rate
+            # Hours that are alike are evaluated once.
+            rows, of_hour = np.unique(
+                np.stack((nodes, load, weeks * growth.any())), axis=1, return_inverse=True
+            )
+            lengths = np.bincount(of_hour.reshape(-1), spans, rows.shape[1])
+            more_h = np.zeros(len(level))
+            for (planned, wanted, week), length in zip(rows.T.tolist(), lengths.tolist(), strict=True):
+                needed = wanted * np.exp(level + growth * week) / real
                 fewer = np.maximum(1.0 if is_held_on(offer) else planned, np.ceil(needed - 1e-9))
-                needed = np.where(needed > planned, needed, fewer)
-                followed += (needed - planned) * span
-            cost += float(placement.cost_usd) * followed / planned_h
+                more_h += length * (np.where(needed > planned, needed, fewer) - planned)
+            cost += float(one.cost_usd) * (1 + more_h / planned_h)
         return cost
 
-    @property
-    def _measured_at(self) -> float:
-        """The hour of the horizon from which the service's rates are known."""
-        first = min(row[1].segments[0].start for row in self.rows)
-        return (first - self.case.request.horizon.start) / HOUR + MEASURED_HOURS
-
-    def _node_hours(self, placement: Placement, hour: Draws, known: float) -> tuple[Draws, Draws]:
-        """The nodes held in each hour [H] that begins at ``hour``, and how many hours of it each is held
-        after ``known``.
+    def _counted_rates(self, placement: Placement, begins: Sequence[datetime], weeks: Draws) -> Draws:
+        """Requests/s of a replica that the plan counts on in each hour [H], ``weeks`` after it was
+        measured.
         """
-        nodes, hours, origin = np.zeros(len(hour)), np.zeros(len(hour)), self.case.request.horizon.start
+        sure = counted_rate(placement.estimate, self.service, len({row[1].gpu for row in self.rows}))
+        until = placement.stages[0].until if placement.stages else self.case.request.horizon.end
+        grown = [growth_share(self.service, week) for week in weeks.tolist()]
+        rates = [
+            sure if begin < until else placement.estimate[RATE] / share
+            for begin, share in zip(begins, grown, strict=True)
+        ]
+        return np.array(rates)
+
+    def _held(self, placement: Placement, hours: Draws, since_h: float) -> tuple[Draws, Draws]:
+        """The nodes of a placement in each hour [H] of the horizon, and for how much of it, from ``since_h``
+        on, they are held.
+        """
+        nodes, spans, origin = np.zeros(len(hours)), np.zeros(len(hours)), self.case.request.horizon.start
         for segment in placement.segments:
-            begin, end = (segment.start - origin) / HOUR, (segment.end - origin) / HOUR
-            held = np.maximum(0.0, np.minimum(end, hour + 1) - np.maximum(np.maximum(begin, hour), known))
+            begin_h, end_h = ((at - origin) / HOUR for at in (segment.start, segment.end))
+            held = np.maximum(0.0, np.minimum(end_h, hours + 1) - np.maximum(max(begin_h, since_h), hours))
             nodes = np.maximum(nodes, np.where(held > 0, segment.nodes, 0))
-            hours += held
-        return nodes, hours
+            spans += held
+        return nodes, spans

@@ -65,28 +65,46 @@ def read_card(word: str, memory_gb: float | None = None) -> str:
     """
     if is_slice(word):
         raise UnknownCard("a fraction of a GPU")
+    product, form, sizes_gb = _named(word)
+    if form is None and product in _of_several_forms():
+        raise UnknownCard("its form factor (SXM, PCIe) is not stated")
+    found = _fitting(product, form, [*sizes_gb, *(() if memory_gb is None else (memory_gb,))])
+    if len(found) > 1:
+        raise UnknownCard("its memory size is not stated")
+    if not found:
+        slice_words = memory_of_slice(memory_gb, (card.spec.memory_gb for card in _cards()[product]))
+        raise UnknownCard(slice_words or "no card has this form factor and memory")
+    return found[0]
+
+
+def cards_of(word: str) -> tuple[str, ...]:
+    """The canonical names of all cards that ``word`` may mean, of every form and size that it leaves out.
+
+    Raises UnknownCard for words that name no product, or parts of one.
+    """
+    if is_slice(word):
+        raise UnknownCard("a fraction of a GPU")
+    return tuple(_fitting(*_named(word)))
+
+
+def _named(word: str) -> tuple[tuple[str, ...], str | None, frozenset[float]]:
+    """Product, form and sizes that a word states. Raises UnknownCard for an unknown product."""
     read = _read(word)
     product = _rules()["short"].get(" ".join(read.product), read.product)
-    cards = _cards().get(product, ())
-    if not cards:
+    if product not in _cards():
         raise UnknownCard(_rules()["editions"].get(product, ""))
     forms = read.forms - {"pcie"} if read.forms == _NVL_CARD else read.forms
     if len(forms) > 1 or len(read.sizes_gb) > 1:
         raise UnknownCard("several form factors or memory sizes")
     form = next(iter(forms), None) or _rules()["forms"].get(product)
-    if form == "pcie":
-        form = _rules()["pcie"].get(product, form)
-    if form is None and product in _of_several_forms():
-        raise UnknownCard("its form factor (SXM, PCIe) is not stated")
-    of_form = [card.spec for card in cards if form is None or card.form in {form, None}]
-    sizes = [*read.sizes_gb, *(() if memory_gb is None else (memory_gb,))]
-    found = [spec.gpu for spec in of_form if all(is_memory_of(size, spec.memory_gb) for size in sizes)]
-    if len(found) > 1:
-        raise UnknownCard("its memory size is not stated")
-    if not found:
-        slice_words = memory_of_slice(memory_gb, (card.spec.memory_gb for card in cards))
-        raise UnknownCard(slice_words or "no card has this form factor and memory")
-    return found[0]
+    return product, _rules()["pcie"].get(product, form) if form == "pcie" else form, read.sizes_gb
+
+
+def _fitting(product: tuple[str, ...], form: str | None, sizes_gb: Iterable[float]) -> list[str]:
+    """The cards of a product that have the form, if one is known, and the sizes."""
+    of_form = [card.spec for card in _cards()[product] if form is None or card.form in {form, None}]
+    sizes = tuple(sizes_gb)
+    return [spec.gpu for spec in of_form if all(is_memory_of(size, spec.memory_gb) for size in sizes)]
 
 
 def is_slice(words: str) -> bool:

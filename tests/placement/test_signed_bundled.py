@@ -68,7 +68,7 @@ DOCUMENTS = {
     "helpdesk": document("helpdesk-closed-at-night") | {"confidence": 0.5},
 }
 
-WIDER_GAPS = {"insurer": 0.08}
+WIDER_GAPS = {"insurer": 0.07}
 """Two sizes of one lent machine differ in what their next best costs more: the bound counts the lesser."""
 
 CHEAPER_DAYS = "/to-"

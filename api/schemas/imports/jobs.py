@@ -125,12 +125,7 @@ def _tell_gpus(draft: Draft, job: Job) -> None:
     named = list(dict.fromkeys(one.what for one in job.accelerators if one.what))
     if named and draft.kind is not WorkloadKind.TRAINING:
         draft.leave(f"accelerators {', '.join(named)}", "the planner chooses how many GPUs share a replica")
-    sizes = [size for one in named for size in map(_MEMORY.fullmatch, one.split(":")) if size]
-    if sizes:
-        draft.tell("policy/gpus/min_memory_gb", min(int(size["least"]) for size in sizes))
-    bounded = [size[0] for size in sizes if size["open"] is None]
-    if bounded:
-        draft.leave(f"at most {', '.join(bounded)} per GPU", "a policy has a least memory, and no most")
+    _tell_memory(draft, [size for one in named for size in map(_MEMORY.fullmatch, one.split(":")) if size])
     if draft.kind is not WorkloadKind.TRAINING:
         if job.nodes is not None:
             draft.leave(f"nodes {job.nodes}", "the planner chooses how GPUs share a replica")
@@ -144,6 +139,15 @@ def _tell_gpus(draft: Draft, job: Job) -> None:
     ranges = [one.least for one in job.accelerators if one.least is not None and one.least != one.most]
     if ranges and "gpus/min" not in draft.fields:
         draft.tell("gpus/min", nodes * max(min(ranges), 1))
+
+
+def _tell_memory(draft: Draft, sizes: Sequence[re.Match[str]]) -> None:
+    """Notes the least memory of a GPU that is stated; an upper limit is left out."""
+    if sizes:
+        draft.tell("policy/gpus/min_memory_gb", min(int(size["least"]) for size in sizes))
+    bounded = [size[0] for size in sizes if size["open"] is None]
+    if bounded:
+        draft.leave(f"at most {', '.join(bounded)} per GPU", "a policy has a least memory, and no most")
 
 
 def _tell_places(draft: Draft, places: Sequence[Place]) -> None:

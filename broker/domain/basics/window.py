@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+INSTANT = timedelta(microseconds=1)
+"""The shortest time between two stored instants."""
+
 
 def require_utc(instant: datetime, name: str) -> datetime:
     """``instant`` in UTC. Raises ValueError with ``name`` for a time without a time zone."""

@@ -4,8 +4,8 @@ Other customers take and return nodes, so the stock at an unknown moment differs
 It is taken as Poisson distributed with a constant mean. Of the mean nothing is known but the n nodes that
 were seen, so it has Jeffreys' prior, and the predictive distribution of the stock is negative binomial. An
 order finds nothing with the probability of zero, which is 0.5^(n + 1/2): 35 % after one node was seen, 9 %
-after three. A stock of unknown size counts as the fewest nodes that fit the seller's word. Where there is
-stock, an order succeeds as often as our launches did at this seller.
+after three. A stock of unknown size counts as the nodes that its pool's GPUs make, else as the fewest that
+fit the seller's word. Where there is stock, an order succeeds as often as our launches did at this seller.
 """
 
 from __future__ import annotations

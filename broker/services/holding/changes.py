@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 from itertools import chain
@@ -13,7 +13,7 @@ from broker.domain.basics.access import require_scope, scope_of
 from broker.domain.basics.account import Caller, Scope
 from broker.domain.basics.errors import Conflict
 from broker.domain.basics.money import ZERO, to_cents
-from broker.domain.basics.window import Window
+from broker.domain.basics.window import INSTANT, Window
 from broker.domain.holding.lease_money import rate_usd_per_node_hour
 from broker.domain.market.market import PricePoint
 from broker.domain.planning.plan import Plan
@@ -29,8 +29,6 @@ from broker.domain.spend.variance import (
 )
 from broker.ports.unit_of_work import Clock, UnitOfWork, UnitOfWorkFactory
 from broker.services.spend.summaries import Summaries
-
-INSTANT = timedelta(microseconds=1)
 
 
 class ChangesService:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from broker import crash_points
 from broker.domain.basics.access import require_scope, scope_of
 from broker.domain.basics.account import AuditEntry, Caller, Scope
 from broker.domain.basics.errors import ConcurrentChange, Conflict, FieldProblem, OverBudget
 from broker.domain.basics.money import usd_words
-from broker.domain.basics.window import instant_words
+from broker.domain.basics.window import INSTANT, instant_words
 from broker.domain.holding.early_holding import why_not_held
 from broker.domain.holding.reservation import Reservation, ReservationState
 from broker.domain.spend.order_quote import HoldQuote, quote_of_hold
@@ -18,7 +18,6 @@ from broker.ports.planning import BudgetWatch
 from broker.ports.unit_of_work import Clock, Notifier, UnitOfWork, UnitOfWorkFactory
 from broker.services.holding.buyer import Buyer
 
-INSTANT = timedelta(microseconds=1)
 ORDERED = frozenset(
     {
         ReservationState.PENDING,

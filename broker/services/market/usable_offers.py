@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from broker.domain.basics.errors import NotFound
-from broker.domain.basics.window import Window
+from broker.domain.basics.window import INSTANT, Window
 from broker.domain.holding.launch_times import LaunchTable
 from broker.domain.holding.launches import REMEMBERED, LaunchAttempt, LaunchBook
 from broker.domain.holding.refusals import (
@@ -29,7 +29,6 @@ from broker.domain.market.offer import Offer, Tier
 from broker.domain.market.stock_pools import shared
 from broker.ports.unit_of_work import UnitOfWork
 
-INSTANT = timedelta(microseconds=1)
 """A window does not contain its end."""
 
 

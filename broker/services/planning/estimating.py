@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import replace
-from datetime import timedelta
 from typing import TypeVar
 
 from broker.domain.basics.access import EVERY_TEAM, require_scope, scope_of
@@ -19,7 +18,6 @@ from broker.domain.basics.errors import (
     NotPermitted,
     TooManyEstimates,
 )
-from broker.domain.basics.window import Window
 from broker.domain.moving.reoptimization_result import ACTOR as REOPTIMIZER
 from broker.domain.planning.cost_estimate import MOST_ESTIMATED, CostEstimate
 from broker.domain.planning.simulation import Simulation
@@ -31,7 +29,6 @@ from broker.services.planning.market_beside_held import market_beside_held
 
 Result = TypeVar("Result")
 MOST_WAITING = 20
-INSTANT = timedelta(microseconds=1)
 RETRY_AFTER_S = 1
 
 
@@ -99,11 +96,8 @@ class EstimatingService:
             market = await usable_market(uow, self._clock.now(), self._rules)
             offers = {offer.offer_id: offer for offer in market.offers}
             # What the plan holds is on sale no more, or with less stock.
-            held = {
-                row.offer.offer_id: row.offer
-                for row in await uow.reservations.find_open()
-                if row.plan_id == plan_id
-            }
+            rows = await uow.reservations.find_of_bills({plan_id})
+            held = {row.offer.offer_id: row.offer for row in rows if row.is_open}
             for offer_id in dict.fromkeys(placement.offer_id for placement in plan.placements):
                 try:
                     offers[offer_id] = held.get(offer_id) or await uow.offers.find_offer(offer_id)
@@ -138,12 +132,9 @@ class EstimatingService:
             )
         async with self._uow_factory(EVERY_TEAM) as uow:
             offers = await usable_offers_at(uow, plan.as_of, self._rules)
-            # A window that the plan has bought was on sale as its reservation recorded it.
-            ends = [one.segments[-1].end for one in plan.placements]
-            rows = await uow.reservations.find_overlapping(
-                Window(plan.as_of, max(ends, default=plan.as_of + INSTANT))
-            )
-            windows = {row.offer.offer_id: row.offer.window for row in rows if row.plan_id == plan_id}
+            rows = await uow.reservations.find_of_bills({plan_id})
+        # A window that the plan has bought was on sale as its reservation recorded it.
+        windows = {row.offer.offer_id: row.offer.window for row in rows}
         offers = tuple(replace(o, window=windows.get(o.offer_id) or o.window) for o in offers)
         if record.variant is not None and record.variant.prices is not None:
             offers = record.variant.prices.applied(offers)

@@ -252,15 +252,13 @@ class SetSearch:
         limit = self.limit if limit is None else limit
         most_work = self.most_work if most_work is None else most_work
         gpus = np.sort(self.table.gpu[sets], axis=1)
-        kinds = (np.diff(gpus, axis=1, prepend=-1) > 0).sum(axis=1)
+        kinds = np.maximum(1, (np.diff(gpus, axis=1, prepend=-1) > 0).sum(axis=1))
         least = np.zeros(len(sets))
         for count in np.unique(kinds).tolist():
-            mine = kinds == count
-            rate = self._rates_beside(max(1, count))
-            least[mine] = self._covers_beside(sets[mine], rate, most_work, limit)
+            least[kinds == count] = self._covers_of_kinds(sets[kinds == count], count, most_work, limit)
         return least
 
-    def _rates_beside(self, kinds: int) -> Floats:
+    def _rates(self, kinds: int) -> Floats:
         """The rate [P, L] of a level of each pool at each dual price, in a fleet of ``kinds`` of GPU."""
         table, stands = self.table, self.table.place >= 0
         deviation = np.zeros(len(table))
@@ -268,9 +266,9 @@ class SetSearch:
         share = self.rules.kinds_share(deviation, kinds)
         return np.where(self.classes.stage[:, None] == 0, table.rate * share, table.rate)
 
-    def _covers_beside(self, sets: Ints, rate: Floats, most_work: int, limit: float) -> Floats:
-        """The same for sets whose pools serve ``rate`` [P, L]."""
-        table, classes = self.table, self.classes
+    def _covers_of_kinds(self, sets: Ints, kinds: int, most_work: int, limit: float) -> Floats:
+        """The same for sets that all have as many ``kinds`` of GPU."""
+        table, classes, rate = self.table, self.classes, self._rates(kinds)
         every, onward = np.arange(len(table)), self.whole.onward
         least = self._covered(sets, table.usd, rate, every, classes.dual, onward, most_work, limit)
         for charged in TUNING.fleets.bands_charged if classes.bands is not None else ():
@@ -278,8 +276,10 @@ class SetSearch:
             if len(left):
                 pools, at = np.unique(sets[left], return_inverse=True)
                 usd, dual, of_class = self._usd_in_bands(pools, charged)
-                at, some = at.reshape(len(left), sets.shape[1]), rate[dual][:, pools]
-                again = self._covered(at, usd, some, pools, of_class, np.zeros_like(onward), most_work, limit)
+                at, in_bands = at.reshape(len(left), sets.shape[1]), rate[dual][:, pools]
+                again = self._covered(
+                    at, usd, in_bands, pools, of_class, np.zeros_like(onward), most_work, limit
+                )
                 least[left] = np.where(np.isnan(again), least[left], np.maximum(least[left], again))
         return least
 
