@@ -72,6 +72,16 @@ def rate_at(estimate: Estimate, confidence: float, deviations: ArrayLike) -> Arr
     return as_array(np.exp(logs[part] + slopes[part] * (slower - at[part])))
 
 
+def tail_deviation(median: ArrayLike, sure: ArrayLike, low: ArrayLike, confidence: float) -> Array:
+    """The standard deviation of the logarithm of a rate beyond the one that holds with ``confidence``: the
+    slope of ``rate_at`` there. ``low`` is the P10. Near its latency objective a replica loses more there.
+    """
+    at = normal_quantile(confidence)
+    if abs(NINTH_DECILE - at) <= APART:
+        return as_array(np.log(as_array(median) / as_array(sure)) / at)
+    return as_array(np.log(as_array(sure) / as_array(low)) / (NINTH_DECILE - at))
+
+
 def with_interval(value: Mapping[str, float], sides: Mapping[str, Sides], provenance: Provenance) -> Estimate:
     """The estimate with P10 and P90 of each metric; shares stay at most 1."""
     low = {name: number * math.exp(-sides[name].below) for name, number in value.items()}

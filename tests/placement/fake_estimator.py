@@ -138,7 +138,7 @@ class FakeServingTable:
         self.configs = tuple(ServingConfig(Precision.BF16, tp, tp, 1) for tp in core.replica_sizes)
         shape = (len(workloads), len(skus), len(self.configs))
         self.requests_per_s, self.cold_start_s = np.zeros(shape), np.zeros(shape)
-        self.median_requests_per_s = np.zeros(shape)
+        self.median_requests_per_s, self.low_requests_per_s = np.zeros(shape), np.zeros(shape)
         self.mean_share = np.ones(shape)
         for w, s, c in np.ndindex(*shape):
             found = core.serving_at(workloads[w], skus[s], Precision.BF16, self.layout(w, s, c), 1.0)
@@ -147,6 +147,7 @@ class FakeServingTable:
                 is_batch = isinstance(workloads[w], Batch)
                 self.requests_per_s[w, s, c] = found.sure_requests_per_s / (sure if is_batch else 1.0)
                 self.median_requests_per_s[w, s, c] = found["requests_per_s_per_replica"]
+                self.low_requests_per_s[w, s, c] = found.low["requests_per_s_per_replica"]
                 self.mean_share[w, s, c] = mean / sure if is_batch else 1.0
                 self.cold_start_s[w, s, c] = found["cold_start_s"]
         self.fits = self.requests_per_s > 0

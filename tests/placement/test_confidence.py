@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from broker.catalogue import load_gpus, load_models
 from broker.domain.basics.confidence import chance_below, mean_factor, quantile_factor
+from broker.domain.basics.estimate import Estimate
 from broker.domain.market.offer import Offer, Tier, WindowKind
 from broker.domain.planning.plan import Obstacle, Plan
 from broker.domain.planning.workload import Serving, Workload
@@ -26,8 +27,9 @@ from broker.ports.planning import PlanOptions
 from optimizer.performance.arrays import as_array
 from optimizer.performance.constants.calibrated import load_calibration
 from optimizer.performance.estimator import Estimator
-from optimizer.performance.intervals import at_deviation
+from optimizer.performance.intervals import at_deviation, rate_at
 from optimizer.placement.replan.warm import WarmStart
+from optimizer.placement.rules.serving import counted_rate
 from optimizer.planner import JointPlanner
 from tests.placement.market import at, batch, offer, plan, planner, request, serving, training, window
 
@@ -120,6 +122,18 @@ def test_a_fleet_of_two_kinds_that_each_count_as_if_alone_is_refused() -> None:
     more = request(replace(serving(hourly=[3.65] * 12 + [4.5] * 11), confidence=0.8))
     assert not planner().check(found, asked, offers)
     assert "3.6092 requests/s are left" in "; ".join(planner().check(found, more, offers))
+
+
+def test_a_replica_at_the_edge_of_its_objective_counts_less_beside_another_kind() -> None:
+    """An RTX A6000 that serves 2.424 requests/s, 1.676 with 80 % and 0.742 with 90 %: with √0.8 = 0.894 it
+    serves 1.676·(0.742/1.676)^((1.2505 − 0.8416)/(1.2816 − 0.8416)) = 0.787, not the 1.401 of one spread.
+    """
+    rate = "requests_per_s_per_replica"
+    edge = Estimate({rate: 2.424}, {rate: 0.742}, {rate: 3.356}, at_confidence={rate: 1.676})
+    service = replace(serving(hourly=(1.0,)), confidence=0.8)
+    assert counted_rate(edge, service, 1) == pytest.approx(1.676)
+    assert counted_rate(edge, service, 2) == pytest.approx(0.787, abs=0.001)
+    assert float(rate_at(edge, 0.8, 1.2505)) == pytest.approx(0.787, abs=0.002)
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.8, 0.9, 0.95])

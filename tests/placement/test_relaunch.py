@@ -129,8 +129,11 @@ def test_the_chance_follows_stock_seller_and_launches() -> None:
     assert seen == [0.6, 0.8, 0.85, 0.95]
     low = replace(unknown, stock=Stock(StockLevel.LOW))
     assert launch_chance_of(low) == launch_chance_of(replace(unknown, stock=Stock(nodes=1)))
-    pooled = Stock(StockLevel.UNKNOWN, pool=GpuPool("p", 8 * unknown.sku.gpus_per_node))
-    assert launch_chance_of(replace(unknown, stock=pooled)) == 0.95, "eight nodes can be cut from its pool"
+    for level in (StockLevel.UNKNOWN, StockLevel.LOW):
+        pooled = Stock(level, pool=GpuPool("p", 8 * unknown.sku.gpus_per_node))
+        assert launch_chance_of(replace(unknown, stock=pooled)) == 0.95, (
+            "eight nodes can be cut from its pool"
+        )
     own = LaunchStatistics(0.7, 5.0, 9, StatisticsLevel.OFFER)
     assert launch_chance_of(replace(low, learned=own)) == 0.7
     seller = replace(own, basis=StatisticsLevel.PROVIDER)

@@ -4,8 +4,9 @@ Other customers take and return nodes, so the stock at an unknown moment differs
 It is taken as Poisson distributed with a constant mean. Of the mean nothing is known but the n nodes that
 were seen, so it has Jeffreys' prior, and the predictive distribution of the stock is negative binomial. An
 order finds nothing with the probability of zero, which is 0.5^(n + 1/2): 35 % after one node was seen, 9 %
-after three. A stock of unknown size counts as the nodes that its pool's GPUs make, else as the fewest that
-fit the seller's word. Where there is stock, an order succeeds as often as our launches did at this seller.
+after three. Where a seller states no number of nodes, the GPUs of the offer's pool say how many there are,
+and where these are not known either, it is the fewest that fit the seller's word. Where there is stock, an
+order succeeds as often as our launches did at this seller.
 """
 
 from __future__ import annotations
@@ -39,14 +40,12 @@ def launch_chance_of(offer: Offer) -> float:
 
 
 def nodes_seen(offer: Offer) -> int:
-    """Nodes of the offer that were on sale when it was polled: as stated, else those that its pool's GPUs
-    make where the seller says nothing, else the fewest of its level.
+    """Nodes of the offer that were on sale when it was polled: as stated, else as many as the GPUs of its
+    pool make, else the fewest of its level.
     """
-    if offer.stock.nodes is not None:
-        return offer.stock.nodes
-    pool = offer.stock.pool
-    fewest = FEWEST_NODES[offer.stock.level]
-    if pool is None or pool.gpus is None:
-        return fewest
-    in_pool = max(1, pool.gpus // offer.sku.gpus_per_node)
-    return in_pool if offer.stock.level is StockLevel.UNKNOWN else min(fewest, in_pool)
+    stock = offer.stock
+    if stock.nodes is not None:
+        return stock.nodes
+    if stock.pool is not None and stock.pool.gpus is not None:
+        return stock.pool.gpus // offer.sku.gpus_per_node
+    return FEWEST_NODES[stock.level]

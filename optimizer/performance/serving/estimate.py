@@ -443,15 +443,18 @@ class ServingCore:
         return {name: one.times(UNMEASURED) if name in DRAFTED else one for name, one in found.items()}
 
     def factors(
-        self, workload: Serving | Batch, precision: Precision, gpu: str, gpus: float, near: Closeness
+        self,
+        workload: Serving | Batch,
+        precision: Precision,
+        gpu: str,
+        gpus: float,
+        near: Closeness,
+        confidence: float,
     ) -> tuple[float, float, float]:
-        """Factors on the times of tokens and of first tokens that hold with the workload's confidence, and
-        the mean time of a batch's requests divided by the time that suffices.
+        """Factors on the times of tokens and of first tokens that hold with ``confidence``, and the mean time
+        of a batch's requests divided by the time that suffices.
         """
-        sides, confidence = (
-            self.sides(workload, precision, gpu, gpus, False, near),
-            workload.planned_confidence,
-        )
+        sides = self.sides(workload, precision, gpu, gpus, False, near)
         if isinstance(workload, Batch):
             time = sides["requests_per_s_per_replica"].inverse
             sure, mean = work_factors(time.over, time.under, confidence)

@@ -73,6 +73,7 @@ class MixedTable(ServingTable):
 
         self.requests_per_s: Array = together(self._table.requests_per_s)
         self.median_requests_per_s: Array = together(self._table.median_requests_per_s)
+        self.low_requests_per_s: Array = together(self._table.low_requests_per_s)
         self.cold_start_s: Array = np.stack([starts[mine].max(axis=0) for mine in rows]) if rows else empty
         self.mean_share: Array = (
             np.stack([self._table.mean_share[mine][0] for mine in rows]) if rows else np.ones_like(empty)

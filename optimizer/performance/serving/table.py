@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.domain.basics.confidence import MEDIAN
+from broker.domain.basics.confidence import MEDIAN, quantile_factor
 from broker.domain.basics.estimate import Estimate, Parallelism
 from broker.domain.market.sku import Sku
 from broker.domain.planning.plan import Obstacle
@@ -24,6 +24,7 @@ from optimizer.performance.hardware.sku_arrays import build_hardware, kinds_of
 from optimizer.performance.intervals import NO_ROWS
 from optimizer.performance.serving.estimate import (
     LEAST_SURE_SHARE,
+    LOW_CONFIDENCE,
     WAYS,
     ServingConfig,
     ServingCore,
@@ -66,8 +67,9 @@ class ServingTable:
     """Estimates of W×S×C.
 
     ``requests_per_s`` is the highest rate that is within the objective with the workload's confidence, 0 if a
-    case does not fit; ``median_requests_per_s`` is its median. ``mean_share``: the mean time of a batch's
-    requests divided by the time that suffices; 1 where medians are planned.
+    case does not fit; ``median_requests_per_s`` is its median. ``low_requests_per_s`` is its P10, for
+    services that are not planned by medians. ``mean_share``: the mean time of a batch's requests divided by
+    the time that suffices; 1 where medians are planned.
     """
 
     def __init__(self, core: ServingCore, workloads: Sequence[Serving | Batch], skus: Sequence[Sku]) -> None:
@@ -83,7 +85,7 @@ class ServingTable:
         )
         self._kinds, self._kind = kinds_of(skus)
         shape = (len(workloads), len(self._kinds), len(self.configs))
-        rates, medians, starts, share = np.zeros(shape), np.zeros(shape), np.zeros(shape), np.ones(shape)
+        rates, medians, lows, starts, share = *(np.zeros(shape) for _ in range(4)), np.ones(shape)
         single = {(c.precision, c.tp): place for place, c in enumerate(self.configs) if c.pp == c.dp == 1}
         self._single = np.asarray([single[c.precision, c.tp] for c in self.configs], dtype=np.intp)
         self._pipelined: Mask = np.asarray([c.pp > 1 for c in self.configs], dtype=np.bool_)
@@ -99,11 +101,12 @@ class ServingTable:
                 cells = every if self._workloads[alike[0]].model.is_moe else self._tensor_groups(every)
                 for engine, mine in self._by_engine(self._workloads[alike[0]].engine, cells):
                     self._formats[np.asarray(alike)[:, None], np.unique(mine.kind)] = True
-                    self._fill(precision, engine, alike, mine, (rates, medians, starts, share))
-        self._overlay_measured(rates, medians, share)
+                    self._fill(precision, engine, alike, mine, (rates, medians, lows, starts, share))
+        self._overlay_measured(rates, medians, lows, share)
         self._drop_needless_pipelines(rates)
         self.requests_per_s: Array = rates[:, self._kind, :]
         self.median_requests_per_s: Array = np.maximum(rates, medians)[:, self._kind, :]
+        self.low_requests_per_s: Array = lows[:, self._kind, :]
         self.cold_start_s: Array = starts[:, self._kind, :]
         self.mean_share: Array = share[:, self._kind, :]
         self.fits: Mask = self.requests_per_s > 0
@@ -163,12 +166,12 @@ class ServingTable:
         engine: str,
         asked: Sequence[int],
         cells: _Cells,
-        found: tuple[Array, Array, Array, Array],
+        found: tuple[Array, Array, Array, Array, Array],
     ) -> None:
         """Memory of every case first, then the highest rate of those that fit; equal workloads are evaluated
-        once. ``found``: rates, their medians, cold starts, and mean shares of time, to be filled.
+        once. ``found``: rates, their medians and P10, cold starts, and mean shares of time, to be filled.
         """
-        rates, medians, starts, share = found
+        rates, medians, lows, starts, share = found
         same: dict[Hashable, list[int]] = {}
         for w in asked:
             same.setdefault(_physics_of(self._core, self._workloads[w]), []).append(w)
@@ -189,13 +192,13 @@ class ServingTable:
         for part in _parts(needed.size):
             some = every.at(needed[part])
             where = front[some.asked], some.kind, some.config
-            rates[where], medians[where], share[where] = cases.most(some, limit[needed[part]])
+            rates[where], medians[where], lows[where], share[where] = cases.most(some, limit[needed[part]])
         self._tried[front] += np.bincount(cells.kind, minlength=len(self._kinds))
         for group in same.values():
             for array in (*found, self._fits_memory, self._tried):
                 array[group[1:]] = array[group[0]]
 
-    def _overlay_measured(self, rates: Array, medians: Array, share: Array) -> None:
+    def _overlay_measured(self, rates: Array, medians: Array, lows: Array, share: Array) -> None:
         """Replaces the model's rates by the user's own where format and degrees are possible.
 
         A measurement is that of one tensor group, so configurations with attention ranks get 0.
@@ -203,6 +206,7 @@ class ServingTable:
         for w, workload in enumerate(self._workloads):
             gpus = {measured.gpu for measured in workload.measured}
             sure, mean = self._core.measured_factors(workload)
+            low = quantile_factor(self._core.calibration.intervals.measured, LOW_CONFIDENCE)
             for k in (k for k, kind in enumerate(self._kinds) if kind.gpu in gpus):
                 spec, known = self._core.gpus.get(self._kinds[k].gpu), self._core.calibration.serving
                 for c in np.flatnonzero(self._allowed[k]):
@@ -213,6 +217,7 @@ class ServingTable:
                     if measured is not None:
                         medians[w, k, c] = 0.0 if self._has_ranks[c] else measured
                         rates[w, k, c] = medians[w, k, c] / sure
+                        lows[w, k, c] = medians[w, k, c] / low
                         share[w, k, c] = mean / sure
                         self._fits_memory[w, k, c] |= not self._has_ranks[c]
 
@@ -297,14 +302,14 @@ class _Cases:
         limit = self._core.limit(served, self._lengths_at(cells), self._margins[cells.asked])
         return limit, self._core.cold_start(served)
 
-    def most(self, cells: _Cells, limit: Array) -> tuple[Array, Array, Array]:
-        """Requests/s within the objective with each workload's confidence and their medians; and the mean
-        time of requests divided by the time that suffices.
+    def most(self, cells: _Cells, limit: Array) -> tuple[Array, Array, Array, Array]:
+        """Requests/s within the objective with each workload's confidence, their medians and P10; and the
+        mean time of requests divided by the time that suffices.
         """
         lengths, objective = self._lengths_at(cells), stacked(self._objectives, cells.asked)
         found = self._core.most_of(self._served(cells), lengths, objective, limit, self._batch)
         rates, share = found.requests_per_s, np.ones(len(cells.asked))
-        medians = rates.copy()
+        medians, lows = rates.copy(), rates.copy()
         for asked in np.unique(cells.asked).tolist():
             places = np.flatnonzero(cells.asked == asked)
             workload, some, batch = self._workloads[asked], cells.at(places), found.load.batch[places]
@@ -312,13 +317,14 @@ class _Cases:
             if own is not None:
                 rates[places] = medians[places] = self._stretched(some, limit[places], *own)
             if workload.planned_confidence != MEDIAN:
-                token, first, share[places] = self._factors(workload, some, batch)
-                if own is not None:
-                    token, first = token * own[0], first * own[1]
-                sure = self._stretched(some, limit[places], token, first)
-                least = 0.0 if self._batch else LEAST_SURE_SHARE
-                rates[places] = np.where(sure >= least * medians[places], sure, 0.0)
-        return rates, medians, share
+                confidence, least = workload.planned_confidence, LEAST_SURE_SHARE * medians[places]
+                times, share[places] = self._factors(workload, some, batch, own, confidence)
+                sure = self._stretched(some, limit[places], *times)
+                rates[places] = np.where((sure >= least) | self._batch, sure, 0.0)
+                if not self._batch:
+                    times, _ = self._factors(workload, some, batch, own, LOW_CONFIDENCE)
+                    lows[places] = np.maximum(self._stretched(some, limit[places], *times), least)
+        return rates, medians, lows, share
 
     def _own_shifts(
         self, workload: Serving | Batch, cells: _Cells, batch: Array
@@ -331,9 +337,16 @@ class _Cases:
         token, first = own.log_shifts(workload, self._precision, gpus, self._replica(cells), batch)
         return np.exp(token), np.exp(first)
 
-    def _factors(self, workload: Serving | Batch, cells: _Cells, batch: Array) -> tuple[Array, Array, Array]:
-        """Factors on the times of tokens and first tokens that hold with the workload's confidence, and its
-        mean time divided by that which suffices.
+    def _factors(
+        self,
+        workload: Serving | Batch,
+        cells: _Cells,
+        batch: Array,
+        shifts: tuple[Array, Array] | None,
+        confidence: float,
+    ) -> tuple[tuple[Array, Array], Array]:
+        """Factors on the times of tokens and first tokens that hold with ``confidence``, ``shifts`` included,
+        and the workload's mean time divided by that which suffices.
         """
         gpus, replica, own = (
             [self._gpus[kind] for kind in cells.kind.tolist()],
@@ -348,10 +361,11 @@ class _Cases:
             ]
         sizes = (replica.tp * replica.pp * replica.dp).tolist()
         each = [
-            self._core.factors(workload, self._precision, *one) for one in zip(gpus, sizes, near, strict=True)
+            self._core.factors(workload, self._precision, *one, confidence)
+            for one in zip(gpus, sizes, near, strict=True)
         ]
         token, first, share = (as_array(list(column)) for column in zip(*each, strict=True))
-        return token, first, share
+        return (token, first) if shifts is None else (token * shifts[0], first * shifts[1]), share
 
     def _stretched(self, cells: _Cells, limit: Array, token: Array, first: Array) -> Array:
         """Requests/s if tokens take ``token`` and first tokens ``first`` times as long."""

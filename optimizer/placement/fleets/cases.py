@@ -21,6 +21,7 @@ from broker.domain.planning.effective_rules import MOST_POOLS
 from broker.domain.planning.plan import Obstacle
 from broker.domain.planning.stages import grown_weeks, growth_share, measured_hour
 from broker.domain.planning.workload import Serving
+from optimizer.performance.intervals import tail_deviation
 from optimizer.placement.fleets.relaunch_prices import relaunch_prices
 from optimizer.placement.problem.billing_groups import NEVER, Limit, runs_of
 from optimizer.placement.problem.estimates import Estimates
@@ -132,7 +133,7 @@ class Replicas:
 
     ``fits``: it can serve; ``worth``: and no other configuration of the same kind dominates it. Rates hold
     with the service's confidence, that of the traffic's level included; ``later_share`` is their median as a
-    multiple, ``deviation`` that of the logarithm of a rate relative to the level.
+    multiple; ``deviation``: standard deviation of the logarithm of a rate beyond it, relative to the level.
     """
 
     fits: Bools
@@ -169,8 +170,10 @@ class Replicas:
         if confidence != MEDIAN:
             deviations = normal_quantile(confidence)
             own = np.log(later_share) / deviations
-            deviation = np.hypot(own, level)
-            wider = np.exp(deviations * (deviation - own))
+            wider = np.exp(deviations * (np.hypot(own, level) - own))
+            low = serving.low_requests_per_s[row][fits]
+            tail = tail_deviation(serving.median_requests_per_s[row][fits], largest[fits], low, confidence)
+            deviation[fits] = np.hypot(tail, level)
             largest, later_share = largest / wider, later_share * wider
         rate = replicas * largest
         later = later_share * rate, later_share * largest

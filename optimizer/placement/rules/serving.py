@@ -18,7 +18,7 @@ from broker.domain.market.offer import Offer
 from broker.domain.planning.plan import Placement
 from broker.domain.planning.stages import grown_weeks, growth_share, stages_of
 from broker.domain.planning.workload import Serving
-from optimizer.performance.intervals import rate_at
+from optimizer.performance.intervals import rate_at, tail_deviation
 from optimizer.placement.rules.case import Case
 
 HOUR = timedelta(hours=1)
@@ -179,9 +179,10 @@ def counted_rate(estimate: Estimate, service: Serving, kinds: int) -> float:
         return sure
     deviations = normal_quantile(confidence)
     own = math.log(estimate[RATE] / sure) / deviations
-    both = math.hypot(own, service.traffic.uncertainty.level_deviation)
-    more = deviations * (both - own) + joint_deviations(confidence, kinds) * both
-    return sure * math.exp(-more)
+    level = service.traffic.uncertainty.level_deviation
+    tail = float(tail_deviation(estimate[RATE], sure, estimate.low[RATE], confidence))
+    more = deviations * (math.hypot(own, level) - own)
+    return sure * math.exp(-more - joint_deviations(confidence, kinds) * math.hypot(tail, level))
 
 
 def chance_of(case: Case, service: Serving) -> float | None:
